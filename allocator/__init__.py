@@ -69,7 +69,10 @@ from allocator.explain.obstacles import Kind as Kind
 from allocator.explain.obstacles import Obstacle as Obstacle
 from allocator.explain.obstacles import Remedy as Remedy
 from allocator.explain.obstacles import Seen as Seen
+from allocator.model.claims import FROM_CLAIM as FROM_CLAIM
+from allocator.model.claims import FROM_CLASS as FROM_CLASS
 from allocator.model.claims import MAX_RESULTS as MAX_RESULTS
+from allocator.model.claims import AllocatedConfig as AllocatedConfig
 from allocator.model.claims import AllocationMode as AllocationMode
 from allocator.model.claims import AllocationResult as AllocationResult
 from allocator.model.claims import Claim as Claim
@@ -92,8 +95,10 @@ from allocator.model.devices import DeviceTaint as DeviceTaint
 from allocator.model.devices import Node as Node
 from allocator.model.devices import NodeResource as NodeResource
 from allocator.model.devices import NodeSelector as NodeSelector
+from allocator.model.devices import NodeSelectorTerm as NodeSelectorTerm
 from allocator.model.devices import Placement as Placement
 from allocator.model.devices import PoolId as PoolId
+from allocator.model.devices import Requirement as Requirement
 from allocator.model.devices import Slice as Slice
 from allocator.model.devices import Toleration as Toleration
 from allocator.model.features import DEFAULTS_OF as DEFAULTS_OF
@@ -102,6 +107,7 @@ from allocator.model.features import NO_FEATURES as NO_FEATURES
 from allocator.model.features import Features as Features
 from allocator.model.features import with_gates as with_gates
 from allocator.model.json import text as text
+from allocator.model.json.allocations import allocation_or_none as allocation_or_none
 from allocator.model.json.claims import SpecReader as SpecReader
 from allocator.model.json.claims import parse_claim as parse_claim
 from allocator.model.json.claims import parse_claim_template as parse_claim_template
@@ -114,6 +120,8 @@ from allocator.model.json.common import raise_if_invalid as raise_if_invalid
 from allocator.model.json.common import read_node_selector as read_node_selector
 from allocator.model.json.common import read_taint as read_taint
 from allocator.model.json.common import read_tolerations as read_tolerations
+from allocator.model.json.device_controllers import CONTROLLER as CONTROLLER
+from allocator.model.json.device_controllers import SUITABLE_NODES as SUITABLE_NODES
 from allocator.model.json.fields import Fields as Fields
 from allocator.model.json.fields import shown as shown
 from allocator.model.json.interner import Interner as Interner

@@ -5,11 +5,15 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
 from extender.background.binding_timeout import BindingTimeout
+from extender.background.controller_releases import ControllerReleases
+from extender.background.controller_waits import ControllerWaits
 from extender.background.deallocate import Deallocator
 from extender.background.gangs import Gangs
 from extender.background.immediate_claims import ImmediateAllocation
@@ -22,12 +26,17 @@ from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
 from extender.background.resource_classes import ResourceClasses
 from extender.background.runner import BackgroundRunner
+from extender.background.task import BackgroundTask
 from extender.background.unserved import Unserved
 from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.kube.api import Api
+from extender.negotiation.allocating import Allocating
+from extender.negotiation.controller import Controller
+from extender.negotiation.negotiation import Negotiation
+from extender.negotiation.opening import known_controllers
 from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_states import DeviceStates
@@ -41,6 +50,7 @@ from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, Reports
 from extender.verbs.immediate_claims import ImmediateClaims
+from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.evictions import Evictor
@@ -49,6 +59,26 @@ from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.state.live import LiveCluster
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is around a service besides its API server.
+
+    Attributes:
+        live: follows the API server; None for a cluster in this process.
+        controllers: reach controllers of the settings in another way than by HTTP; by name.
+        simulation: controllers are told to allocate nothing.
+        now: the time.
+    """
+
+    live: "LiveCluster | None" = None
+    controllers: Mapping[str, Controller] = field(default_factory=dict)
+    simulation: bool = False
+    now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
+
+
+ALONE: Final = Surroundings()
 
 
 def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
@@ -83,29 +113,26 @@ def make_service(
     settings: Settings,
     metrics: Metrics,
     *,
-    live: "LiveCluster | None" = None,
+    around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
 ) -> Service:
-    """The service over a cluster: API server, known state, how the state is followed, and where searches run."""
-    writer = Writer(api, state, now=lambda: datetime.now(UTC))
+    """The service over a cluster: API server, known state, what else is around it, and where searches run."""
+    writer = Writer(api, state, now=around.now)
+    negotiation = _negotiation(api, state, solver.clock, settings, metrics, around)
     decider = Decider(solver, state.changes_since)
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     double_allocations = DoubleAllocations(metrics.clashed, tell)
     reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
-    deadline = settings.scheduling.deadline_seconds
-    binder = Binder(state, writer, solver, reports, deadline=deadline, off_loop=off_loop)
+    scheduling = settings.scheduling
+    deadline, schedulers = scheduling.deadline_seconds, scheduling.scheduler_names
+    binder = Binder(state, writer, solver, reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
-
-    def deallocated(woken: Pod) -> None:
-        requeue.forget(woken)
-        metrics.deallocated(1)
-
-    now, faults = writer.now, solver.faults
+    now, faults = around.now, solver.faults
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     leases = {key: SharedLease(api, key, replica, now, solver.clock) for key in ALL_LEASES}
-    immediate = ImmediateClaims(state, decider, binder.pinned, off_loop)
     evictor = Evictor(api, now)
     preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
+    immediate = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
@@ -113,18 +140,48 @@ def make_service(
         LostClaims(state, api, metrics.lost, tell),
         QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
         ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
-        Deallocator(state, writer, binder.is_binding, faults, deallocated),
+        Deallocator(state, writer, binder.is_binding, faults, _deallocated(requeue, metrics)),
         Gangs(state, decider, evictor, writer, binder.is_binding, metrics.gangs, off_loop),
-        *((preemptor,) if settings.scheduling.preemption else ()),
+        *((preemptor,) if scheduling.preemption else ()),
+        *_controller_tasks(negotiation, Claims(api, state), solver, metrics, requeue),
         requeue,
         PoolRequests(state, api, solver.clock, now, off_loop),
-        PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, settings.scheduling.scheduler_names, tell, now),
+        PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now),
     )
-    background = BackgroundRunner(tasks, faults)
-    overview = make_overview(api, state, decider, settings, now=now, live=live, off_loop=off_loop)
+    overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     metrics.registry.register(ClusterGauges(overview))
-    return Service(decider, binder, background, metrics, overview, scheduling=settings.scheduling, off_loop=off_loop)
+    return Service(
+        decider, binder, BackgroundRunner(tasks, faults), metrics, overview, scheduling=scheduling, off_loop=off_loop
+    )
+
+
+def _negotiation(
+    api: Api, state: ClusterState, clock: Clock, settings: Settings, metrics: Metrics, around: Surroundings
+) -> Negotiation:
+    """Negotiation with the controllers of the settings."""
+    controllers = known_controllers(settings.controllers, around.controllers, clock, around.now, metrics.controllers)
+    return Negotiation(state, Allocating(controllers, Claims(api, state), around.now, around.simulation), clock)
+
+
+def _controller_tasks(
+    negotiation: Negotiation, claims: Claims, solver: Solver, metrics: Metrics, requeue: Requeue
+) -> tuple[BackgroundTask, ...]:
+    """The background tasks for negotiated claims; their pods are judged anew by the requeue, which comes after them."""
+    clock, faults = solver.clock, solver.faults
+    waits = ControllerWaits(claims.state, negotiation, clock, faults, requeue.judge_anew)
+    metrics.controllers.watch(waits.waiting, negotiation.controllers)
+    return ControllerReleases(claims.state, claims, negotiation, clock, faults, waits.released), waits
+
+
+def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
+    """Tells metrics of claims that are deallocated for a pod. The claim's update wakes the pod."""
+
+    def deallocated(woken: Pod) -> None:
+        requeue.forget(woken)
+        metrics.deallocated(1)
+
+    return deallocated
 
 
 def _waiting_times(metrics: Metrics, now: Callable[[], datetime]) -> Callable[[Pod], None]:

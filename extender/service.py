@@ -33,7 +33,7 @@ from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.pods.device_quota import is_counted
 from extender.pods.policy import policy_of
-from extender.state.objects import ClaimObject, Pod, parse_pod
+from extender.state.objects import ClaimObject, NodeObject, Pod, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
@@ -130,6 +130,10 @@ class Service:
         """Let binds come to their end, also those whose callers have given up; returns how many have not in time."""
         return await self._binder.finish(seconds)
 
+    async def close(self) -> None:
+        """Close the connections to controllers. A later call opens new ones."""
+        await self._binder.negotiation.close()
+
     def summary(self) -> dict[str, int]:
         """How much there is of what."""
         snapshot = self._state.snapshot
@@ -161,6 +165,9 @@ class Service:
         solver = self._for_call()
         await self._volume_gate.wait(pod)
         snapshot = self._known()
+        if snapshot.controllers:
+            await self._binder.negotiation.ask(refreshed(pod, snapshot), args.names, _sent_nodes(args))
+            snapshot = self._known()
         result = await self._filter(args, snapshot, solver)
         if not self._state.is_made_up(pod):
             if result.passed:
@@ -238,7 +245,9 @@ class Service:
             RefusedError: it cannot be allocated now.
         """
         try:
-            await ImmediateClaims(self._state, self._decider, self._binder.pinned, self._off_loop).allocate(claim)
+            binder = self._binder
+            claims = ImmediateClaims(self._state, self._decider, binder.pinned, self._off_loop, binder.negotiation)
+            await claims.allocate(claim)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             raise RefusedError(str(error)) from error
 
@@ -291,6 +300,9 @@ class Service:
             RefusedError: the cluster is not known well enough.
         """
         snapshot = self._known()
+        if snapshot.controllers:
+            await self._binder.negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
+            snapshot = self._known()
         until = self._solver.clock() + _EXPLAINING_SECONDS
         pause = self._verb_priority.turn()
         explainer = Explainer(
@@ -372,3 +384,7 @@ class Service:
         """Run a verb in a thread."""
         with self._verb_priority.verb():
             return await self._off_loop(work)
+
+
+def _sent_nodes(args: FilterArgs) -> Mapping[str, NodeObject] | None:
+    return None if args.nodes is None else {name: parse_node_object(args.nodes[name]) for name in args.names}

@@ -17,6 +17,7 @@ from allocator.model.claims import (
     DeviceClass,
     DeviceRequest,
     DeviceResult,
+    Request,
 )
 from allocator.model.devices import (
     AttributeValue,
@@ -101,13 +102,20 @@ class ClaimAudit:
         for result in results:
             if result.request not in requests:
                 yield Rule.RESULT, result.device, f"there is no request {result.request}"
-        yield from _wrong_counts(claim, results)
+        own = [each for each in claim.spec.requests if not self._is_negotiated(each)]
+        yield from _wrong_counts(own, claim.spec.optional, results)
         for name, request in requests.items():
             yield from self._missing_devices(name, request, allocation)
         for spec in claim.spec.constraints:
             yield from self._violations(spec, known)
-        for problem in self._wrong_nodes(allocation):
-            yield Rule.NODE_SELECTOR, None, problem
+        if len(own) == len(claim.spec.requests):
+            for problem in self._wrong_nodes(allocation):
+                yield Rule.NODE_SELECTOR, None, problem
+
+    def _is_negotiated(self, request: Request) -> bool:
+        """Whether a controller decides about a request: how many devices it gives, and for which nodes."""
+        classes = (self._classes.get(each.device_class) for each in request.alternatives)
+        return any(each is not None and each.controller for each in classes)
 
     def _unmet_selectors(self, request: DeviceRequest, seen: Published) -> Iterator[str]:
         device_class = self._classes.get(request.device_class)
@@ -183,12 +191,14 @@ class ClaimAudit:
                 yield f"node {node.name} reaches all devices, but is not admitted"
 
 
-def _wrong_counts(claim: Claim, results: Sequence[DeviceResult]) -> Iterator[_Problem]:
+def _wrong_counts(
+    requests: Sequence[Request], optional: Sequence[str], results: Sequence[DeviceResult]
+) -> Iterator[_Problem]:
     counts = Counter(result.request for result in results)
-    for request in claim.spec.requests:
+    for request in requests:
         served = [each for each in request.alternatives if counts[request.label(each)]]
         got = counts[request.label(served[0])] if served else 0
-        if not served and request.name in claim.spec.optional:
+        if not served and request.name in optional:
             continue
         if len(served) != 1:
             yield Rule.COUNT, None, f"request {request.name}: {len(served)} of its alternatives are served"

@@ -32,13 +32,20 @@ class OpaqueConfig:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """A DeviceClass: selectors (CEL) that each of its devices passes, and configuration."""
+    """A DeviceClass: selectors (CEL) that each of its devices passes, and configuration.
+
+    Attributes:
+        controller: the name of the controller that decides about requests of this class; empty: we do.
+        suitable_nodes: where the controller may have devices; None: on any node.
+    """
 
     name: str
     selectors: tuple[str, ...] = ()
     configs: tuple[OpaqueConfig, ...] = ()
     extended_resource_name: str | None = None
     created: str = ""
+    controller: str = ""
+    suitable_nodes: NodeSelector | None = None
 
 
 class AllocationMode(Enum):

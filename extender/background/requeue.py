@@ -100,6 +100,11 @@ class Requeue(BackgroundTask):
         while len(self._rejected) > MOST_PODS:
             del self._rejected[next(iter(self._rejected))]
 
+    def judge_anew(self, pod: Pod) -> None:
+        """Something has changed that no snapshot tells: the pod may fit now."""
+        if pod.uid in self._rejected:
+            self._rejected[pod.uid].attention = Attention.NOW
+
     def forget(self, pod: Pod) -> None:
         """Filter has found a node for a pod, or it has been woken by other means."""
         self._rejected.pop(pod.uid, None)

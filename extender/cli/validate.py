@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from allocator import (
+    CONTROLLER,
     OPTIONAL_REQUESTS,
+    SUITABLE_NODES,
     Claim,
     ClaimTemplate,
     Features,
@@ -27,6 +29,7 @@ from extender.pods.policy import policy_problem
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
 from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import POLICY, ClaimObject
+from extender.writes.controller_marks import MARK
 
 app = command_app()
 
@@ -39,6 +42,9 @@ _ANNOTATIONS: Final = (
     GROUP,
     GROUP_SIZE,
     GROUP_TOPOLOGY,
+    CONTROLLER,
+    SUITABLE_NODES,
+    MARK,
 )
 _METADATA: Final = (
     ("metadata",),

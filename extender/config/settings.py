@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field
 
 from allocator import (
     GATES,
@@ -28,6 +27,8 @@ from allocator import (
     shown,
     with_gates,
 )
+from extender.config.controllers import ControllerSettings, distinct
+from extender.config.section import Section
 from extender.config.wording import suggestion
 
 AUTOSCALER_PREFIX = "/autoscaler"
@@ -136,12 +137,6 @@ def _requests(requests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _parsed(requests: list[dict[str, Any]], problems: list[Problem]) -> tuple[Request, ...]:
     return read_claim_spec(Fields({"devices": {"requests": requests}}, "spec", problems), "resource.k8s.io/v1").requests
-
-
-class Section(BaseModel):
-    """A group of settings: frozen, camelCase in files, unknown keys and values of another type refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, allow_inf_nan=False)
 
 
 class TlsSettings(Section):
@@ -376,6 +371,9 @@ class Settings(Section):
     grpc: GrpcSettings = GrpcSettings()
     log: LogSettings = LogSettings()
     tracing: TracingSettings = TracingSettings()
+    controllers: Annotated[list[ControllerSettings], AfterValidator(distinct)] = Field(
+        default_factory=list, description="Controllers of negotiated claims, which device classes name."
+    )
     feature_gates: Annotated[dict[str, bool], AfterValidator(_gates)] = Field(
         default_factory=dict,
         description="Kubernetes' DRA feature gates; a gate that is not named is as on the API server.",

@@ -14,7 +14,8 @@ from pydantic.alias_generators import to_camel
 
 from allocator import JSON
 from extender.config.listeners import problems_of_listeners
-from extender.config.settings import Section, Settings
+from extender.config.section import Section
+from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
 from extender.config.yamltext import single_mapping
 
@@ -177,7 +178,7 @@ _GATES = ("featureGates",)
 _LISTS = frozenset({("server", "allowedHosts"), ("scheduling", "schedulerNames")})
 """Settings whose variables hold values with commas between them."""
 
-_TREES = frozenset({("autoscaler", "daemonSetDrivers"), ("scheduling", "shapes")})
+_TREES = frozenset({("autoscaler", "daemonSetDrivers"), ("scheduling", "shapes"), ("controllers",)})
 """Settings whose variables hold JSON."""
 
 

@@ -9,6 +9,7 @@ from functools import cache, partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from extender.access.refusal_reason import RefusalReason
+from extender.observe.controller_metrics import ControllerMetrics
 from extender.observe.gang_metrics import GangMetrics
 from extender.observe.preemption_metrics import WAITING_SECONDS, PreemptionMetrics
 
@@ -22,6 +23,7 @@ class Metrics:
         registry: has all metrics.
         preemption: the metrics of device preemption.
         gangs: the metrics of gangs.
+        controllers: the metrics of the controllers of negotiated claims.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -67,6 +69,7 @@ class Metrics:
         )
         self.preemption = PreemptionMetrics(registry)
         self.gangs = GangMetrics(registry)
+        self.controllers = ControllerMetrics(registry)
         self._sessions = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=registry)
         # Children by label are few and kept here: prometheus_client would look each up under a lock.
         self._duration = cache(duration.labels)

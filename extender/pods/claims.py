@@ -11,11 +11,13 @@ from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, required
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
+from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
 from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.edit import REFUSED
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet
+from extender.writes.controller_marks import is_marked
 from extender.writes.other_writers import double_allocation, is_in_use
 
 
@@ -25,26 +27,31 @@ class PodClaims:
 
     Attributes:
         allocated: allocated claims, which restrict the nodes; also those with an assumed allocation for this pod.
-        pending: claims to allocate, together.
+        pending: claims to allocate, together. Of a negotiated claim, only what a controller does not serve.
+        negotiated: claims without an allocation that controllers decide about.
         special: the claim for the pod's extended resources, which differs between nodes.
         withheld: optional requests that are left out on all nodes.
     """
 
     allocated: tuple[ClaimObject, ...] = ()
     pending: tuple[ClaimObject, ...] = ()
+    negotiated: tuple[NegotiatedClaim, ...] = ()
     special: Special = NO_SPECIAL
     withheld: tuple[LeftOut, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """The pod needs no devices."""
-        return not (self.allocated or self.pending or self.special.is_needed)
+        return not (self.allocated or self.pending or self.negotiated or self.special.is_needed)
 
     def on(self, node: NodeObject) -> Needs | str:
         """What has to be allocated on a node; or why the pod cannot run there, whatever is free."""
         for each in self.allocated:
             if not reaches(each, node):
                 return allocated_elsewhere(each)
+        for negotiated_claim in self.negotiated:
+            if refusal := negotiated_claim.refusal(node):
+                return refusal
         needs = self.special.on(node)
         if isinstance(needs, str) or not self.pending:
             return needs
@@ -83,7 +90,28 @@ def claims_of(pod: Pod, snapshot: Snapshot) -> PodClaims | Blocked:
                 (pending if claim.claim.allocation is None else allocated)[claim.claim.uid] = claim
     except _BlockedError as blocked:
         return blocked.blocked
-    return PodClaims(tuple(allocated.values()), tuple(pending.values()), special_of(pod, snapshot))
+    claims = PodClaims(tuple(allocated.values()), tuple(pending.values()), special=special_of(pod, snapshot))
+    return _negotiating(claims, snapshot) if snapshot.controllers and pending else claims
+
+
+def _negotiating(claims: PodClaims, snapshot: Snapshot) -> PodClaims | Blocked:
+    """The claims, of which controllers decide about some."""
+    pending: list[ClaimObject] = []
+    found: list[NegotiatedClaim] = []
+    for each in claims.pending:
+        try:
+            own = negotiated(each, snapshot)
+        except NegotiationError as error:
+            return Blocked(str(error))
+        if own is None:
+            pending.append(each)
+            continue
+        if is_marked(each.claim):
+            return Blocked(f"claim {each.claim.name} waits until controller {own.controller} has released it")
+        found.append(own)
+        if own.has_rest:
+            pending.append(own.rest)
+    return replace(claims, pending=tuple(pending), negotiated=tuple(found)) if found else claims
 
 
 def allocated_elsewhere(claim: ClaimObject) -> str:

@@ -13,7 +13,9 @@ from extender.state.snapshot import Snapshot
 def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
     """Equal for pods that get the same answer from every node."""
     claims = claims_of(pod, snapshot)
-    if isinstance(claims, Blocked) or claims.allocated or claims.special.is_needed or pod.nominated_node:
+    if isinstance(claims, Blocked) or claims.allocated or claims.negotiated:
+        return pod.uid
+    if claims.special.is_needed or pod.nominated_node:
         return pod.uid
     namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree

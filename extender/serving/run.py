@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from allocator import DEFAULTS_OF
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import REVIEWS, Reviews
-from extender.assembly import make_service, make_solver
+from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.service import Autoscaler
@@ -135,7 +135,9 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
 def _service_over(cluster: Cluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED) -> Service:
     metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
-    return make_service(cluster.api, cluster.state, solver, settings, metrics, live=cluster.live, off_loop=off_loop)
+    return make_service(
+        cluster.api, cluster.state, solver, settings, metrics, around=Surroundings(cluster.live), off_loop=off_loop
+    )
 
 
 async def serve(
@@ -180,6 +182,7 @@ async def serve(
                 await servers.main.serve(sockets=[ports.server.socket])
             caring.cancel()
             unfinished = await service.finish(settings.server.stop_seconds)
+            await service.close()
         logger.info("stopped", unfinished_binds=unfinished)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from anyio.from_thread import start_blocking_portal
 from prometheus_client import CollectorRegistry
 
-from extender.assembly import make_service, make_solver
+from extender.assembly import Surroundings, make_service, make_solver
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
@@ -175,9 +175,16 @@ class Cluster:
         """
         until = self._pod(before).key if before else None
         names = self.settings.scheduling.scheduler_names
-        return self._run(
-            lambda: schedule(self._service, self._embedded, names, choice=choice, before=until, progress=progress)
-        )
+
+        async def scheduled() -> tuple[Placement, ...]:
+            try:
+                return await schedule(
+                    self._service, self._embedded, names, choice=choice, before=until, progress=progress
+                )
+            finally:
+                await self._service.close()
+
+        return self._run(scheduled)
 
     def explain(self, pod: str, nodes: Sequence[str] | None = None) -> Explanation:
         """Why a pod fits where it fits, or nowhere, and what would change that; in the cluster as it is now.
@@ -238,7 +245,8 @@ class Cluster:
     def _service(self) -> Service:
         metrics = Metrics(CollectorRegistry())
         api, state = self._embedded.api, self._embedded.state
-        return make_service(api, state, self._solver, self.settings, metrics, off_loop=at_once)
+        around = Surroundings(simulation=True)
+        return make_service(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once)
 
     def _pod(self, name: str) -> Pod:
         namespace, _, own = name.rpartition("/")

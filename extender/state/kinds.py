@@ -132,7 +132,7 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             CLASSES,
             parse_device_class,
             Topic.CLASS,
-            *("classes", "extended"),
+            *("classes", "extended", "controllers"),
             put=Snapshot.with_class,
             drop=Snapshot.without_class,
         ),

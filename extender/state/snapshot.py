@@ -27,6 +27,7 @@ from allocator import (
 )
 from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
+from extender.state.controller_answers import ControllerAnswer
 from extender.state.device_quotas import DeviceQuota
 from extender.state.gangs import GangKey
 from extender.state.indexes import added, put, removed
@@ -75,6 +76,8 @@ class Snapshot(NamedTuple):
         usage: what claims hold, by allocations and assumed allocations.
         holders: pool to the uids of the claims that hold something of it, also by assumed allocations.
         extended: extended resource name to the device class that serves it.
+        controllers: device class to the controller that decides about its requests; classes without one left out.
+        answers: what controllers have said about claims, by uid of the claim. No change of them counts as a version.
         special: uid of a pod to the uids of the claims that were made for its extended resources.
         assumed: by uid of the claim.
         problems: kind and key of an object that cannot be read, to the problem.
@@ -103,6 +106,8 @@ class Snapshot(NamedTuple):
     rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
     extended: Map[str, str] = Map()
+    controllers: Map[str, str] = Map()
+    answers: Map[str, ControllerAnswer] = Map()
     special: Map[str, Map[str, None]] = Map()
     usage: Usage = Usage()
     holders: Map[PoolId, Map[str, None]] = Map()
@@ -319,12 +324,17 @@ class Snapshot(NamedTuple):
         changed = [c for c in (self.classes.get(name), classes.get(name)) if c is not None]
         extended = self.extended
         for resource in {c.extended_resource_name for c in changed if c.extended_resource_name}:
-            serving = [c for c in classes.values() if c.extended_resource_name == resource]
+            serving = [c for c in classes.values() if c.extended_resource_name == resource and not c.controller]
             if serving:
                 extended = extended.set(resource, _preferred(serving).name)
             elif resource in extended:
                 extended = extended.delete(resource)
-        return self._replace(classes=classes, extended=extended)
+        controllers, now = self.controllers, classes.get(name)
+        if now is not None and now.controller:
+            controllers = controllers.set(name, now.controller)
+        elif name in controllers:
+            controllers = controllers.delete(name)
+        return self._replace(classes=classes, extended=extended, controllers=controllers)
 
     def _with_rules(self, rules: Map[str, TaintRule]) -> "Snapshot":
         return self._replace(rules=rules, taint_rules=TaintRules.of(rules.values()))

@@ -12,6 +12,7 @@ from extender.kube.api import CLAIMS, PODS, RESOURCES, ObjectKey, RawObject, Res
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog
+from extender.state.controller_answers import ControllerAnswer
 from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, Topic, all_kinds
 from extender.state.node_requests import NodeRequests
@@ -223,6 +224,10 @@ class ClusterState:
         """End the promise for a pod that is not bound."""
         if (requests := self._snapshot.node_requests) is not None:
             self._snapshot = self._snapshot._replace(node_requests=requests.without_promise(pod.key, pod.uid))
+
+    def hear(self, answers: Map[str, ControllerAnswer]) -> None:
+        """Replace what controllers have said. Pods that it may help are woken by those who asked."""
+        self._snapshot = self._snapshot._replace(answers=answers)
 
     def _hold(self, assumed_allocation: AssumedAllocation) -> None:
         before, after = self._snapshot, self._snapshot.assuming(assumed_allocation)

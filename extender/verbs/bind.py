@@ -15,6 +15,7 @@ import structlog
 
 from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
+from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload, in_thread
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
@@ -62,6 +63,7 @@ class Binder:
 
     Attributes:
         pinned: allocates the claims of pods that have a node already.
+        negotiation: with the controllers of negotiated claims.
 
     Args:
         reports: gets double allocations, allocations and Events.
@@ -77,9 +79,11 @@ class Binder:
         solver: Solver,
         reports: Reports,
         *,
+        negotiation: Negotiation,
         deadline: float,
         off_loop: Offload = in_thread,
     ) -> None:
+        self.negotiation = negotiation
         self._state = state
         self._writer = writer
         self._special = SpecialClaims(writer.api, state)
@@ -87,7 +91,7 @@ class Binder:
         self._solver = solver
         self._deadline = deadline
         self._reports = reports
-        self._planner = Planner(state, solver, reports.double_allocations, off_loop)
+        self._planner = Planner(state, solver, reports.double_allocations, off_loop, negotiation)
         self.pinned = PinnedClaims(
             state, writer, self._planner, reports.double_allocations, reports.allocated, solver, deadline
         )

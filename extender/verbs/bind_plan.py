@@ -1,7 +1,7 @@
 """What a bind is to write, decided in the present snapshot."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -9,12 +9,16 @@ from typing import Final
 from allocator import Allocation, AllocationResult, AllocatorError
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.negotiation.allocating import NegotiationRefusedError
+from extender.negotiation.merging import only_on
+from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload
 from extender.pods.case import Case, found_at_hand, open_case
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.gangs import gang_refusal
 from extender.pods.grounds import rests
+from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
 from extender.pods.nominated import found_on
 from extender.state.claim_annotations import is_immediate
@@ -31,6 +35,10 @@ from extender.writes.other_writers import double_allocation
 
 MOST_TRIES: Final = 5
 """The search is made at most this number of times, if something that it depends on changes meanwhile."""
+
+
+NOTHING_OF_OURS: Final = AllocationResult()
+"""What our search finds for a claim that a controller serves alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +62,18 @@ class Planner:
     """Decides what binds write. Arguments: as those of `extender.verbs.bind.Binder`."""
 
     def __init__(
-        self, state: ClusterState, solver: Solver, double_allocations: DoubleAllocations, off_loop: Offload
+        self,
+        state: ClusterState,
+        solver: Solver,
+        double_allocations: DoubleAllocations,
+        off_loop: Offload,
+        negotiation: Negotiation,
     ) -> None:
         self._state = state
         self._solver = solver
         self._double_allocations = double_allocations
         self._off_loop = off_loop
+        self._negotiation = negotiation
 
     async def plan(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> Plan:
         """What a bind is to write. From here on, the new allocations are assumed.
@@ -86,7 +100,9 @@ class Planner:
             if rests(case, node, now, changes) and not self._state.not_ready:
                 check_planned(case, node, decided, now)
                 plan = _plan_of(pod, case.claims, node, decided, now)
-                return self._assumed(self._promised(plan, replace(case, snapshot=now), node, decided), pod)
+                plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, decided), pod)
+                claims = case.claims.negotiated
+                return await self._negotiated(plan, pod, node, claims) if claims else plan
         raise BindError(f"node {node_name}: its devices change all the time")
 
     def _opened(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Case, NodeObject]:
@@ -100,6 +116,8 @@ class Planner:
         if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
             raise BindError(awaited)
         case = open_case(pod, snapshot, self._solver)
+        if isinstance(case, Case) and case.claims.negotiated:
+            case = open_case(pod, ready_to_bind(case.claims.negotiated, snapshot), self._solver)
         if not isinstance(case, Blocked):
             return case, node
         if case.void is None:
@@ -133,6 +151,28 @@ class Planner:
         self._state.promise(case.pod, node.name, case.pod.resources.with_claims(resources))
         return replace(plan, resources=resources)
 
+    async def _negotiated(self, plan: Plan, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim]) -> Plan:
+        """The plan with what controllers allocate for the node. If one does not, nothing is assumed any more.
+
+        Raises:
+            BindError: a controller does not allocate.
+        """
+        is_done, uids = False, {each.uid for each in claims}
+        for each in plan.reservations:
+            if each.uid in uids:
+                self._state.assume(each.uid, only_on(node.node, each.allocation), pod.uid, each.claim.claim.spec)
+        try:
+            reservations = await self._negotiation.allocate(pod, node, claims, plan.reservations)
+            is_done = True
+        except NegotiationRefusedError as error:
+            raise BindError(f"node {node.name}: {error}") from error
+        finally:
+            if not is_done:
+                self._state.give_up(pod)
+                for each in plan.reservations:
+                    self._state.forget(each.uid)
+        return self._assumed(replace(plan, reservations=reservations), pod)
+
     def _assumed(self, plan: Plan, pod: Pod) -> Plan:
         for each in plan.reservations:
             if each.allocates:
@@ -156,8 +196,10 @@ def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation,
     if isinstance(needs, str):
         raise BindError(f"node {node.name}: {needs}")
     there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
+    alone = [each.claim for each in claims.negotiated if not each.has_rest]
     reservations = [
         *_reserved(pod, there, snapshot),
+        *(Reservation(each, pod, NOTHING_OF_OURS, allocates=True, frees=True) for each in alone),
         *(
             Reservation(each, pod, allocation, allocates=True, frees=True)
             for each, allocation in zip(needs.pending, decided.results, strict=True)

@@ -232,7 +232,7 @@ class Question:
     def is_uniform(self) -> bool:
         """Whether the pod needs the same on every node. If not, each node has to be examined."""
         claims = self.case.claims
-        return bool(claims.pending) and not claims.allocated and not claims.special.is_needed
+        return bool(claims.pending) and not (claims.allocated or claims.negotiated or claims.special.is_needed)
 
     def lookup(self, names: Sequence[str]) -> Known:
         """What is known of the nodes."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
+from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload
 from extender.pods.stand_in import is_open, stand_in
 from extender.state.claim_annotations import priority_of
@@ -40,12 +41,14 @@ class ImmediateClaims:
         decider: remembers verdicts; its solver has the policy.
         claims: writes and checks allocations.
         off_loop: where nodes are judged.
+        negotiation: with the controllers of negotiated claims.
     """
 
     state: ClusterState
     decider: Decider
     claims: PinnedClaims
     off_loop: Offload
+    negotiation: Negotiation
 
     async def allocate(self, claim: ClaimObject, names: Sequence[str] | None = None) -> None:
         """Allocate a claim on the best of some nodes; None: of all nodes.
@@ -55,6 +58,9 @@ class ImmediateClaims:
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
         pod, snapshot = stand_in(claim.claim), self.state.snapshot
+        if snapshot.controllers:
+            await self.negotiation.ask(pod, snapshot.nodes if names is None else names)
+            snapshot = self.state.snapshot
         node = await self.off_loop(partial(best_node, pod, names, snapshot, self.decider))
         await self.claims.allocate(replace(pod, node_name=node))
 

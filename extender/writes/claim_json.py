@@ -11,6 +11,7 @@ from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
 from extender.state.objects import ClaimObject, Pod
+from extender.writes.controller_marks import MARK
 
 CONFIRMED: Final = "dra-extender/confirmed"
 """Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
@@ -79,6 +80,8 @@ class Reservation:
             raise WriteRefusedError(f"claim {now.name} was deleted and made again")
         if now.deleting:
             raise WriteRefusedError(f"claim {now.name} is being deleted")
+        if now.annotations.get(MARK) != self.claim.claim.annotations.get(MARK):
+            raise WriteRefusedError(f"claim {now.name} was negotiated anew meanwhile")
         if now.allocation is None and not self.allocates:
             raise WriteRefusedError(f"claim {now.name} was deallocated meanwhile")
         if now.allocation is not None and not _same(now.allocation, self.allocation):

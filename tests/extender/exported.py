@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -54,6 +55,8 @@ async def _scraped() -> str:
     metrics = Metrics(CollectorRegistry())
     metrics.verb("filter", "ok", 0.1)
     metrics.filtered(passed=1, failed=1, unresolvable=1, steps=1)
+    metrics.controllers.asked("licences.example.com", "allocate", "ok", 0.1)
+    metrics.controllers.watch(dict, {"licences.example.com": SimpleNamespace(problem="")})
     fake, state = FakeApi(), ClusterState()
     fake.put(CLAIMS, make_claim("a"))
     fake.put(SLICES, local_slice("a"))

@@ -70,7 +70,7 @@ class Scene:
         binder = binder_over(self.transport, self.state, now=self.now, by=by, double_allocations=void)
         lease = SharedLease(self.transport, IMMEDIATE_CLAIMS, holder, self.now, self.clock)
         decider = Decider(by, self.state.changes_since)
-        claims = ImmediateClaims(self.state, decider, binder.pinned, at_once)
+        claims = ImmediateClaims(self.state, decider, binder.pinned, at_once, binder.negotiation)
         self.task = ImmediateAllocation(self.state, claims, lease, by, self._hear, self.now)
 
     def clock(self) -> float:

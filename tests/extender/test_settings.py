@@ -53,8 +53,8 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: api, autoscaler, cluster, featureGates, grpc, log, operations, peers, scheduling, server, "
-                "tracing)"
+                "(known: api, autoscaler, cluster, controllers, featureGates, grpc, log, operations, peers, "
+                "scheduling, server, tracing)"
             ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
@@ -309,7 +309,8 @@ def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
     listeners = {"server", "operations", "api", "grpc"}
-    sections = listeners | {"cluster", "scheduling", "autoscaler", "peers", "log", "tracing", "featureGates"}
+    sections = listeners | {"cluster", "scheduling", "autoscaler", "peers", "log", "tracing"}
+    sections |= {"controllers", "featureGates"}
     assert set(yaml.safe_load(settings.as_yaml())) == sections
 
 

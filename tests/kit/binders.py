@@ -6,11 +6,14 @@ from typing import Any
 
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
+from extender.negotiation.allocating import Allocating
+from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload, at_once
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, Reports
 from extender.verbs.bind_errors import BindError
+from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.writer import Writer
@@ -37,10 +40,11 @@ def binder_over(
     tell: Callable[[Pod, Note], None] = lambda _pod, _note: None,
     off_loop: Offload = at_once,
 ) -> Binder:
-    """A binder that searches first-fit, in virtual time."""
+    """A binder that searches first-fit, in virtual time, and knows no controllers."""
     writer = Writer(api, state, now)
     reports = Reports(double_allocations or unheard(), allocated, tell)
-    return Binder(state, writer, by or solver(), reports, deadline=deadline, off_loop=off_loop)
+    negotiation = Negotiation(state, Allocating({}, Claims(api, state), now), lambda: 0.0)
+    return Binder(state, writer, by or solver(), reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
 
 
 def held(state: ClusterState) -> set[str]:

@@ -32,6 +32,7 @@ from allocator.model.json.common import (
     read_taint,
     read_tolerations,
 )
+from allocator.model.json.device_controllers import read_controller
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.optional import with_optional
@@ -73,12 +74,15 @@ def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
     """
     reader = ObjectReader("DeviceClass", obj, VERSIONS)
     spec = reader.top.child("spec")
+    controller, suitable_nodes = read_controller(reader.metadata)
     parsed = DeviceClass(
         name=reader.name,
         selectors=_selectors(spec),
         configs=tuple(opaque(config) for config in spec.children("config")),
         extended_resource_name=spec.text_or_none("extendedResourceName"),
         created=reader.created,
+        controller=controller,
+        suitable_nodes=suitable_nodes,
     )
     reader.finish()
     return parsed

@@ -1,0 +1,168 @@
+"""Controller releases: a marked claim without an allocation is released by its controller, and its mark ends.
+
+This one rule covers all ends of a negotiated claim: its pod is gone, a bind was undone, a process has ended between the
+mark and the claim's status, or the claim is deleted. The mark counts one up first. So an allocation that is still on
+its way is ignored by the controller, and a bind that still runs is refused by the API server.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from extender.background.task import BackgroundTask
+from extender.faults import Faults
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.encoding import dumped, loads
+from extender.negotiation.controller import ControllerError
+from extender.negotiation.negotiation import Negotiation
+from extender.negotiation.questions import release
+from extender.state.kinds import Topic
+from extender.state.objects import ClaimObject
+from extender.state.state import ClusterState
+from extender.writes.claim_writes import Claims
+from extender.writes.controller_marks import MARK, Mark, is_marked, marked
+
+logger = structlog.get_logger()
+
+_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Pauses between tries to release a claim. Each failed try doubles the pause."""
+
+_MOST_AT_ONCE: Final = 16
+
+_OVERTAKES_ALL: Final = 10**12
+"""The attempt after a mark that cannot be read: higher than any that was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pause:
+    """When to try again, by the clock, and the pause after the next failure."""
+
+    until: float = 0.0
+    seconds: float = _PAUSE_SECONDS
+
+
+class ControllerReleases(BackgroundTask):
+    """Releases marked claims that have no allocation.
+
+    Args:
+        state: the cluster.
+        claims: the claims of the API server.
+        negotiation: knows the controllers, and which claims are being allocated.
+        clock: measures durations, in seconds.
+        faults: gets unexpected errors, each with its claim.
+        on_released: told the controller of each claim that is released.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        claims: Claims,
+        negotiation: Negotiation,
+        clock: Callable[[], float],
+        faults: Faults,
+        on_released: Callable[[str], None],
+    ) -> None:
+        self._state = state
+        self._claims = claims
+        self._negotiation = negotiation
+        self._clock = clock
+        self._faults = faults
+        self._on_released = on_released
+        self._seen = -1
+        self._marked: dict[ObjectKey, _Pause] = {}
+        self._running: dict[ObjectKey, asyncio.Task[None]] = {}
+
+    async def tick(self) -> None:
+        """Begin to release what is due. A controller that is slow keeps no other task from its turn."""
+        if self._state.not_ready:
+            return
+        self._follow()
+        for key, pause in list(self._marked.items()):
+            claim = self._state.snapshot.claims.get(key)
+            if claim is None or key in self._running or self._clock() < pause.until or not self._is_idle(claim):
+                continue
+            if len(self._running) >= _MOST_AT_ONCE:
+                return
+            self._running[key] = asyncio.create_task(self._release(key, claim))
+            self._running[key].add_done_callback(lambda _, done=key: self._running.pop(done))  # type: ignore[misc]
+
+    async def finish(self) -> None:
+        """Wait for the releases that were begun."""
+        await asyncio.gather(*self._running.values())
+
+    def _follow(self) -> None:
+        """Find the marked claims without an allocation among those that have changed."""
+        snapshot = self._state.snapshot
+        changes = self._state.changes_since(self._seen) if self._seen >= 0 else None
+        self._seen = snapshot.version
+        keys = (
+            list(snapshot.claims)
+            if changes is None
+            else [each.key for each in changes if isinstance(each.key, ObjectKey) and each.topic is Topic.CLAIM]
+        )
+        for key in keys:
+            claim = snapshot.claims.get(key)
+            if claim is not None and claim.claim.allocation is None and is_marked(claim.claim):
+                self._marked.setdefault(key, _Pause())
+            else:
+                self._marked.pop(key, None)
+
+    def _is_idle(self, claim: ClaimObject) -> bool:
+        """Whether no bind is under way for the claim, here or, as far as is known, in another replica."""
+        uid, mark = claim.claim.uid, Mark.of(claim.claim)
+        if mark is None or uid in self._state.snapshot.assumed:
+            return False
+        return self._negotiation.has_ended(uid, mark)
+
+    async def _release(self, key: ObjectKey, claim: ClaimObject) -> None:
+        with self._faults.of(f"claim {key}"):
+            problem = await self._problem(claim)
+            if not problem:
+                self._marked.pop(key, None)
+                return
+            logger.info("claim not released by its controller", claim=str(key), error=problem)
+            pause = self._marked.get(key, _Pause())
+            self._marked[key] = _Pause(self._clock() + pause.seconds, min(2 * pause.seconds, _LONGEST_PAUSE_SECONDS))
+
+    async def _problem(self, claim: ClaimObject) -> str:
+        """Release a claim; why that was not possible, empty if it was."""
+        mark, name = self._mark_of(claim), ""
+        known = self._negotiation.controllers.get(mark.controller)
+        if known is None:
+            return f"controller {mark.controller} is not in the settings"
+        try:
+            name = known.name
+            claim = await self._marked_as(claim, mark.releasing())
+            await known.ask(release(claim, mark.releasing()))
+            await self._marked_as(claim, mark.releasing().released())
+        except ControllerError as error:
+            return f"controller {name}: {error}"
+        except ApiError as error:
+            return "" if error.is_missing else str(error)
+        except OutcomeUnknownError as error:
+            return str(error)
+        logger.info("claim released by its controller", claim=str(claim.key), controller=name)
+        self._on_released(name)
+        return ""
+
+    def _mark_of(self, claim: ClaimObject) -> Mark:
+        """The mark. If somebody has changed it to something else, the claim's device classes tell the controller."""
+        mark = Mark.of(claim.claim)
+        if mark is not None and mark.controller:
+            return mark
+        controllers = self._state.snapshot.controllers
+        names = (each.device_class for request in claim.claim.spec.requests for each in request.alternatives)
+        return Mark(next((controllers[name] for name in names if name in controllers), ""), _OVERTAKES_ALL, "")
+
+    async def _marked_as(self, claim: ClaimObject, mark: Mark) -> ClaimObject:
+        """The claim with a mark; refused if the claim has changed since it was read."""
+        if claim.claim.annotations.get(MARK) == str(mark):
+            return claim
+        now = await self._claims.update(marked(loads(claim.raw), mark))
+        return replace(
+            claim, claim=now.claim, resource_version=now.raw["metadata"]["resourceVersion"], raw=dumped(now.raw)
+        )

@@ -1,0 +1,117 @@
+"""Controller waits: pods that controllers keep from nodes. The controllers are asked again from time to time.
+
+If a controller then accepts a node that it has refused, the pod is judged anew, and woken if it fits.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from extender.background.task import BackgroundTask, Rejection
+from extender.faults import Faults
+from extender.negotiation.negotiation import Negotiation
+from extender.pods.case import refreshed
+from extender.state.objects import Pod
+from extender.state.state import ClusterState
+
+_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Pauses between questions about a pod. The pause doubles each time."""
+
+_MOST_PODS: Final = 1024
+_MOST_AT_ONCE: Final = 8
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A pod that waits for controllers.
+
+    Attributes:
+        names: the nodes that filter was asked about.
+        refused: controllers, with the nodes that they refuse.
+        again: when to ask again, by the clock.
+        pause: the seconds until the time after that.
+    """
+
+    pod: Pod
+    names: Sequence[str]
+    refused: Mapping[str, frozenset[str]]
+    again: float
+    pause: float = _PAUSE_SECONDS
+
+
+class ControllerWaits(BackgroundTask):
+    """Asks controllers again for pods that wait for them.
+
+    Args:
+        state: the cluster.
+        negotiation: asks the controllers.
+        clock: measures durations, in seconds.
+        faults: gets unexpected errors, each with its pod.
+        judge_anew: told of each pod that may fit now.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        negotiation: Negotiation,
+        clock: Callable[[], float],
+        faults: Faults,
+        judge_anew: Callable[[Pod], None],
+    ) -> None:
+        self._state = state
+        self._negotiation = negotiation
+        self._clock = clock
+        self._faults = faults
+        self._judge_anew = judge_anew
+        self._waiting: dict[str, _Waiting] = {}
+
+    def waiting(self) -> Mapping[str, int]:
+        """The number of pods that wait for each controller."""
+        return Counter(name for each in self._waiting.values() for name in each.refused)
+
+    def released(self, controller: str) -> None:
+        """A controller has released a claim: all pods that wait for it may be helped."""
+        for each in self._waiting.values():
+            if controller in each.refused:
+                each.again, each.pause = self._clock(), _PAUSE_SECONDS
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the pod, if controllers keep it from nodes."""
+        if not rejection.snapshot.controllers:
+            return
+        pod = rejection.pod
+        refused = self._negotiation.refused_by(pod, rejection.names)
+        last = self._waiting.pop(pod.uid, None)
+        if refused:
+            pause = last.pause if last else _PAUSE_SECONDS
+            again = last.again if last else self._clock() + pause
+            self._waiting[pod.uid] = _Waiting(rejection.sent, rejection.names, refused, again, pause)
+            if len(self._waiting) > _MOST_PODS:
+                del self._waiting[next(iter(self._waiting))]
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has a node."""
+        self._waiting.pop(pod.uid, None)
+
+    async def tick(self) -> None:
+        """Ask for some pods that are due."""
+        self._negotiation.sweep()
+        if not self._waiting or self._state.not_ready:
+            return
+        now, snapshot = self._clock(), self._state.snapshot
+        for uid in [uid for uid in self._waiting if (pod := snapshot.pod(uid)) is None or not pod.is_pending]:
+            del self._waiting[uid]
+        due = sorted((each for each in self._waiting.values() if each.again <= now), key=lambda each: each.again)
+        for each in due[:_MOST_AT_ONCE]:
+            with self._faults.of(f"pod {each.pod}"):
+                await self._ask(each)
+
+    async def _ask(self, each: _Waiting) -> None:
+        each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, _LONGEST_PAUSE_SECONDS)
+        pod = refreshed(each.pod, self._state.snapshot)
+        await self._negotiation.ask(pod, each.names, anew=True)
+        before, each.refused = each.refused, self._negotiation.refused_by(pod, each.names)
+        if any(before[name] - each.refused.get(name, frozenset()) for name in before):
+            self._judge_anew(pod)

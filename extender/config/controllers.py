@@ -1,0 +1,67 @@
+"""Settings of controllers: where each is reached, and how we show who we are."""
+
+import re
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, model_validator
+
+from allocator import dns_subdomain, label_key, shown
+from extender.config.section import Section
+
+_URL: Final = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
+
+
+def _controller(name: str) -> str:
+    if wrong := dns_subdomain(name):
+        raise ValueError(f"{shown(name)} {wrong}")
+    return name
+
+
+def _url(text: str) -> str:
+    if not _URL.fullmatch(text):
+        raise ValueError(f'{shown(text)} is not a URL such as "https://licences.example.com"')
+    return text.rstrip("/")
+
+
+def _labels(keys: list[str]) -> list[str]:
+    for key in keys:
+        if wrong := label_key(key):
+            raise ValueError(f"{shown(key)} {wrong}")
+    return keys
+
+
+class ControllerSettings(Section):
+    """One controller. The files are read again when a connection is made."""
+
+    name: Annotated[str, AfterValidator(_controller)] = Field(description="As device classes name it.")
+    url: Annotated[str, AfterValidator(_url)] = Field(description="The address; each question has a path below it.")
+    ca: str = Field(default="", description="File of the authorities of its certificate, in PEM; empty: the system's.")
+    certificate: str = Field(default="", description="File of our certificate, in PEM; empty: none.")
+    key: str = Field(default="", description="File of the private key of our certificate, in PEM.")
+    token: str = Field(default="", description="File of a token that we send; empty: none.")
+    timeout_seconds: float = Field(default=2.0, description="How long a question about nodes may take.", gt=0, le=4)
+    allocation_seconds: float = Field(
+        default=30.0, description="How long an allocation or a release may take.", gt=0, le=600
+    )
+    node_labels: Annotated[list[str], AfterValidator(_labels)] = Field(
+        default_factory=list, description="Labels of nodes that it is told."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "ControllerSettings":
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("certificate and key need each other")
+        is_plain = self.url.startswith("http:")
+        for name in ("ca", "certificate", "token"):
+            if is_plain and getattr(self, name):
+                raise ValueError(f"{name} needs a url with https")
+        return self
+
+
+def distinct(controllers: list[ControllerSettings]) -> list[ControllerSettings]:
+    """The controllers, if their names differ."""
+    names = [each.name for each in controllers]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"controller {name} is there twice")
+    return controllers

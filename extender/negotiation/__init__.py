@@ -1,0 +1,1 @@
+"""Negotiated claims: controllers are asked where they can allocate, to allocate, and to deallocate."""

@@ -1,0 +1,173 @@
+"""Allocations by controllers: a claim is marked, its controller allocates, and the bind writes the result.
+
+Whatever ends between the mark and the claim's status leaves a marked claim without an allocation. Such a claim is
+released later (`extender.background.controller_releases`): the controller is asked to deallocate.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator import AllocationResult, Recent
+from extender.kube.api import ApiError, OutcomeUnknownError
+from extender.kube.encoding import dumped
+from extender.negotiation.controller import ControllerError
+from extender.negotiation.known import KnownController
+from extender.negotiation.merging import is_for, merged
+from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
+from extender.negotiation.questions import claim_ask, node_name, pod_name
+from extender.pods.negotiated import NegotiatedClaim
+from extender.state.objects import NodeObject, Pod
+from extender.writes.claim_json import Reservation
+from extender.writes.claim_writes import Claims, ReadClaim
+from extender.writes.controller_marks import Mark, is_marked, marked, next_mark
+from extender.writes.pods import ATTEMPTS
+
+_MARGIN: Final = timedelta(seconds=2)
+"""After an allocation has had its time, other replicas wait this much longer before they release it."""
+
+_MOST_OWN: Final = 4096
+
+
+class NegotiationRefusedError(Exception):
+    """Controllers do not allocate for a pod, and why. What they have allocated is released later."""
+
+
+@dataclass(slots=True)
+class Allocating:
+    """Has controllers allocate.
+
+    Attributes:
+        controllers: by name.
+        claims: the claims of the API server.
+        now: the time.
+        simulation: controllers are told to allocate nothing.
+    """
+
+    controllers: Mapping[str, KnownController]
+    claims: Claims
+    now: Callable[[], datetime]
+    simulation: bool = False
+    _running: set[str] = field(default_factory=set)
+    _own: Recent[str] = field(default_factory=lambda: Recent(_MOST_OWN))
+    """Attempts of this process: uid of the claim, and number."""
+    _held: dict[str, tuple[str, ClaimAsk, NodeName]] = field(default_factory=dict)
+    """In a simulation, what controllers would have allocated: their names, by uid of the claim."""
+
+    def has_ended(self, claim_uid: str, mark: Mark) -> bool:
+        """Whether the attempt of a mark is over: it was made here and is over, or its time is."""
+        if claim_uid in self._running:
+            return False
+        return self._own.find((claim_uid, mark.attempt)) is not None or mark.is_over(self.now())
+
+    def held(self, controller: str) -> tuple[tuple[ClaimAsk, NodeName], ...]:
+        """What a controller would have allocated in this simulation."""
+        state = self.claims.state
+        for uid in list(self._held):
+            if not state.snapshot.held_by(uid):
+                del self._held[uid]
+        return tuple((ask, node) for name, ask, node in self._held.values() if name == controller)
+
+    async def allocate(
+        self, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim], reservations: Sequence[Reservation]
+    ) -> tuple[Reservation, ...]:
+        """Have controllers allocate the claims for a node; returns all reservations, with what was allocated.
+
+        Raises:
+            NegotiationRefusedError: a controller does not allocate.
+        """
+        groups: dict[str, list[NegotiatedClaim]] = defaultdict(list)
+        for each in claims:
+            groups[each.controller].append(each)
+        made = {each.uid: each for each in reservations}
+        with self._run(claims):
+            for name in groups:
+                if name not in self.controllers:
+                    raise NegotiationRefusedError(f"controller {name} is not in the settings")
+            for each in claims:
+                made[each.uid] = await self._marked(made[each.uid], self.controllers[each.controller])
+            answers = [self._asked(pod, node, self.controllers[name], group, made) for name, group in groups.items()]
+            found: dict[str, AllocationResult] = {}
+            for answer in await asyncio.gather(*answers, return_exceptions=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                found.update(answer)
+        return tuple(
+            replace(made[each.uid], allocation=merged(each.allocation, found[each.uid])) if each.uid in found else each
+            for each in reservations
+        )
+
+    @contextmanager
+    def _run(self, claims: Sequence[NegotiatedClaim]) -> Iterator[None]:
+        uids = {each.uid for each in claims}
+        self._running |= uids
+        try:
+            yield
+        finally:
+            self._running -= uids
+
+    async def _asked(
+        self,
+        pod: Pod,
+        node: NodeObject,
+        known: KnownController,
+        claims: Sequence[NegotiatedClaim],
+        made: Mapping[str, Reservation],
+    ) -> Mapping[str, AllocationResult]:
+        """What one controller allocates, by uid of the claim."""
+        marks = {each.uid: Mark.of(made[each.uid].claim.claim) for each in claims}
+        asks = tuple(claim_ask(each, mark.attempt) for each in claims if (mark := marks[each.uid]) is not None)
+        there = node_name(node, known.labels)
+        held = self.held(known.name)
+        question = Question(ALLOCATE, asks, pod_name(pod), (there,), simulation=self.simulation, held=held)
+        try:
+            answer = await known.ask(question)
+        except ControllerError as error:
+            raise NegotiationRefusedError(f"controller {known.name}: {error}") from error
+        if answer.refused:
+            raise NegotiationRefusedError(f"controller {known.name}: {answer.refused}")
+        for each in asks:
+            if not is_for(answer.allocations[each.uid], node.node):
+                text = f"has allocated claim {each} for other nodes than {node.name}"
+                raise NegotiationRefusedError(f"controller {known.name} {text}")
+            if self.simulation:
+                self._held[each.uid] = (known.name, each, there)
+        return answer.allocations
+
+    async def _marked(self, reservation: Reservation, known: KnownController) -> Reservation:
+        """The reservation of a claim that is marked now.
+
+        Raises:
+            NegotiationRefusedError: the claim cannot be marked, or not now.
+        """
+        key, raw, claim = reservation.claim.key, reservation.raw, reservation.claim.claim
+        until = self.now() + timedelta(seconds=known.allocation_seconds) + _MARGIN
+        try:
+            for _ in range(ATTEMPTS):
+                if claim.uid != reservation.uid or claim.deleting or claim.allocation is not None:
+                    raise NegotiationRefusedError(f"claim {key} was changed by others meanwhile")
+                if is_marked(claim):
+                    raise NegotiationRefusedError(f"claim {key} waits until controller {known.name} has released it")
+                try:
+                    mark = next_mark(claim, known.name, until)
+                    self._own.keep((claim.uid, mark.attempt), str(key))
+                    return _with(reservation, await self.claims.update(marked(raw, mark)))
+                except ApiError as error:
+                    if not error.is_conflict:
+                        raise
+                raw, claim = await self.claims.get(key)
+        except (ApiError, OutcomeUnknownError) as error:
+            raise NegotiationRefusedError(f"claim {key} cannot be marked: {error}") from error
+        raise NegotiationRefusedError(f"claim {key} is changed by others all the time")
+
+
+def _with(reservation: Reservation, now: ReadClaim) -> Reservation:
+    """The reservation of the claim as it is now; what the search was about stays."""
+    known, raw = reservation.claim, now.raw
+    claim = replace(known.claim, annotations=now.claim.annotations)
+    version = raw["metadata"]["resourceVersion"]
+    return replace(reservation, claim=replace(known, claim=claim, resource_version=version, raw=dumped(raw)))

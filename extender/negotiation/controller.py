@@ -1,0 +1,25 @@
+"""The interface of a controller, as the service sees it. Transports implement it."""
+
+from typing import Protocol
+
+from extender.negotiation.protocol import Answer, Question
+
+
+class ControllerError(Exception):
+    """A controller has not answered, or not as the protocol says. It may have done what it was asked to do."""
+
+
+class Controller(Protocol):
+    """Decides about the claims of some device classes."""
+
+    async def ask(self, question: Question) -> Answer:
+        """The answer to a question, asked once.
+
+        Raises:
+            ControllerError: there is none; the text stays the same as long as the cause does.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close connections. A later question may open new ones."""
+        ...

@@ -1,0 +1,83 @@
+"""Controllers that the settings name, with what is known of each: its version, and since when it does not answer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from extender.kube.raw import timestamp
+from extender.negotiation.controller import Controller, ControllerError
+from extender.negotiation.protocol import Answer, Question
+
+_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+"""Pauses between tries of a controller that does not answer. Each failed try doubles the pause."""
+
+
+class Ledger(Protocol):
+    """Is told how controllers answer, for metrics."""
+
+    def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
+        """A question was asked; ``code``: ok, refused or error."""
+        ...
+
+
+@dataclass(slots=True)
+class KnownController:
+    """One controller.
+
+    Attributes:
+        name: as device classes name it.
+        controller: is asked.
+        labels: the labels of nodes that it is told.
+        allocation_seconds: how long an allocation may take.
+        clock: measures durations, in seconds.
+        now: the time.
+        ledger: is told of each question.
+        version: of its latest answer.
+        problem: why it does not answer, and since when; empty if it does.
+    """
+
+    name: str
+    controller: Controller
+    labels: tuple[str, ...]
+    allocation_seconds: float
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    ledger: Ledger
+    version: str = ""
+    problem: str = ""
+    since: datetime | None = None
+    _again: float = 0.0
+    _pause: float = _PAUSE_SECONDS
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it has not answered, and is not asked again yet."""
+        return bool(self.problem) and self.clock() < self._again
+
+    async def ask(self, question: Question) -> Answer:
+        """The answer to a question.
+
+        Raises:
+            ControllerError: there is none.
+        """
+        began, code = self.clock(), "error"
+        try:
+            answer = await self.controller.ask(question)
+            code = "refused" if answer.refused else "ok"
+        except ControllerError as error:
+            self._fail(str(error))
+            raise
+        finally:
+            self.ledger.asked(self.name, question.kind, code, self.clock() - began)
+        self.problem, self.since, self._pause = "", None, _PAUSE_SECONDS
+        self.version = answer.version
+        return answer
+
+    def _fail(self, text: str) -> None:
+        if self.since is None:
+            self.since = self.now()
+        self.problem = f"waiting for controller {self.name} since {timestamp(self.since)}: {text}"
+        self._again = self.clock() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)

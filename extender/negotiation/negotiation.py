@@ -1,0 +1,215 @@
+"""Negotiation: asks controllers on which nodes they can allocate, before filter; and to allocate, before bind writes.
+
+The order of questions and writes, and what a crash leaves: docs/explanation/negotiated-claims.md.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from immutables import Map
+
+from extender.negotiation.allocating import Allocating, NegotiationRefusedError
+from extender.negotiation.controller import ControllerError
+from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, Question
+from extender.negotiation.questions import claim_ask, node_name, pod_name
+from extender.pods.claims import Blocked, claims_of
+from extender.pods.negotiated import NegotiatedClaim
+from extender.state.controller_answers import ControllerAnswer
+from extender.state.objects import NodeObject, Pod
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+from extender.writes.claim_json import Reservation
+from extender.writes.controller_marks import Mark
+
+FRESH_SECONDS: Final = 1.0
+"""An answer is not asked for again within this time, unless the controller's version changes."""
+
+_MOST_CLAIMS: Final = 1024
+"""Claims whose answers are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """When an answer about a claim came, by the clock, and the version of its controller then."""
+
+    at: float
+    version: str
+
+
+class Negotiation:
+    """Asks the controllers of a pod's negotiated claims.
+
+    Attributes:
+        controllers: by name.
+        simulation: controllers are told to allocate nothing.
+
+    Args:
+        state: gets the answers about nodes.
+        allocating: asks for allocations.
+        clock: measures durations, in seconds.
+    """
+
+    def __init__(self, state: ClusterState, allocating: Allocating, clock: Callable[[], float]) -> None:
+        self.controllers = allocating.controllers
+        self.simulation = allocating.simulation
+        self._state = state
+        self._allocating = allocating
+        self._clock = clock
+        self._heard: dict[str, _Heard] = {}
+        self._latest = ControllerAnswer()
+
+    async def ask(
+        self,
+        pod: Pod,
+        names: Iterable[str],
+        sent: Mapping[str, NodeObject] | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Ask about nodes for a pod, as far as the answers are not known; the state has them then.
+
+        Args:
+            pod: may have negotiated claims.
+            names: the nodes.
+            sent: the nodes, where whole nodes were sent.
+            anew: ask also if the answers are known.
+        """
+        snapshot = self._state.snapshot
+        claims = negotiated_claims(pod, snapshot)
+        if not claims:
+            return
+        nodes = snapshot.nodes if sent is None else sent
+        asked = frozenset(names)
+        by_controller: dict[str, list[NegotiatedClaim]] = defaultdict(list)
+        for each in claims:
+            if anew or not self._is_fresh(each, asked):
+                by_controller[each.controller].append(each)
+        found = await asyncio.gather(
+            *(self._asked(pod, name, group, asked, nodes) for name, group in by_controller.items())
+        )
+        if found:
+            self._hear({uid: answer for each in found for uid, answer in each.items()})
+
+    async def allocate(
+        self, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim], reservations: Sequence[Reservation]
+    ) -> tuple[Reservation, ...]:
+        """Have controllers allocate; returns the reservations with what they have allocated.
+
+        Raises:
+            NegotiationRefusedError: a controller does not allocate. Its answers about nodes are forgotten.
+        """
+        try:
+            return await self._allocating.allocate(pod, node, claims, reservations)
+        except NegotiationRefusedError:
+            self.forget(each.uid for each in claims)
+            raise
+
+    def has_ended(self, claim_uid: str, mark: Mark) -> bool:
+        """Whether the attempt of a mark is over: it was made here and is over, or its time is."""
+        return self._allocating.has_ended(claim_uid, mark)
+
+    def forget(self, claim_uids: Iterable[str]) -> None:
+        """Forget the answers about claims."""
+        answers = self._state.snapshot.answers
+        for uid in claim_uids:
+            self._heard.pop(uid, None)
+            if uid in answers:
+                answers = answers.delete(uid)
+        self._state.hear(answers)
+
+    def refused_by(self, pod: Pod, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """The controllers that keep a pod from nodes, as far as is known, with the nodes."""
+        snapshot = self._state.snapshot
+        found: dict[str, frozenset[str]] = {}
+        nodes = [node for name in names if (node := snapshot.nodes.get(name))]
+        for each in negotiated_claims(pod, snapshot):
+            refused = frozenset(node.name for node in nodes if each.is_for(node) and each.refusal(node))
+            if refused:
+                found[each.controller] = found.get(each.controller, frozenset()) | refused
+        return found
+
+    def sweep(self) -> None:
+        """Forget the answers about claims that are gone or allocated."""
+        snapshot = self._state.snapshot
+        self.forget(uid for uid in list(self._heard) if not _is_open(uid, snapshot))
+
+    async def close(self) -> None:
+        """Close the connections to controllers."""
+        for each in self.controllers.values():
+            await each.controller.close()
+
+    def _is_fresh(self, claim: NegotiatedClaim, names: frozenset[str]) -> bool:
+        heard, known = self._heard.get(claim.uid), self.controllers.get(claim.controller)
+        if heard is None or known is None or claim.answer.problem:
+            return False
+        is_current = heard.version == known.version and self._clock() < heard.at + FRESH_SECONDS
+        return is_current and claim.answer.asked is not None and names <= set(claim.answer.asked)
+
+    async def _asked(
+        self,
+        pod: Pod,
+        name: str,
+        claims: Sequence[NegotiatedClaim],
+        names: frozenset[str],
+        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
+    ) -> Mapping[str, ControllerAnswer]:
+        """The answers of one controller, by uid of the claim."""
+        known = self.controllers.get(name)
+        if known is None:
+            classes = ", ".join(sorted({each.name for claim in claims for each in claim.classes}))
+            text = f"controller {name} of device class {classes} is not in the settings"
+            return {each.uid: ControllerAnswer(text) for each in claims}
+        if known.is_paused:
+            return {each.uid: ControllerAnswer(known.problem) for each in claims}
+        suitable = [node for each in sorted(names) if (node := nodes.get(each)) and _suits_some(claims, node)]
+        question = Question(
+            UNSUITABLE_NODES,
+            tuple(claim_ask(each) for each in claims),
+            pod_name(pod),
+            tuple(node_name(each, known.labels) for each in suitable),
+            simulation=self.simulation,
+            held=self._allocating.held(name),
+        )
+        try:
+            answer = await known.ask(question) if suitable else Answer(known.version)
+        except ControllerError:
+            return {each.uid: ControllerAnswer(known.problem) for each in claims}
+        heard = _Heard(self._clock(), answer.version)
+        for each in claims:
+            self._heard[each.uid] = heard
+        return {each.uid: self._shared(answer.unsuitable.get(each.uid, {}), names) for each in claims}
+
+    def _shared(self, unsuitable: Mapping[str, str], names: frozenset[str]) -> ControllerAnswer:
+        """An answer. Equal answers about many pods are in memory once."""
+        answer = ControllerAnswer("", unsuitable, names)
+        if answer != self._latest:
+            self._latest = answer
+        return self._latest
+
+    def _hear(self, found: Mapping[str, ControllerAnswer]) -> None:
+        answers = self._state.snapshot.answers.update(found)
+        for uid in found:
+            self._heard.setdefault(uid, _Heard(self._clock(), ""))
+        while len(self._heard) > _MOST_CLAIMS:
+            oldest = next(iter(self._heard))
+            del self._heard[oldest]
+            answers = answers.delete(oldest) if oldest in answers else answers
+        self._state.hear(answers)
+
+
+def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ...]:
+    """The negotiated claims of a pod that have no allocation; none if a claim of the pod cannot be used."""
+    claims = claims_of(pod, snapshot)
+    return () if isinstance(claims, Blocked) else claims.negotiated
+
+
+def _suits_some(claims: Iterable[NegotiatedClaim], node: NodeObject) -> bool:
+    return any(each.is_for(node) for each in claims)
+
+
+def _is_open(uid: str, snapshot: Snapshot) -> bool:
+    claim = snapshot.claim(uid)
+    return claim is not None and claim.claim.allocation is None

@@ -1,0 +1,251 @@
+"""The protocol between dra-extender and controllers, as values and as JSON: three questions and their answers.
+
+docs/reference/controllers.md has the JSON. Both sides use this module: the service, and the kit for controllers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from allocator import JSON, AllocationResult, Fields, Problem, allocation_or_none, allocation_to_json, printable
+
+UNSUITABLE_NODES: Final = "unsuitableNodes"
+ALLOCATE: Final = "allocate"
+DEALLOCATE: Final = "deallocate"
+"""The questions; each is also the last part of its URL."""
+
+LONGEST_REASON: Final = 200
+"""Characters of a reason; the rest is cut."""
+
+Object: TypeAlias = dict[str, Any]
+
+
+class ProtocolError(Exception):
+    """A message that is not as the protocol says; the text has each field with its problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodName:
+    """A pod."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """A node, with those of its labels that the settings of the controller name."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsk:
+    """A claim, and what it asks of the controller.
+
+    Attributes:
+        attempt: of the allocation or release; 0 where nothing is to be allocated or released.
+        requests: the negotiated requests: ``name``, and the fields of ``exactly`` in the claim.
+        config: configuration of class and claim, in the form of ``status.allocation.devices.config``.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    attempt: int = 0
+    requests: tuple[Mapping[str, JSON], ...] = ()
+    config: tuple[Mapping[str, JSON], ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to a controller.
+
+    Attributes:
+        kind: `UNSUITABLE_NODES`, `ALLOCATE` or `DEALLOCATE`.
+        claims: of one pod.
+        pod: that the claims are for; None in `DEALLOCATE`.
+        nodes: the nodes to judge; in `ALLOCATE` the one node.
+        simulation: nothing may be allocated. The answer says what would be.
+        held: in a simulation, the claims that it has allocated before, each with its node.
+    """
+
+    kind: str
+    claims: tuple[ClaimAsk, ...]
+    pod: PodName | None = None
+    nodes: tuple[NodeName, ...] = ()
+    simulation: bool = False
+    held: tuple[tuple[ClaimAsk, NodeName], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a controller.
+
+    Attributes:
+        version: changes when earlier answers do not hold any more; empty: not told.
+        unsuitable: by uid of the claim, the nodes that do not suit, with the reasons.
+        allocations: by uid of the claim.
+        refused: why nothing is allocated; empty if it is.
+    """
+
+    version: str = ""
+    unsuitable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
+    refused: str = ""
+
+
+# --- questions ----------------------------------------------------------------------------------------------
+
+
+def question_to_json(question: Question) -> Object:
+    """The JSON of a question."""
+    found: Object = {"claims": [_ask_to_json(each) for each in question.claims]}
+    if question.pod is not None:
+        pod = question.pod
+        found["pod"] = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    if question.kind != DEALLOCATE:
+        found["nodes"] = [_node_to_json(each) for each in question.nodes]
+        found["simulation"] = question.simulation
+    if question.held:
+        found["held"] = [{"claim": _ask_to_json(claim), "node": _node_to_json(node)} for claim, node in question.held]
+    return found
+
+
+def question_of(kind: str, obj: object) -> Question:
+    """The question in a JSON value; raises ProtocolError with all problems."""
+    top = _fields(obj)
+    claims = tuple(_ask(each) for each in top.children("claims"))
+    pod = top.child_or_none("pod")
+    found = Question(
+        kind,
+        claims,
+        None if pod is None else PodName(*(pod.required_text(each) for each in ("namespace", "name", "uid"))),
+        tuple(_node(each) for each in top.children("nodes")),
+        top.flag("simulation"),
+        tuple((_ask(each.child("claim")), _node(each.child("node"))) for each in top.children("held")),
+    )
+    if not claims:
+        top.problem("claims", "is empty")
+    if kind == ALLOCATE and len(found.nodes) != 1:
+        top.problem("nodes", f"has {len(found.nodes)} entries instead of one")
+    _check(top.problems)
+    return found
+
+
+def _ask_to_json(ask: ClaimAsk) -> Object:
+    found: Object = {"namespace": ask.namespace, "name": ask.name, "uid": ask.uid}
+    if ask.attempt:
+        found["attempt"] = ask.attempt
+    if ask.requests:
+        found["requests"] = [dict(each) for each in ask.requests]
+    if ask.config:
+        found["config"] = [dict(each) for each in ask.config]
+    return found
+
+
+def _ask(fields: Fields) -> ClaimAsk:
+    return ClaimAsk(
+        fields.required_text("namespace"),
+        fields.required_text("name"),
+        fields.required_text("uid"),
+        fields.integer("attempt"),
+        tuple(dict(each.data) for each in fields.children("requests")),  # type: ignore[arg-type]  # data is JSON
+        tuple(dict(each.data) for each in fields.children("config")),  # type: ignore[arg-type]  # data is JSON
+    )
+
+
+def _node_to_json(node: NodeName) -> Object:
+    return {"name": node.name, "labels": dict(node.labels)} if node.labels else {"name": node.name}
+
+
+def _node(fields: Fields) -> NodeName:
+    return NodeName(fields.required_text("name"), fields.text_mapping("labels"))
+
+
+# --- answers ------------------------------------------------------------------------------------------------
+
+
+def answer_to_json(answer: Answer) -> Object:
+    """The JSON of an answer."""
+    found: Object = {"version": answer.version} if answer.version else {}
+    if answer.refused:
+        found["refused"] = answer.refused
+    uids = dict.fromkeys((*answer.unsuitable, *answer.allocations))
+    found["claims"] = [_entry(uid, answer) for uid in uids]
+    return found
+
+
+def _entry(uid: str, answer: Answer) -> Object:
+    entry: Object = {"uid": uid}
+    if uid in answer.unsuitable:
+        entry["unsuitableNodes"] = dict(answer.unsuitable[uid])
+    if uid in answer.allocations:
+        entry["allocation"] = allocation_to_json(answer.allocations[uid])
+    return entry
+
+
+def answer_of(question: Question, obj: object) -> Answer:
+    """The answer to a question in a JSON value; raises ProtocolError with all problems.
+
+    It has an entry for each claim of the question, unless it refuses or tells of a release.
+    """
+    top = _fields(obj)
+    version, refused = top.text("version"), _reason(top.text("refused"))
+    unsuitable: dict[str, Mapping[str, str]] = {}
+    allocations: dict[str, AllocationResult] = {}
+    asked = {each.uid: each for each in question.claims}
+    for each in top.children("claims"):
+        uid = each.required_text("uid")
+        if uid not in asked:
+            each.problem("uid", "is not the uid of a claim in the question")
+        elif question.kind == UNSUITABLE_NODES:
+            reasons = each.text_mapping("unsuitableNodes")
+            unsuitable[uid] = {node: _reason(text) or "not suitable" for node, text in reasons.items()}
+        elif question.kind == ALLOCATE:
+            allocations[uid] = _allocation(each, asked[uid])
+    if question.kind != DEALLOCATE and not refused:
+        told = unsuitable if question.kind == UNSUITABLE_NODES else allocations
+        for uid, ask in asked.items():
+            if uid not in told:
+                top.problem("claims", f"has no entry for claim {ask}, uid {uid}")
+    _check(top.problems)
+    return Answer(version, unsuitable, allocations, refused)
+
+
+def _allocation(entry: Fields, ask: ClaimAsk) -> AllocationResult:
+    """The allocation of a claim. It may have no results: then it has only configuration, or nothing at all."""
+    found = allocation_or_none(entry, "allocation")
+    if found is None:
+        entry.problem("allocation", "is required")
+        return AllocationResult()
+    names = {str(each.get("name")) for each in ask.requests}
+    places: Iterable[tuple[str, Sequence[str]]] = (
+        *((f"results[{i}].request", (each.request,)) for i, each in enumerate(found.results)),
+        *((f"config[{i}].requests", each.requests) for i, each in enumerate(found.configs)),
+    )
+    for place, requests in places:
+        for name in requests:
+            if name not in names:
+                entry.problem(f"allocation.devices.{place}", f"{name} is no request for this controller")
+    return found
+
+
+def _reason(text: str) -> str:
+    return printable(text)[:LONGEST_REASON]
+
+
+def _fields(obj: object) -> Fields:
+    if not isinstance(obj, dict):
+        raise ProtocolError("the message is not a JSON object")
+    return Fields(obj, "", [])
+
+
+def _check(problems: Sequence[Problem]) -> None:
+    if problems:
+        raise ProtocolError("; ".join(map(str, problems)))

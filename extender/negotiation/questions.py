@@ -1,0 +1,58 @@
+"""Questions to controllers, made from pods, claims and nodes of the cluster."""
+
+from collections.abc import Iterable
+
+from allocator import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, allocation_to_json
+from extender.kube.encoding import loads
+from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NodeName, Object, PodName, Question
+from extender.pods.negotiated import NegotiatedClaim
+from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.writes.controller_marks import Mark
+
+
+def pod_name(pod: Pod) -> PodName:
+    """A pod in a question."""
+    return PodName(pod.namespace, pod.name, pod.uid)
+
+
+def node_name(node: NodeObject, labels: Iterable[str]) -> NodeName:
+    """A node in a question, with some of its labels."""
+    known = node.node.labels
+    return NodeName(node.name, {each: known[each] for each in labels if each in known})
+
+
+def claim_ask(claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:
+    """A claim in a question: its negotiated requests as they are written, and its configuration."""
+    raw = loads(claim.claim.raw)
+    written = {each["name"]: each for each in raw["spec"]["devices"]["requests"]}
+    value = claim.claim.claim
+    return ClaimAsk(
+        value.namespace,
+        value.name,
+        value.uid,
+        attempt,
+        # v1beta1 has no exactly.
+        tuple({"name": name, **written[name].get("exactly", written[name])} for name in claim.requests),
+        tuple(_config(claim)),
+    )
+
+
+def release(claim: ClaimObject, mark: Mark) -> Question:
+    """The question to release a claim."""
+    key = claim.key
+    return Question(DEALLOCATE, (ClaimAsk(key.namespace, key.name, claim.claim.uid, mark.attempt),))
+
+
+def _config(claim: NegotiatedClaim) -> tuple[Object, ...]:
+    """What class and claim configure for the negotiated requests, as it would stand in the claim's allocation."""
+    spec, own = claim.claim.claim.spec, set(claim.requests)
+    class_of = {each.name: each.alternatives[0].device_class for each in spec.requests if each.name in own}
+    found: list[AllocatedConfig] = []
+    for each in claim.classes:
+        names = tuple(name for name in claim.requests if class_of[name] == each.name)
+        found += [AllocatedConfig(FROM_CLASS, opaque, names) for opaque in each.configs]
+    for config in spec.configs:
+        names = tuple(name for name in claim.requests if not config.requests or name in config.requests)
+        found += [AllocatedConfig(FROM_CLAIM, config.opaque, names)] if names else []
+    devices: Object = allocation_to_json(AllocationResult(configs=tuple(found)))["devices"]  # type: ignore[assignment]
+    return tuple(devices.get("config", ()))

@@ -1,0 +1,138 @@
+"""Negotiated claims: claims with requests about which a controller decides, and what is left of them for us.
+
+A request is negotiated if its device class names a controller. Our search serves the other requests of the claim.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from allocator import OPTIONAL_REQUESTS, ClaimSpec, ConstraintSpec, DeviceClass, Request, selector_matches
+from extender.state.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
+from extender.state.objects import ClaimObject, NodeObject
+from extender.state.snapshot import Snapshot
+
+
+class NegotiationError(Exception):
+    """A claim that no controller can decide about as it is written; the text names the claim and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class NegotiatedClaim:
+    """A claim without an allocation of which a controller serves some requests.
+
+    Attributes:
+        claim: the whole claim.
+        rest: the claim with the other requests only.
+        controller: the name of the controller.
+        requests: the names of the negotiated requests, in the order of the claim.
+        classes: their device classes, each once.
+        answer: what the controller has said about nodes.
+    """
+
+    claim: ClaimObject
+    rest: ClaimObject
+    controller: str
+    requests: tuple[str, ...]
+    classes: tuple[DeviceClass, ...]
+    answer: ControllerAnswer
+
+    @property
+    def uid(self) -> str:
+        """The uid of the claim."""
+        return self.claim.claim.uid
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether devices have to be searched for the claim, too."""
+        return bool(self.rest.claim.spec.requests)
+
+    def is_for(self, node: NodeObject) -> bool:
+        """Whether the classes let the controller allocate devices for a node."""
+        selectors = (each.suitable_nodes for each in self.classes)
+        return all(each is None or selector_matches(each, node.node) for each in selectors)
+
+    def refusal(self, node: NodeObject) -> str:
+        """Why the claim cannot be allocated for a node; empty if it can, as far as is known."""
+        if not self.is_for(node):
+            names = ", ".join(each.name for each in self.classes if each.suitable_nodes is not None)
+            return f"device class {names}: the node is not suitable"
+        answer = self.answer
+        if answer.problem:
+            return answer.problem
+        if reason := answer.unsuitable.get(node.name):
+            return f"controller {self.controller}: {reason}"
+        return "" if answer.asked is None or node.name in answer.asked else waiting(self.controller)
+
+
+def waiting(controller: str) -> str:
+    """The reason for a node that a controller has not judged yet."""
+    return f"waiting for controller {controller}"
+
+
+def negotiated(claim: ClaimObject, snapshot: Snapshot) -> NegotiatedClaim | None:
+    """A claim without an allocation as a negotiated claim; None if no request of it is negotiated.
+
+    Raises:
+        NegotiationError: the claim cannot be negotiated as it is written.
+    """
+    spec = claim.claim.spec
+    own = [each for each in spec.requests if _controllers(each, snapshot)]
+    if not own:
+        return None
+    controllers = sorted({name for each in own for name in _controllers(each, snapshot)})
+    if len(controllers) > 1:
+        raise _error(claim, "spec.devices.requests", f"name several controllers: {', '.join(controllers)}")
+    for each in own:
+        if each.prioritized:
+            text = "firstAvailable cannot name a device class with a controller"
+            raise _error(claim, f"request {each.name}", text)
+    names = tuple(each.name for each in own)
+    rest = [each for each in spec.requests if each.name not in names]
+    classes = dict.fromkeys(each.alternatives[0].device_class for each in own)
+    return NegotiatedClaim(
+        claim,
+        replace(claim, claim=replace(claim.claim, spec=_spec_of(claim, rest, names))),
+        controllers[0],
+        names,
+        tuple(snapshot.classes[name] for name in classes),
+        snapshot.answers.get(claim.claim.uid, UNASKED),
+    )
+
+
+def ready_to_bind(claims: Sequence[NegotiatedClaim], snapshot: Snapshot) -> Snapshot:
+    """The cluster for a bind: controllers are not asked about nodes any more, but to allocate."""
+    for each in claims:
+        snapshot = snapshot._replace(answers=snapshot.answers.set(each.uid, ANY_NODE_SUITS))
+    return snapshot
+
+
+def _controllers(request: Request, snapshot: Snapshot) -> set[str]:
+    names = (snapshot.controllers.get(each.device_class, "") for each in request.alternatives)
+    return {name for name in names if name}
+
+
+def _spec_of(claim: ClaimObject, requests: Sequence[Request], negotiated_names: Sequence[str]) -> ClaimSpec:
+    """What the claim asks of our search. Its constraints cover the devices of these requests only."""
+    spec, names = claim.claim.spec, {each.name for each in requests}
+    for number, each in enumerate(spec.constraints):
+        if named := _named(each, negotiated_names):
+            text = f"names request {named}, about which a controller decides"
+            raise _error(claim, f"spec.devices.constraints[{number}]", text)
+    if both := [name for name in spec.optional if name in negotiated_names]:
+        text = f"names request {both[0]}, about which a controller decides"
+        raise _error(claim, f"metadata.annotations[{OPTIONAL_REQUESTS}]", text)
+    constraints = spec.constraints if requests else ()
+    configs = tuple(
+        each
+        for each in spec.configs
+        if requests and (not each.requests or any(name.partition("/")[0] in names for name in each.requests))
+    )
+    return replace(spec, requests=tuple(requests), constraints=constraints, configs=configs)
+
+
+def _named(constraint: ConstraintSpec, names: Sequence[str]) -> str:
+    return next((name for name in constraint.requests if name.partition("/")[0] in names), "")
+
+
+def _error(claim: ClaimObject, field: str, text: str) -> NegotiationError:
+    return NegotiationError(f"claim {claim.claim.name}: {field}: {text}")

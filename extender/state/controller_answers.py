@@ -1,0 +1,26 @@
+"""What the controllers of negotiated claims have said about nodes."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerAnswer:
+    """The latest answer of a controller about one claim.
+
+    Attributes:
+        problem: why the controller has not answered; empty if it has.
+        unsuitable: the nodes that the controller refuses, each with the reason.
+        asked: the nodes that it was asked about; None: all nodes.
+    """
+
+    problem: str = ""
+    unsuitable: Mapping[str, str] = field(default_factory=dict)
+    asked: Collection[str] | None = frozenset()
+
+
+UNASKED = ControllerAnswer()
+"""The controller was not asked."""
+
+ANY_NODE_SUITS = ControllerAnswer(asked=None)
+"""For a bind, which does not ask again: the allocation itself is the answer."""

@@ -1,0 +1,93 @@
+"""Marks on negotiated claims: whether a controller may have allocated something for a claim.
+
+A claim is marked before its controller is asked to allocate, and until the controller has released it. So the mark
+outlives a crash. A finalizer keeps a marked claim from being deleted.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from allocator import Claim
+from extender.kube.api import RawObject
+from extender.kube.raw import timestamp
+
+MARK: Final = "dra-extender.dev/negotiation"
+"""Annotation of a claim: controller, number of the attempt, and state."""
+
+MARK_FINALIZER: Final = "dra-extender.dev/controller"
+"""Finalizer of a marked claim."""
+
+_RELEASED: Final = "released"
+_RELEASING: Final = "releasing"
+_FORM: Final = re.compile(r"(\S+) (\d{1,18}) (\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A mark.
+
+    Attributes:
+        controller: the name of the controller; empty if the annotation cannot be read.
+        attempt: counts allocations and releases of the claim. A controller ignores attempts that are overtaken.
+        state: until when the allocation may take, as RFC 3339; or ``releasing``, or ``released``.
+    """
+
+    controller: str
+    attempt: int
+    state: str
+
+    @classmethod
+    def of(cls, claim: Claim) -> "Mark | None":
+        """The mark of a claim; None if the claim was never marked."""
+        text = claim.annotations.get(MARK)
+        if text is None:
+            return None
+        match = _FORM.fullmatch(text)
+        return cls("", 0, "") if match is None else cls(match[1], int(match[2]), match[3])
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the controller has nothing allocated for the claim."""
+        return self.state == _RELEASED
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether the allocation has had its time."""
+        try:
+            return datetime.fromisoformat(self.state) <= now
+        except (ValueError, TypeError):
+            return True
+
+    def releasing(self) -> "Mark":
+        """The mark of the release that overtakes this attempt."""
+        return self if self.state == _RELEASING else Mark(self.controller, self.attempt + 1, _RELEASING)
+
+    def released(self) -> "Mark":
+        """The mark after the release."""
+        return replace(self, state=_RELEASED)
+
+    def __str__(self) -> str:
+        return f"{self.controller} {self.attempt} {self.state}"
+
+
+def is_marked(claim: Claim) -> bool:
+    """Whether a controller may have something allocated for a claim."""
+    mark = Mark.of(claim)
+    return mark is not None and not mark.is_released
+
+
+def next_mark(claim: Claim, controller: str, until: datetime) -> Mark:
+    """The mark for the next attempt to allocate."""
+    last = Mark.of(claim)
+    return Mark(controller, 1 if last is None else last.attempt + 1, timestamp(until))
+
+
+def marked(raw: RawObject, mark: Mark) -> RawObject:
+    """A claim's JSON with a mark. The finalizer stays until the controller has released the claim."""
+    metadata = raw["metadata"]
+    finalizers = [each for each in metadata.get("finalizers") or [] if each != MARK_FINALIZER]
+    if not mark.is_released:
+        finalizers.append(MARK_FINALIZER)
+    annotations = {**(metadata.get("annotations") or {}), MARK: str(mark)}
+    return {**raw, "metadata": {**metadata, "annotations": annotations, "finalizers": finalizers}}

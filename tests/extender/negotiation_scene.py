@@ -1,0 +1,121 @@
+"""What negotiation is tried on: two nodes with a GPU each, a controller with licences, and replicas of the service."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from extender.assembly import Surroundings, make_service
+from extender.config.settings import Settings
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.observe.metrics import Metrics
+from extender.offload import at_once
+from extender.service import RefusedError, Service
+from extender.state.objects import parse_pod
+from extender.verbs.filter import FilterResult
+from extender.verbs.wire import BindArgs, FilterArgs
+from extender.writes.conditions import DEVICES_CHANGED
+from extender.writes.controller_marks import MARK, MARK_FINALIZER
+from tests.kit import virtualtime
+from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
+from tests.kit.controllers import Licences
+from tests.kit.servers.memory import Transport
+
+NAME = "licences.example.com"
+URL = {"name": NAME, "url": "http://localhost:1"}
+
+
+def negotiated_class(name: str = "licence", controller: str = NAME, **annotations: str) -> Object:
+    found = device_class(name)
+    keys = {f"dra-extender.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
+    found["metadata"]["annotations"] = {"dra-extender.dev/controller": controller, **keys}
+    return found
+
+
+LICENCE = request("licence", device_class="licence")
+WORLD = (GPU, negotiated_class(), node("n"), node("m"), local_slice("n"), local_slice("m"))
+
+
+def pods(*names: str, requests: tuple[Object, ...] = (LICENCE,)) -> list[Object]:
+    """Pods, each with a claim of its own."""
+    return [each for name in names for each in (pod(name, f"{name}-c"), claim(f"{name}-c", *requests))]
+
+
+class Scene:
+    """A cluster, a controller, and services over them.
+
+    Attributes:
+        seconds: that have passed.
+    """
+
+    def __init__(self, *objects: Object, licences: Licences | None = None, world: tuple[Object, ...] = WORLD) -> None:
+        self.cluster = Cluster.of(*world, *objects)
+        self.transport = Transport(self.cluster.api)
+        self.licences = licences or Licences()
+        self.seconds = 0.0
+        self.service = self.replica()
+
+    def replica(self, *, simulation: bool = False, controllers: list[dict[str, Any]] | None = None) -> Service:
+        """Another service over the cluster: a second replica, or the one after a crash."""
+        settings = Settings.model_validate({"controllers": [URL] if controllers is None else controllers})
+        around = Surroundings(
+            None, {NAME: self.licences}, simulation, now=lambda: NOW + timedelta(seconds=self.seconds)
+        )
+        metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=lambda: self.seconds)
+        return make_service(self.transport, self.cluster.state, by, settings, metrics, around=around, off_loop=at_once)
+
+    async def filter(self, name: str = "p", *names: str, by: Service | None = None) -> FilterResult:
+        asked = parse_pod(await self.cluster.api.get(PODS, ObjectKey("ns", name)))
+        return await (by or self.service).filter(FilterArgs(asked, list(names or ("n", "m"))))
+
+    async def reasons(self, name: str = "p", by: Service | None = None) -> list[str]:
+        """Why filter leaves the pod no node; empty if it leaves one."""
+        result = await self.filter(name, by=by)
+        return [] if result.passed else sorted(set(result.unresolvable.values()))
+
+    async def bind(self, name: str = "p", on: str = "n", by: Service | None = None) -> str:
+        """Bind a pod; the error, empty for a success."""
+        try:
+            await (by or self.service).bind(BindArgs(name, "ns", f"uid-{name}", on))
+        except RefusedError as error:
+            return str(error)
+        return ""
+
+    async def tick(self, seconds: float = 0.2, by: Service | None = None) -> None:
+        """Some time passes, the background tasks have a turn, and what they have begun ends."""
+        self.seconds += seconds
+        await (by or self.service).background.tick()
+        await virtualtime.elapse(1)
+
+    async def claim(self, name: str = "p-c") -> RawObject:
+        return await self.cluster.api.get(CLAIMS, ObjectKey("ns", name))
+
+    async def mark(self, name: str = "p-c") -> str:
+        """The mark of a claim; it has the finalizer unless it is released."""
+        metadata = (await self.claim(name))["metadata"]
+        mark: str = (metadata.get("annotations") or {}).get(MARK, "")
+        has_finalizer = MARK_FINALIZER in (metadata.get("finalizers") or [])
+        assert has_finalizer == bool(mark and not mark.endswith(" released"))
+        return mark
+
+    async def allocation(self, name: str = "p-c") -> RawObject | None:
+        found: RawObject | None = (await self.claim(name)).get("status", {}).get("allocation")
+        return found
+
+    async def woken(self, name: str = "p") -> bool:
+        """Whether a pod was patched, so that its scheduler tries it again."""
+        conditions = (await self.cluster.api.get(PODS, ObjectKey("ns", name))).get("status", {}).get("conditions", [])
+        return any(each["type"] == DEVICES_CHANGED for each in conditions)
+
+    async def end(self, name: str = "p") -> None:
+        """A pod ends and is deleted, and Kubernetes' controllers release its claims."""
+        await self.cluster.api.delete(PODS, ObjectKey("ns", name))
+        await self.cluster.settle()
+
+    async def exists(self, name: str = "p-c") -> bool:
+        try:
+            await self.claim(name)
+        except ApiError:
+            return False
+        return True

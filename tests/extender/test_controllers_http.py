@@ -1,0 +1,156 @@
+"""Controllers behind HTTP: what is sent, and what counts as no answer."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from extender.config.controllers import ControllerSettings
+from extender.negotiation.controller import ControllerError
+from extender.negotiation.http import HttpController
+from extender.negotiation.protocol import (
+    ALLOCATE,
+    DEALLOCATE,
+    UNSUITABLE_NODES,
+    Answer,
+    ClaimAsk,
+    NodeName,
+    PodName,
+    Question,
+)
+from tests.kit.servers.canned import answer, serving
+
+CLAIM = ClaimAsk("ns", "c", "uid-c", 1, ({"name": "seat"},))
+NODES = Question(UNSUITABLE_NODES, (CLAIM,), PodName("ns", "p", "uid-p"), (NodeName("n", {"site": "a"}),))
+
+OTHER_REQUEST = orjson.dumps(
+    {
+        "claims": [
+            {
+                "uid": "uid-c",
+                "allocation": {
+                    "devices": {
+                        "config": [
+                            {
+                                "source": "FromClaim",
+                                "requests": ["gpu"],
+                                "opaque": {"driver": "a.example.com", "parameters": {}},
+                            }
+                        ]
+                    }
+                },
+            }
+        ]
+    }
+)
+"""An allocation with configuration for a request that the controller was not asked about."""
+
+
+def settings(url: str, **more: object) -> ControllerSettings:
+    return ControllerSettings.model_validate({"name": "licences.example.com", "url": url, **more})
+
+
+async def asked(url: str, question: Question = NODES, **more: object) -> Answer | str:
+    """The answer of the controller, or the error."""
+    controller = HttpController(settings(url, **more))
+    try:
+        return await controller.ask(question)
+    except ControllerError as error:
+        return str(error)
+    finally:
+        await controller.close()
+
+
+async def test_question_is_a_post_of_json_on_a_connection_that_is_kept() -> None:
+    body = orjson.dumps({"version": "7", "claims": [{"uid": "uid-c", "unsuitableNodes": {"n": "none is left"}}]})
+    async with serving(answer(200, body)) as server:
+        controller = HttpController(settings(f"{server.url}/dra/"))
+        found = [await controller.ask(NODES), await controller.ask(NODES)]
+        await controller.close()
+        assert found == [Answer("7", {"uid-c": {"n": "none is left"}})] * 2
+        first, second = server.seen
+        assert first.start == second.start == "POST /dra/unsuitableNodes HTTP/1.1"
+        assert orjson.loads(first.body) == {
+            "pod": {"namespace": "ns", "name": "p", "uid": "uid-p"},
+            "claims": [
+                {"namespace": "ns", "name": "c", "uid": "uid-c", "attempt": 1, "requests": [{"name": "seat"}]},
+            ],
+            "nodes": [{"name": "n", "labels": {"site": "a"}}],
+            "simulation": False,
+        }
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "body", "error"),
+    [
+        (UNSUITABLE_NODES, 500, b"out of order", "HTTP 500: out of order"),
+        (UNSUITABLE_NODES, 302, b"", "HTTP 302"),
+        (UNSUITABLE_NODES, 200, b"<html>", "wrong answer: it is not JSON"),
+        (UNSUITABLE_NODES, 200, b"[]", "wrong answer: the message is not a JSON object"),
+        (UNSUITABLE_NODES, 200, b"{}", "wrong answer: claims: has no entry for claim ns/c, uid uid-c"),
+        (
+            UNSUITABLE_NODES,
+            200,
+            b'{"claims": [{"uid": "uid-c", "unsuitableNodes": ["n"]}]}',
+            'wrong answer: claims[0].unsuitableNodes: ["n"] is not an object',
+        ),
+        (
+            UNSUITABLE_NODES,
+            200,
+            b'{"claims": [{"uid": "uid-c"}, {"uid": "x"}]}',
+            "wrong answer: claims[1].uid: is not the uid of a claim in the question",
+        ),
+        (ALLOCATE, 200, b'{"claims": [{"uid": "uid-c"}]}', "wrong answer: claims[0].allocation: is required"),
+        (
+            ALLOCATE,
+            200,
+            OTHER_REQUEST,
+            "wrong answer: claims[0].allocation.devices.config[0].requests: gpu is no request for this controller",
+        ),
+        (DEALLOCATE, 503, b"", "HTTP 503"),
+    ],
+)
+async def test_everything_else_is_no_answer(kind: str, status: int, body: bytes, error: str) -> None:
+    async with serving(answer(status, body)) as server:
+        assert await asked(server.url, Question(kind, (CLAIM,), nodes=(NodeName("n"),))) == error
+
+
+async def test_connection_that_is_cut_is_no_answer() -> None:
+    async with serving(None) as server:
+        assert await asked(server.url) == "the connection was lost: ServerDisconnectedError"
+
+
+async def test_controller_that_is_away_is_told_by_its_url() -> None:
+    async with serving(None) as server:
+        url = server.url
+    assert await asked(url) == f"no connection to {url}"
+
+
+async def test_silent_controller_has_its_time() -> None:
+    async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n") as server:
+        assert await asked(server.url, timeoutSeconds=0.05) == "no answer within 0.05 s"
+
+
+async def test_token_needs_a_file(tmp_path: Path) -> None:
+    missing = tmp_path / "token"
+    assert (
+        await asked("https://localhost:1", token=str(missing))
+        == f"{missing}: cannot be read: No such file or directory"
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"url": "licences"}, 'is not a URL such as "https://licences.example.com"'),
+        ({"name": "Licences!"}, "Licences!"),
+        ({"certificate": "a.crt"}, "certificate and key need each other"),
+        ({"url": "http://a", "token": "t"}, "token needs a url with https"),
+        ({"timeoutSeconds": 5.0}, "timeoutSeconds"),
+        ({"nodeLabels": ["a b"]}, "a b"),
+    ],
+)
+def test_settings_that_cannot_be_used_say_why(more: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValueError, match="validation error") as error:
+        ControllerSettings.model_validate({"name": "a.example.com", "url": "https://a", **more})
+    assert problem in str(error.value)

@@ -1,0 +1,244 @@
+"""Faults of negotiation, one for each row of the table in docs/explanation/negotiated-claims.md."""
+
+import asyncio
+
+import pytest
+
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey
+from extender.kube.raw import timestamp
+from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from tests.extender.negotiation_scene import NAME, Scene, pods
+from tests.kit import virtualtime
+from tests.kit.clusters import NOW, pod
+from tests.kit.controllers import Fault, Licences
+from tests.kit.servers.memory import Fault as ApiFault
+
+SINCE = f"waiting for controller {NAME} since {timestamp(NOW)}"
+
+
+async def released(scene: Scene, attempt: int = 2) -> None:
+    """Nothing is left of an attempt, once the background tasks had their turn."""
+    await scene.tick()
+    assert scene.licences.held == {}
+    assert scene.licences.left == 1
+    assert await scene.allocation() is None
+    assert await scene.mark() == f"{NAME} {attempt} released"
+    assert not scene.cluster.state.snapshot.assumed
+
+
+def test_controller_that_does_not_answer_keeps_its_pod_waiting_and_is_not_asked_for_each_pod() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p", "q"))
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        assert await scene.reasons("p") == [f"{SINCE}: no answer within 2 s"]
+        assert await scene.reasons("q") == [f"{SINCE}: no answer within 2 s"]
+        assert len(scene.licences.questions) == 1
+        await scene.tick(1.0)
+        assert await scene.woken("p")
+        assert await scene.reasons("p") == []
+
+    virtualtime.run(story())
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault("HTTP 500"), "HTTP 500"),
+        (Fault(answer={"claims": []}), "wrong answer: claims: has no entry for claim ns/p-c, uid uid-p-c"),
+    ],
+)
+def test_controller_that_does_not_answer_in_bind_releases_the_claim(fault: Fault, error: str) -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        scene.licences.faults[ALLOCATE] = [fault]
+        assert await scene.bind() == f"node n: controller {NAME}: {error}"
+        await released(scene)
+
+    virtualtime.run(story())
+
+
+def test_allocation_whose_answer_is_lost_is_released_and_made_again() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        scene.licences.faults[ALLOCATE] = [Fault(reply_lost="the connection was lost")]
+        assert await scene.bind() == f"node n: controller {NAME}: the connection was lost"
+        assert scene.licences.held == {"uid-p-c": ("n", 1)}
+        await released(scene)
+        scene.seconds += 2.0
+        assert await scene.bind() == ""
+        assert scene.licences.held == {"uid-p-c": ("n", 3)}
+
+    virtualtime.run(story())
+
+
+def test_allocation_for_other_nodes_is_released() -> None:
+    other = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m"]}]}]}
+
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        wrong = {"claims": [{"uid": "uid-p-c", "allocation": {"nodeSelector": other}}]}
+        scene.licences.faults[ALLOCATE] = [Fault(answer=wrong)]
+        error = f"node n: controller {NAME} has allocated claim ns/p-c for other nodes than n"
+        assert await scene.bind() == error
+        await released(scene)
+
+    virtualtime.run(story())
+
+
+def test_slow_allocation_goes_on_and_the_next_call_gets_its_answer() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        done = asyncio.Event()
+        scene.licences.faults[ALLOCATE] = [Fault(until=done)]
+        assert await scene.bind() == "the bind of this pod is still running"
+        await scene.tick(60.0)
+        assert scene.licences.asked(DEALLOCATE) == []
+        done.set()
+        await virtualtime.elapse(1)
+        assert await scene.bind() == ""
+        assert scene.licences.held == {"uid-p-c": ("n", 1)}
+
+    virtualtime.run(story())
+
+
+async def killed_in_bind(scene: Scene) -> None:
+    """A process ends after the controller has allocated, and before it writes the claim's status."""
+    never = asyncio.Event()
+
+    async def wait() -> None:
+        await never.wait()
+
+    scene.transport.script("update_status resourceclaims", ApiFault(before=wait))
+    await scene.bind()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await virtualtime.elapse(1)
+    scene.cluster.state.forget("uid-p-c")
+    assert scene.licences.held == {"uid-p-c": ("n", 1)}
+    assert await scene.allocation() is None
+
+
+def test_next_process_releases_what_a_killed_one_has_left_once_its_time_is_over() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await killed_in_bind(scene)
+        successor = scene.replica()
+        assert await scene.reasons(by=successor) == [f"claim p-c waits until controller {NAME} has released it"]
+        await scene.tick(31.0, by=successor)
+        assert scene.licences.asked(DEALLOCATE) == []
+        scene.seconds += 1.0
+        await scene.tick(by=successor)
+        assert scene.licences.held == {}
+        assert await scene.bind(by=successor) == ""
+
+    virtualtime.run(story())
+
+
+def test_claim_whose_status_was_written_by_a_killed_process_is_bound_by_the_next() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        scene.transport.script("bind pods", *[ApiFault(lost=True)] * 5)
+        assert await scene.bind() != ""
+        assert await scene.bind(by=scene.replica()) == ""
+        assert scene.licences.held.keys() == {"uid-p-c"}
+
+    virtualtime.run(story())
+
+
+def test_claim_whose_status_cannot_be_written_is_released() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        scene.transport.script("update_status resourceclaims", ApiFault(refused=ApiError(403, "Forbidden", "no")))
+        assert await scene.bind() == "claim ns/p-c: no"
+        await released(scene)
+
+    virtualtime.run(story())
+
+
+def test_claim_that_is_deleted_meanwhile_stays_until_it_is_released() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+
+        async def delete() -> None:
+            await scene.cluster.api.delete(CLAIMS, ObjectKey("ns", "p-c"))
+
+        scene.transport.script("update_status resourceclaims", ApiFault(before=delete))
+        assert await scene.bind() == "claim p-c is being deleted"
+        await scene.tick()
+        assert scene.licences.held == {}
+        await scene.cluster.settle()
+        assert not await scene.exists()
+
+    virtualtime.run(story())
+
+
+def test_pod_that_is_deleted_meanwhile_leaves_nothing() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+
+        async def delete() -> None:
+            await scene.cluster.api.delete(PODS, ObjectKey("ns", "p"))
+
+        scene.transport.script("bind pods", ApiFault(before=delete))
+        assert await scene.bind() != ""
+        await released(scene)
+
+    virtualtime.run(story())
+
+
+def test_two_replicas_do_not_allocate_one_claim_twice() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"), pod("q", "p-c"), licences=Licences(left=2))
+        other = scene.replica()
+        answers = await asyncio.gather(scene.bind("p"), scene.bind("q", "m", by=other))
+        assert sorted(map(bool, answers)) == [False, True]
+        assert len(scene.licences.asked(ALLOCATE)) == 1
+        assert len(scene.licences.held) == 1
+
+    virtualtime.run(story())
+
+
+def test_claims_of_a_controller_that_is_away_are_released_when_it_is_back() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await scene.bind()
+        scene.licences.faults[DEALLOCATE] = [Fault("no connection")] * 3
+        await scene.end()
+        for _ in range(3):
+            await scene.tick(60.0)
+        assert await scene.mark() == f"{NAME} 2 releasing"
+        assert scene.licences.held.keys() == {"uid-p-c"}
+        await scene.tick(60.0)
+        await released(scene)
+
+    virtualtime.run(story())
+
+
+def test_controller_that_is_out_of_the_settings_keeps_its_claims_marked() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await scene.bind()
+        await scene.cluster.api.delete(CLAIMS, ObjectKey("ns", "p-c"))
+        await scene.end()
+        without = scene.replica(controllers=[])
+        await scene.tick(60.0, by=without)
+        assert await scene.exists()
+        await scene.tick()
+        assert not await scene.exists()
+
+    virtualtime.run(story())
+
+
+def test_mark_that_somebody_has_overwritten_is_released_by_the_controller_of_the_class() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await scene.bind()
+        raw = await scene.claim()
+        raw["metadata"]["annotations"] = {"dra-extender.dev/negotiation": "nonsense"}
+        await scene.cluster.api.update(CLAIMS, raw)
+        await scene.end()
+        await scene.tick()
+        assert scene.licences.held == {}
+        assert (await scene.mark()).endswith(" released")
+
+    virtualtime.run(story())

@@ -1,0 +1,129 @@
+"""A controller for tests: floating licences, with faults that befall its answers."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
+from allocator.model.claims import OpaqueConfig
+from extender.negotiation.controller import ControllerError
+from extender.negotiation.protocol import (
+    ALLOCATE,
+    DEALLOCATE,
+    UNSUITABLE_NODES,
+    Answer,
+    ProtocolError,
+    Question,
+    answer_of,
+    answer_to_json,
+    question_of,
+    question_to_json,
+)
+
+NO_LICENCE = "no licence is left"
+
+
+@dataclass
+class Fault:
+    """What befalls one question.
+
+    Attributes:
+        error: the controller does not answer, and does nothing.
+        reply_lost: it does what it is asked to do, and its answer is lost.
+        answer: it answers this, and does nothing.
+        until: it answers only then.
+    """
+
+    error: str = ""
+    reply_lost: str = ""
+    answer: Mapping[str, object] | None = None
+    until: asyncio.Event | None = None
+
+
+@dataclass
+class Licences:
+    """A controller with some licences; implements `extender.negotiation.controller.Controller`.
+
+    Attributes:
+        left: licences that nobody has.
+        refuses: nodes that it refuses, with the reasons.
+        held: by uid of the claim, the node and the attempt.
+        ended: by uid of the claim, the attempt of the latest release.
+        faults: by question, for the next questions.
+        questions: all questions.
+        device: a device that each allocation names; None: allocations have configuration only.
+        local: whether an allocation is for its node only.
+    """
+
+    left: int = 1
+    refuses: dict[str, str] = field(default_factory=dict)
+    held: dict[str, tuple[str, int]] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, list[Fault]] = field(default_factory=dict)
+    questions: list[Question] = field(default_factory=list)
+    device: DeviceId | None = None
+    version: str = ""
+    closed: int = 0
+
+    async def ask(self, question: Question) -> Answer:
+        question = question_of(question.kind, question_to_json(question))
+        self.questions.append(question)
+        fault = self.faults[question.kind].pop(0) if self.faults.get(question.kind) else Fault()
+        if fault.until is not None:
+            await fault.until.wait()
+        if fault.error:
+            raise ControllerError(fault.error)
+        if fault.answer is not None:
+            try:
+                return answer_of(question, fault.answer)
+            except ProtocolError as error:
+                raise ControllerError(f"wrong answer: {error}") from error
+        answer = {UNSUITABLE_NODES: self._unsuitable, ALLOCATE: self._allocate, DEALLOCATE: self._deallocate}[
+            question.kind
+        ](question)
+        if fault.reply_lost:
+            raise ControllerError(fault.reply_lost)
+        return answer_of(question, answer_to_json(answer))
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    def asked(self, kind: str) -> list[Question]:
+        return [each for each in self.questions if each.kind == kind]
+
+    def _free(self, question: Question) -> int:
+        return self.left - len(question.held)
+
+    def _unsuitable(self, question: Question) -> Answer:
+        reasons = {node.name: self.refuses[node.name] for node in question.nodes if node.name in self.refuses}
+        if self._free(question) < len(question.claims):
+            reasons = {node.name: NO_LICENCE for node in question.nodes}
+        return Answer(self.version, {each.uid: reasons for each in question.claims})
+
+    def _allocate(self, question: Question) -> Answer:
+        node, results = question.nodes[0].name, {}
+        for each in question.claims:
+            known = self.held.get(each.uid)
+            assert known is None or known[0] == node, f"claim {each} is allocated twice"
+            if each.attempt <= self.ended.get(each.uid, 0):
+                return Answer(self.version, refused="this attempt is overtaken")
+            if known is None and (self._free(question) < 1 or node in self.refuses):
+                return Answer(self.version, refused=self.refuses.get(node, NO_LICENCE))
+            if not question.simulation:
+                self.left -= known is None
+                self.held[each.uid] = (node, each.attempt)
+            results[each.uid] = self._result(str(each.requests[0]["name"]), node)
+        return Answer(self.version, allocations=results)
+
+    def _deallocate(self, question: Question) -> Answer:
+        for each in question.claims:
+            self.ended[each.uid] = max(each.attempt, self.ended.get(each.uid, 0))
+            if each.uid in self.held and self.held[each.uid][1] < each.attempt:
+                del self.held[each.uid]
+                self.left += 1
+        return Answer(self.version)
+
+    def _result(self, request: str, node: str) -> AllocationResult:
+        config = AllocatedConfig("FromClaim", OpaqueConfig("licences.example.com", f'{{"node":"{node}"}}'), (request,))
+        results = (DeviceResult(request, self.device),) if self.device else ()
+        return AllocationResult(results=results, configs=(config,))
