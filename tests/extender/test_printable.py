@@ -163,6 +163,18 @@ def test_half_a_character_in_a_name_is_reported_as_json(tmp_path: Path) -> None:
     assert json.loads(result.stdout)[0]["errors"][0].startswith("Node a")
 
 
+def test_half_a_character_anywhere_in_a_slice_or_class_is_told_by_field(tmp_path: Path) -> None:
+    broken, own = local_slice("a"), device_class(selectors=["device.driver == 'x'"])
+    broken["spec"]["devices"][0] |= {"name": "gpu\ud800", "attributes": {"m": {"string": "x\ud800"}}}
+    own["spec"]["selectors"][0]["cel"]["expression"] = "device.driver == '\ud800'"
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [broken, own]}))
+    result = validated(path)
+    assert result.exit_code == FOUND_PROBLEMS
+    for field in ("spec.devices[0].name", "spec.devices[0].attributes.m.string", "spec.selectors[0].cel.expression"):
+        assert f": {field}: " in result.stderr
+
+
 def test_the_log_on_a_terminal_has_none(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before, level = root.handlers, root.level

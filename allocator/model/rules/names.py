@@ -94,9 +94,14 @@ def uid(text: str) -> str:
     return "" if text == normal else "is not a UUID in lower case"
 
 
+def utf8_length(text: str) -> int:
+    """The number of bytes in UTF-8. Half of a surrogate pair, which JSON can have, counts as three."""
+    return len(text.encode(errors="surrogatepass"))
+
+
 def _formed(text: str, pattern: re.Pattern[str], longest: int, what: str) -> str:
     if not text:
         return "is empty"
-    if len(text.encode()) > longest:
+    if utf8_length(text) > longest:
         return f"is longer than {longest}"
     return "" if pattern.fullmatch(text) else f"is not {what}"

@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator.model.json import text as jsontext
 from allocator.model.json.fields import Fields, shown
-from allocator.model.rules.names import Rule, dns_subdomain, driver_name, label_key, label_value
+from allocator.model.rules.names import Rule, dns_subdomain, driver_name, label_key, label_value, utf8_length
 
 MAX_CONFIG: Final = 32
 MAX_REQUESTS: Final = 32
@@ -155,7 +155,7 @@ def expression(fields: Fields, check: Callable[[str], str | None] | None) -> Non
     source = fields.text("expression")
     if not source:
         fields.problem("expression", "is required")
-    elif len(source.encode()) > _MAX_EXPRESSION:
+    elif utf8_length(source) > _MAX_EXPRESSION:
         fields.problem("expression", f"is longer than {_MAX_EXPRESSION} bytes")
     elif check is not None and (wrong := check(source)):
         fields.problem("expression", wrong)

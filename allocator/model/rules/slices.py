@@ -7,7 +7,15 @@ from allocator.model.json.interner import Interner
 from allocator.model.json.slices import ATTRIBUTE_TYPES
 from allocator.model.quantity import Quantity
 from allocator.model.rules import shared as rules
-from allocator.model.rules.names import dns_label, dns_subdomain, driver_name, full_name, pool_name, qualified_name
+from allocator.model.rules.names import (
+    dns_label,
+    dns_subdomain,
+    driver_name,
+    full_name,
+    pool_name,
+    qualified_name,
+    utf8_length,
+)
 from allocator.model.rules.node_resources import check_node_resources
 
 _MAX_DEVICES: Final = 128
@@ -191,7 +199,7 @@ def _attribute_list(attribute: Fields, kind: str) -> None:
 
 
 def _attribute_text(value: str) -> str:
-    too_long = len(value.encode()) > _MAX_ATTRIBUTE_LENGTH
+    too_long = utf8_length(value) > _MAX_ATTRIBUTE_LENGTH
     return f"is longer than {_MAX_ATTRIBUTE_LENGTH} bytes" if too_long else ""
 
 
