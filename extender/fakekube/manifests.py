@@ -129,7 +129,7 @@ class Loaded:
     @property
     def refused(self) -> Mapping[tuple[str, ObjectKey], Problem]:
         """The first problem of each object that is left out, by kind and key."""
-        found = [problem for report in self.files for problem in report.problems if problem.key != _NO_KEY]
+        found = [problem for report in self.files for problem in report.problems if problem.key.name]
         return {(each.kind, each.key): each.problem for each in reversed(found)}
 
     @property
