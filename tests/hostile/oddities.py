@@ -126,6 +126,8 @@ PATHS: Final[Mapping[str, bytes]] = {
             b"/explain/a/b/c",
             b"/explain/%00/%1b%5b31m",
             b"/explain/hostile/%ED%A0%80",
+            b"/explain/hostile/claims/%00",
+            b"/explain/hostile/claims/%1b%5b31m",
             b"/explain/%2F/%2F",
             b"/filter/",
             b"/FILTER",

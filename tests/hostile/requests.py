@@ -27,7 +27,17 @@ _WEIGHING: Final = 1 / 4
 
 _NODES: Final = tuple(map(node_name, range(100)))
 TABLES: Final = ("/cluster", "/pools", "/devices", "/claims", "/pods", "/problems", "/decisions")
-GETS: Final = (*TABLES, "/livez", "/healthz", "/readyz", "/metrics", "/", "/openapi.json", "/explain/hostile/p")
+GETS: Final = (
+    *TABLES,
+    "/livez",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/",
+    "/openapi.json",
+    "/explain/hostile/p",
+    "/explain/hostile/claims/c",
+)
 _MEGABYTE: Final = 1_000_000
 _LARGEST: Final = 3 * 512 * 1024
 """Bytes that etcd takes for an object."""

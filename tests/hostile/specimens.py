@@ -6,6 +6,8 @@ All have names and pools of their own, so that no valid one changes what ordinar
 from collections.abc import Mapping
 from typing import Any, Final
 
+from allocator import OPTIONAL_REQUESTS
+from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY
 from extender.state.objects import SPECIAL
 
 Object = dict[str, Any]
@@ -219,7 +221,13 @@ def claim(name: str) -> Object:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
     metadata = {
         "namespace": NAMESPACE,
-        "annotations": {SPECIAL: "true", "resource.kubernetes.io/pod-claim-name": "gpu"},
+        "annotations": {
+            SPECIAL: "true",
+            "resource.kubernetes.io/pod-claim-name": "gpu",
+            OPTIONAL_REQUESTS: "a",
+            ALLOCATION_MODE: "Immediate",
+            PRIORITY: "1",
+        },
         "ownerReferences": [owner],
         "finalizers": ["resource.kubernetes.io/delete-protection"],
     }
@@ -232,7 +240,7 @@ def _old_claim(name: str) -> Object:
 
 
 def _template(name: str) -> Object:
-    spec = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": claim_spec()}
+    spec = {"metadata": {"labels": {"a": "b"}, "annotations": {OPTIONAL_REQUESTS: "a"}}, "spec": claim_spec()}
     return _object("ResourceClaimTemplate", name, metadata={"namespace": NAMESPACE}, spec=spec)
 
 

@@ -117,7 +117,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 def test_every_endpoint_is_among_the_targets() -> None:
     targets = {("post", path) for path in bodies()} | {("get", path) for path in GETS}
-    targets |= {("get", "/explain/{namespace}/{pod}")}
+    targets |= {("get", "/explain/{namespace}/{pod}"), ("get", "/explain/{namespace}/claims/{claim}")}
     assert set(documented()) <= targets
 
 
