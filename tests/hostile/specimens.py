@@ -275,15 +275,23 @@ def pod(name: str) -> Object:
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "tolerations": [_toleration()],
         "overhead": {"cpu": "1"},
+        "schedulingGroup": {"podGroupName": "group"},
         "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
     }
     mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "r"}
+    node_resources = {
+        "resourceClaimName": "made-claim",
+        "containers": ["main"],
+        "mapping": [{"name": "cpu", "quantity": "2"}],
+        "overhead": [{"name": "memory", "perPod": "1Gi", "perContainer": "1Mi"}],
+    }
     status = {
         "phase": "Pending",
         "nominatedNodeName": "no-such-node",
         "startTime": "2026-01-01T00:00:00Z",
         "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made-claim"}],
         "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": [mapping]},
+        "nodeAllocatableResourceClaimStatuses": [node_resources],
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}],
     }
     metadata = {"namespace": NAMESPACE}
