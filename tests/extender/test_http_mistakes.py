@@ -15,7 +15,7 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "deep nesting": (b"[" * 60_000, "the body is not JSON"),
     "another type": (b"[1, 2]", "expected an object, not [1,2]"),
     "nothing in it": (b"{}", "missing"),
-    "fields in the wrong case": (b'{"pod": {}, "nodeNames": [], "podName": "x"}', "missing"),
+    "fields in the wrong case": (b'{"pod": {}, "nodeNames": [], "podName": "x"}', "unknown field; did you mean "),
     "a string for the pod": (b'{"Pod": "p", "NodeNames": [], "PodName": 7}', "expected"),
 }
 
