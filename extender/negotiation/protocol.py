@@ -105,30 +105,30 @@ class Answer:
 
 def question_to_json(question: Question) -> Object:
     """The JSON of a question."""
-    found: Object = {"claims": [_ask_to_json(each) for each in question.claims]}
+    found: Object = {"claims": [ask_to_json(each) for each in question.claims]}
     if question.pod is not None:
         pod = question.pod
         found["pod"] = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
     if question.kind != DEALLOCATE:
-        found["nodes"] = [_node_to_json(each) for each in question.nodes]
+        found["nodes"] = [node_to_json(each) for each in question.nodes]
         found["simulation"] = question.simulation
     if question.held:
-        found["held"] = [{"claim": _ask_to_json(claim), "node": _node_to_json(node)} for claim, node in question.held]
+        found["held"] = [{"claim": ask_to_json(claim), "node": node_to_json(node)} for claim, node in question.held]
     return found
 
 
 def question_of(kind: str, obj: object) -> Question:
     """The question in a JSON value; raises ProtocolError with all problems."""
     top = _fields(obj)
-    claims = tuple(_ask(each) for each in top.children("claims"))
+    claims = tuple(_read_ask(each) for each in top.children("claims"))
     pod = top.child_or_none("pod")
     found = Question(
         kind,
         claims,
         None if pod is None else PodName(*(pod.required_text(each) for each in ("namespace", "name", "uid"))),
-        tuple(_node(each) for each in top.children("nodes")),
+        tuple(_read_node(each) for each in top.children("nodes")),
         top.flag("simulation"),
-        tuple((_ask(each.child("claim")), _node(each.child("node"))) for each in top.children("held")),
+        tuple((_read_ask(each.child("claim")), _read_node(each.child("node"))) for each in top.children("held")),
     )
     if not claims:
         top.problem("claims", "is empty")
@@ -138,7 +138,24 @@ def question_of(kind: str, obj: object) -> Question:
     return found
 
 
-def _ask_to_json(ask: ClaimAsk) -> Object:
+def ask_of(obj: object) -> ClaimAsk:
+    """The claim in a JSON value; raises ProtocolError."""
+    fields = _fields(obj)
+    found = _read_ask(fields)
+    _check(fields.problems)
+    return found
+
+
+def node_of(obj: object) -> NodeName:
+    """The node in a JSON value; raises ProtocolError."""
+    fields = _fields(obj)
+    found = _read_node(fields)
+    _check(fields.problems)
+    return found
+
+
+def ask_to_json(ask: ClaimAsk) -> Object:
+    """The JSON of a claim."""
     found: Object = {"namespace": ask.namespace, "name": ask.name, "uid": ask.uid}
     if ask.attempt:
         found["attempt"] = ask.attempt
@@ -149,7 +166,7 @@ def _ask_to_json(ask: ClaimAsk) -> Object:
     return found
 
 
-def _ask(fields: Fields) -> ClaimAsk:
+def _read_ask(fields: Fields) -> ClaimAsk:
     return ClaimAsk(
         fields.required_text("namespace"),
         fields.required_text("name"),
@@ -160,11 +177,12 @@ def _ask(fields: Fields) -> ClaimAsk:
     )
 
 
-def _node_to_json(node: NodeName) -> Object:
+def node_to_json(node: NodeName) -> Object:
+    """The JSON of a node."""
     return {"name": node.name, "labels": dict(node.labels)} if node.labels else {"name": node.name}
 
 
-def _node(fields: Fields) -> NodeName:
+def _read_node(fields: Fields) -> NodeName:
     return NodeName(fields.required_text("name"), fields.text_mapping("labels"))
 
 

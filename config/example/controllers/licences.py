@@ -1,0 +1,43 @@
+"""A controller of floating licences: each site has some, and a pod takes as many as its claim asks for.
+
+Run it beside the service: python config/example/controllers/licences.py site-a=2 site-b=5
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve
+
+SITE = "topology.kubernetes.io/zone"
+
+
+class Licences:
+    def __init__(self, sites: Mapping[str, int]) -> None:
+        self.sites = sites
+
+    def left(self, site: str, held: Sequence[Held]) -> int:
+        return self.sites.get(site, 0) - sum(count(each.claim) for each in held if site_of(each.node) == site)
+
+    def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> dict[str, str]:
+        full = [node for node in nodes if self.left(site_of(node), held) < count(claim)]
+        return {node.name: f"too few licences are left at site {site_of(node)}" for node in full}
+
+    def allocate(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], *, simulation: bool) -> dict[str, object]:
+        if self.left(site_of(node), held) < count(claim):
+            raise RefusedError(f"too few licences are left at site {site_of(node)}")
+        return {}
+
+    def deallocate(self, held: Held) -> None:
+        """The kit remembers what is allocated; there is nothing else to give back."""
+
+
+def count(claim: ClaimAsk) -> int:
+    return sum(int(str(request.get("count", 1))) for request in claim.requests)
+
+
+def site_of(node: NodeName) -> str:
+    return node.labels.get(SITE, "")
+
+
+if __name__ == "__main__":
+    serve(Licences({site: int(n) for site, _, n in (each.partition("=") for each in sys.argv[1:])}), "licences.json")

@@ -1,0 +1,13 @@
+"""The kit for controllers of negotiated claims: write a `Controller`, and `serve` it.
+
+docs/reference/controllers.md shows one. The kit remembers allocations on disk, so that each question may come twice.
+"""
+
+from extender.driver.controller import Controller as Controller
+from extender.driver.controller import Held as Held
+from extender.driver.controller import RefusedError as RefusedError
+from extender.driver.desk import Desk as Desk
+from extender.driver.server import serve as serve
+from extender.driver.store import Store as Store
+from extender.negotiation.protocol import ClaimAsk as ClaimAsk
+from extender.negotiation.protocol import NodeName as NodeName

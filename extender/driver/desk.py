@@ -1,0 +1,104 @@
+"""Answers questions for a controller: remembers what is allocated, and ignores what is overtaken."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from extender.driver.controller import Controller, Held, RefusedError
+from extender.driver.store import Store
+from extender.negotiation.protocol import (
+    ALLOCATE,
+    DEALLOCATE,
+    ClaimAsk,
+    NodeName,
+    Object,
+    Question,
+    answer_of,
+    ask_of,
+    ask_to_json,
+    node_of,
+    node_to_json,
+)
+
+
+@dataclass(slots=True)
+class Desk:
+    """Answers one question at a time.
+
+    Attributes:
+        controller: decides.
+        store: what is allocated.
+    """
+
+    controller: Controller
+    store: Store
+
+    def answer(self, question: Question) -> Object:
+        """The answer to a question, as JSON.
+
+        Raises:
+            ProtocolError: the controller has allocated something that the protocol does not allow.
+        """
+        if question.kind == DEALLOCATE:
+            for each in question.claims:
+                self._deallocate(each)
+            return {}
+        held = self._held(question)
+        if question.kind == ALLOCATE:
+            return self._allocate(question, held)
+        nodes = question.nodes
+        claims = [
+            {"uid": each.uid, "unsuitableNodes": dict(self.controller.unsuitable_nodes(each, nodes, held))}
+            for each in question.claims
+        ]
+        return {"claims": claims}
+
+    def _held(self, question: Question) -> list[Held]:
+        entries = self.store.allocated.values()
+        found = [Held(ask_of(each["claim"]), node_of(each["node"])) for each in entries]
+        return [*found, *(Held(claim, node) for claim, node in question.held)]
+
+    def _allocate(self, question: Question, held: Sequence[Held]) -> Object:
+        """All claims, or none: what was allocated for this question is given back if a claim is refused."""
+        node, found = question.nodes[0], []
+        made: list[ClaimAsk] = []
+        try:
+            for each in question.claims:
+                entry = self._entry(each, node)
+                if entry is None:
+                    others = [*held, *(Held(other, node) for other in made)]
+                    entry = self._new(each, node, others, question)
+                    made.append(each)
+                found.append({"uid": each.uid, "allocation": entry["allocation"]})
+        except RefusedError as error:
+            for each in () if question.simulation else made:
+                self.controller.deallocate(Held(each, node))
+                self.store.release(each.uid, each.attempt)
+            return {"refused": str(error), "claims": []}
+        return {"claims": found}
+
+    def _entry(self, claim: ClaimAsk, node: NodeName) -> Mapping[str, Any] | None:
+        """What is allocated for the claim already."""
+        if claim.attempt and claim.attempt <= self.store.released.get(claim.uid, 0):
+            raise RefusedError("this attempt is overtaken")
+        entry = self.store.allocated.get(claim.uid)
+        if entry is not None and entry["node"]["name"] != node.name:
+            raise RefusedError(f"the claim is allocated for node {entry['node']['name']}")
+        return entry
+
+    def _new(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: Question) -> Mapping[str, Any]:
+        allocation = dict(self.controller.allocate(claim, node, held, simulation=question.simulation))
+        answer_of(Question(ALLOCATE, (claim,)), {"claims": [{"uid": claim.uid, "allocation": allocation}]})
+        entry = {"attempt": claim.attempt, "claim": ask_to_json(claim), "node": node_to_json(node)}
+        entry["allocation"] = allocation
+        if not question.simulation:
+            self.store.allocate(claim.uid, entry)
+        return entry
+
+    def _deallocate(self, claim: ClaimAsk) -> None:
+        entry = self.store.allocated.get(claim.uid)
+        if entry is not None and entry["attempt"] > claim.attempt:
+            return
+        if entry is not None:
+            self.controller.deallocate(Held(ask_of(entry["claim"]), node_of(entry["node"])))
+        self.store.release(claim.uid, max(claim.attempt, self.store.released.get(claim.uid, 0)))

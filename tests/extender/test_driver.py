@@ -1,0 +1,172 @@
+"""The kit for controllers: questions that come twice or late, crashes, and the licences of the example."""
+
+import importlib.util
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from extender.config.controllers import ControllerSettings
+from extender.driver import Desk, Store
+from extender.driver.server import new_server
+from extender.negotiation.http import HttpController
+from extender.negotiation.protocol import (
+    ALLOCATE,
+    DEALLOCATE,
+    UNSUITABLE_NODES,
+    Answer,
+    ClaimAsk,
+    NodeName,
+    PodName,
+    Question,
+    answer_of,
+)
+from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
+from tests.kit import virtualtime
+from tests.kit.clusters import node
+
+EXAMPLE = Path(__file__).parents[2] / "config/example/controllers/licences.py"
+SITE = "topology.kubernetes.io/zone"
+A, B = NodeName("a1", {SITE: "a"}), NodeName("b1", {SITE: "b"})
+NONE_LEFT = "too few licences are left at site a"
+
+
+def licences(**sites: int) -> Any:
+    """The controller of the example."""
+    spec = importlib.util.spec_from_file_location("licences", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Licences(sites)
+
+
+def ask(uid: str, attempt: int = 1, count: int = 1) -> ClaimAsk:
+    return ClaimAsk("ns", uid, uid, attempt, ({"name": "licence", "count": count},))
+
+
+def question(kind: str, *claims: ClaimAsk, nodes: tuple[NodeName, ...] = (A,), **more: Any) -> Question:
+    return Question(kind, claims, PodName("ns", "p", "uid-p"), nodes, **more)
+
+
+@pytest.fixture(name="desk")
+def _desk(tmp_path: Path) -> Desk:
+    return Desk(licences(a=2, b=1), Store.open(tmp_path / "store.json"))
+
+
+def test_nodes_of_a_site_without_licences_are_unsuitable(desk: Desk) -> None:
+    desk.answer(question(ALLOCATE, ask("x", count=2)))
+    assert desk.answer(question(UNSUITABLE_NODES, ask("y"), nodes=(A, B))) == {
+        "claims": [{"uid": "y", "unsuitableNodes": {"a1": NONE_LEFT}}]
+    }
+
+
+def test_allocation_is_remembered_by_the_next_process_and_comes_twice_as_it_was(desk: Desk) -> None:
+    first = desk.answer(question(ALLOCATE, ask("x", count=2)))
+    successor = Desk(desk.controller, Store.open(desk.store.path))
+    assert (
+        successor.answer(question(ALLOCATE, ask("x", count=2))) == first == {"claims": [{"uid": "x", "allocation": {}}]}
+    )
+    assert successor.answer(question(ALLOCATE, ask("x"), nodes=(B,)))["refused"] == "the claim is allocated for node a1"
+
+
+def test_allocation_that_comes_after_its_release_is_refused(desk: Desk) -> None:
+    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {}
+    assert desk.answer(question(ALLOCATE, ask("x", 1)))["refused"] == "this attempt is overtaken"
+    assert "refused" not in desk.answer(question(ALLOCATE, ask("x", 3)))
+
+
+def test_release_that_comes_after_the_next_allocation_is_ignored(desk: Desk) -> None:
+    desk.answer(question(ALLOCATE, ask("x", 3)))
+    desk.answer(question(DEALLOCATE, ask("x", 2)))
+    assert desk.store.allocated.keys() == {"x"}
+    desk.answer(question(DEALLOCATE, ask("x", 4)))
+    assert not desk.store.allocated
+
+
+def test_claims_of_a_pod_are_allocated_all_or_none(desk: Desk) -> None:
+    answer = desk.answer(question(ALLOCATE, ask("x", count=2), ask("y")))
+    assert answer["refused"] == NONE_LEFT
+    assert not desk.store.allocated
+
+
+def test_simulation_counts_what_it_holds_and_leaves_nothing(desk: Desk) -> None:
+    held = ((ask("other"), A), (ask("another"), A))
+    assert "refused" not in desk.answer(question(ALLOCATE, ask("x"), simulation=True))
+    assert desk.answer(question(ALLOCATE, ask("x"), simulation=True, held=held))["refused"] == NONE_LEFT
+    assert not desk.store.allocated
+    assert not desk.store.path.exists()
+
+
+def test_file_that_is_no_store_is_not_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "store.json"
+    file.write_text("[]")
+    with pytest.raises(ValueError, match="is not a file of a store"):
+        Store.open(file)
+
+
+class AtDesk:
+    """A controller of the kit in this process; implements `extender.negotiation.controller.Controller`."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    async def ask(self, asked: Question) -> Answer:
+        return answer_of(asked, self.desk.answer(asked))
+
+    async def close(self) -> None:
+        pass
+
+
+def test_pods_get_the_licences_of_their_sites_and_give_them_back(desk: Desk) -> None:
+    world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
+    told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
+
+    async def story() -> None:
+        scene = Scene(*pods("p", "q", "r"), world=world)
+        scene.licences = AtDesk(desk)  # type: ignore[assignment]  # another controller
+        service = scene.replica(controllers=told)
+        assert await scene.bind("p", "m", by=service) == ""
+        assert list((await scene.filter("q", by=service)).passed) == ["n"]
+        assert await scene.bind("q", "n", by=service) == ""
+        assert await scene.bind("r", "n", by=service) == ""
+        await scene.end("p")
+        await scene.tick(by=service)
+        assert {each["node"]["name"] for each in desk.store.allocated.values()} == {"n"}
+
+    virtualtime.run(story())
+
+
+@pytest.fixture(name="url")
+def _url(desk: Desk) -> Iterator[str]:
+    with new_server(desk, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+async def test_service_asks_the_kit_over_http(url: str) -> None:
+    controller = HttpController(ControllerSettings.model_validate({"name": NAME, "url": url}))
+    try:
+        assert (await controller.ask(question(UNSUITABLE_NODES, ask("x")))).unsuitable == {"x": {}}
+        assert (await controller.ask(question(ALLOCATE, ask("x", count=3)))).refused == NONE_LEFT
+    finally:
+        await controller.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "text"),
+    [
+        ("/allocate", b"{", 400, "Expecting"),
+        ("/allocate", b'{"claims": []}', 400, "claims: is empty; nodes: has 0 entries instead of one"),
+        ("/reserve", b"{}", 404, "there is no question reserve"),
+    ],
+)
+def test_wrong_question_is_refused(url: str, path: str, body: bytes, status: int, text: str) -> None:
+    reply = httpx.post(url + path, content=body)
+    assert (reply.status_code, text in reply.text) == (status, True)
