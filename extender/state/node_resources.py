@@ -20,6 +20,9 @@ Amounts: TypeAlias = Mapping[str, int]
 NONE: Final[Amounts] = {}
 
 _REMEMBERED: Final = 4096
+_SHORT: Final = 32
+"""Longer texts of amounts are not remembered: an API server writes none."""
+
 _NANO: Final = 10**9
 _UNITS: Final[Mapping[str, int]] = {"cpu": 10**6}
 """What kube-scheduler counts in: thousandths of a core, and whole units of everything else."""
@@ -215,12 +218,19 @@ def _by_name(entries: list[Any], field_name: str) -> Mapping[str, Quantity]:
 
 
 def _quantity(value: object) -> Quantity | None:
-    return None if value is None else _parsed(str(value))
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    text = str(value)
+    return _remembered(text) if len(text) <= _SHORT else _parsed(text)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _parsed(text: str) -> Quantity | None:
+def _remembered(text: str) -> Quantity | None:
     """The pods of a cluster repeat few amounts."""
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Quantity | None:
     try:
         return Quantity.parse(text)
     except ValueError:

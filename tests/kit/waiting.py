@@ -41,7 +41,12 @@ def wait_until(probe: Callable[[], bool], what: str, *, within: float) -> float:
 
 
 async def wait_for_answer(
-    ask: Callable[[], Awaitable[_T]], is_enough: Callable[[_T], bool], what: str, *, within: float
+    ask: Callable[[], Awaitable[_T]],
+    is_enough: Callable[[_T], bool],
+    what: str,
+    *,
+    within: float,
+    every: float = INTERVAL,
 ) -> _T:
     """Ask until the answer is enough; as `wait_until`, in an event loop.
 
@@ -50,6 +55,7 @@ async def wait_for_answer(
         is_enough: whether an answer is the one that was waited for.
         what: named in the error, with the last answer.
         within: seconds.
+        every: seconds between two questions.
 
     Raises:
         WaitError: not within that time.
@@ -58,7 +64,7 @@ async def wait_for_answer(
     while not is_enough(answer := await ask()):
         if asyncio.get_running_loop().time() > until:
             raise WaitError(f"{what}: not within {within:g} s; last answer: {answer}")
-        await asyncio.sleep(INTERVAL)
+        await asyncio.sleep(every)
     return answer
 
 

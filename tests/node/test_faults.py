@@ -7,7 +7,7 @@ from tests.kit.controlplane.aftermath import losses, wait_settled
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.scenario import bound, by_name, by_template, findings, rejection
 from tests.kit.node.driver import GPU_DRIVER, GPUS, prepared_claims, variable
-from tests.kit.node.node import NODE_KEY, Node, is_usable, wait_node_ready
+from tests.kit.node.node import NODE_KEY, Node, is_lost, wait_node_ready
 from tests.kit.node.pods import RUN_SECONDS, devices_of, start_pod, wait_running
 from tests.kit.objects.manifests import claim, claim_spec, template
 from tests.kit.waiting import wait_until
@@ -88,7 +88,7 @@ async def test_a_device_of_a_lost_node_is_used_again_after_its_pod_was_deleted_b
     assert len(await devices_of(client, lost)) == 1
     (made,) = (each for each in (await client.list(CLAIMS, namespace)).items if key_of(each).name != "all")
     async with node.without_kubelet(client):
-        await client.wait_for(NODES, NODE_KEY, lambda found: not is_usable(found), within=RUN_SECONDS)
+        await client.wait_for(NODES, NODE_KEY, is_lost, within=RUN_SECONDS)
         await client.delete(PODS, lost)
         await client.wait_for(CLAIMS, key_of(made), lambda found: found is None, within=RUN_SECONDS)
         after = await start_pod(client, namespace, "after", claims=[by_name("all")])

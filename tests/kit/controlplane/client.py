@@ -133,6 +133,12 @@ class Client:
         """Delete a pod as a user does: it ends in its grace period, and its kubelet says when."""
         await self._call("DELETE", self._path(RESOURCES["Pod"], key))
 
+    async def evict(self, key: ObjectKey) -> None:
+        """Delete a pod as a drain does: by an eviction, which disruption budgets may refuse."""
+        metadata = {"name": key.name, "namespace": key.namespace}
+        eviction: RawObject = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        await self._call("POST", self._path(RESOURCES["Pod"], key) + "/eviction", eviction)
+
     async def bind_pod(self, key: ObjectKey, node: str, *, uid: str, resource_version: str = "") -> None:
         """Post the Binding of a pod."""
         metadata = {"name": key.name, "namespace": key.namespace, "uid": uid}

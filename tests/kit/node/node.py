@@ -151,6 +151,12 @@ async def wait_node_ready(client: Client) -> None:
     await client.wait_for(NODES, NODE_KEY, is_usable, within=START_SECONDS)
 
 
+def is_lost(node: RawObject | None) -> bool:
+    """Do schedulers know that a node does not answer? They look at taints, which come after the condition."""
+    taints = (node or {}).get("spec", {}).get("taints", [])
+    return any(each["key"] == "node.kubernetes.io/unreachable" and each["effect"] == "NoSchedule" for each in taints)
+
+
 def is_usable(node: RawObject | None) -> bool:
     """Is a node ready, and without taints?"""
     conditions = (node or {}).get("status", {}).get("conditions", [])

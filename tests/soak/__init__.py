@@ -1,0 +1,1 @@
+"""What happens to a large cluster in an hour: ``python -m tests.soak``; see docs/reliability.md."""
