@@ -279,13 +279,8 @@ def pod(name: str) -> Object:
         "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "tolerations": [_toleration()],
         "overhead": {"cpu": "1"},
-        "schedulingGroup": {"podGroupName": "group"},
         "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}},
         "schedulingGroup": {"podGroupName": "group"},
-    }
-    taken = {
-        "mapping": [{"name": "cpu", "quantity": "1"}],
-        "overhead": [{"name": "memory", "perPod": "1", "perContainer": "1"}],
     }
     mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "r"}
     node_resources = {
@@ -299,7 +294,6 @@ def pod(name: str) -> Object:
         "nominatedNodeName": "no-such-node",
         "startTime": "2026-01-01T00:00:00Z",
         "resourceClaimStatuses": [{"name": "made", "resourceClaimName": "made-claim"}],
-        "nodeAllocatableResourceClaimStatuses": [{"resourceClaimName": "c", "containers": ["main"], **taken}],
         "extendedResourceClaimStatus": {"resourceClaimName": "special", "requestMappings": [mapping]},
         "nodeAllocatableResourceClaimStatuses": [node_resources],
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}],
