@@ -162,6 +162,7 @@ from allocator.policies.fragmentation import fragmentation as fragmentation
 from allocator.policies.policy import MAX_SCORE as MAX_SCORE
 from allocator.policies.policy import Policy as Policy
 from allocator.policies.usable_room import Needs as Needs
+from allocator.policies.usable_room import RoomByCpu as RoomByCpu
 from allocator.policies.usable_room import Shape as Shape
 from allocator.policies.usable_room import UsableRoom as UsableRoom
 from allocator.pools import Candidate as Candidate

@@ -193,7 +193,7 @@ class Service:
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
         """Scores for a pod without devices: its CPU may keep other pods from devices."""
         snapshot, solver = self._state.snapshot, self._solver
-        if not solver.policy.weighs_leftover or snapshot.requested is None or self.not_ready:
+        if not solver.policy.weighs_leftover or snapshot.others is None or self.not_ready:
             return [0] * len(args.names)
         call = partial(score_by_cpu, args.pod, args.names, snapshot, self._for_call(), self._decider)
         return await self._solve(call)
@@ -347,7 +347,7 @@ class Service:
         policy = policy_of(pod, solver.policy)
         bounds = Bounds(solver.until, self._most(len(args.names)))
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
-        is_long |= policy is not None and policy.weighs_leftover
+        is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
         is_long = is_long or not is_counted(pod, snapshot, solver)
         if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
             return await self._solve(partial(self._filtered_anew, pod, args, snapshot, solver, bounds))

@@ -21,6 +21,7 @@ from typing import Final
 from rich.console import Console
 
 from allocator import POLICIES, hint
+from extender.config.settings import SchedulingSettings
 from extender.observe.tables.terminal import print_table
 from loadtest.packing.arrivals import LOAD
 from loadtest.packing.own.bound import bound
@@ -76,8 +77,10 @@ def _problem(wanted: argparse.Namespace) -> str:
         return "nothing to measure: name files with pods, or traces of ours with --own, or --results"
     if bool(wanted.pods) != bool(wanted.nodes):
         return "--nodes and files with pods belong together"
-    if wanted.strategy and not wanted.pods:
-        return "--strategy is for traces from files: nodes of our traces have CPU and memory for all pods"
+    for option in ("strategy", "cpu_of_all_pods"):
+        if getattr(wanted, option) and not wanted.pods:
+            flag = f"--{option.replace('_', '-')}"
+            return f"{flag} is for traces from files: nodes of our traces have CPU and memory for all pods"
     for option in ("bound", "departures", "own_nodes"):
         if getattr(wanted, option) and not wanted.own:
             return f"--{option.replace('_', '-')} is for traces of ours: name them with --own"
@@ -94,7 +97,9 @@ def _runs(nodes: Sequence[TraceNode], traces: Sequence[Trace], wanted: argparse.
         for policy in wanted.policies:
             for seed in wanted.seeds:
                 title = f"{trace.name}, {policy}, seed {seed}"
-                yield _told(title, run(nodes, trace, policy, seed, wanted.load, strategy, _progress(title)))
+                settings = {"policy": policy, "cpuOfAllPods": wanted.cpu_of_all_pods}
+                scheduling = SchedulingSettings.model_validate(settings)
+                yield _told(title, run(nodes, trace, scheduling, seed, wanted.load, strategy, _progress(title)))
 
 
 def _own_runs(wanted: argparse.Namespace) -> Iterator[Run]:
@@ -156,6 +161,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=[each.value for each in Strategy],
         help="traces from files: among nodes with the policy's highest score, kube-scheduler takes the one with the "
         "most CPU and memory left (LeastAllocated), or with the least (MostAllocated); default: LeastAllocated",
+    )
+    add(
+        "--cpu-of-all-pods",
+        action="store_true",
+        help="traces from files: the policy fragmentation counts the CPU of pods without devices, too",
     )
     add("--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,...")
     add("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")

@@ -114,14 +114,14 @@ def thrift(all_merits: Collection[Merit]) -> Callable[[Merit], float]:
 # --- words -------------------------------------------------------------------------------------------------
 
 
-def waste_in_words(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
-    """How much the allocation on a node takes, compared with the allocations on the other nodes."""
+def waste_in_words(merit: Merit, every: Sequence[Merit], nodes: str = "all nodes") -> Iterator[str]:
+    """How much the allocation on a node takes, compared with the allocations on other nodes, which have this name."""
     for name in sorted({name for each in every for name in each.capacity}):
         amounts = {each.capacity.get(name, 0) for each in every}
         if len(amounts) > 1:
             least, most = _shown(min(amounts)), _shown(max(amounts))
             amount = _shown(merit.capacity.get(name, 0))
-            yield f"devices with {amount} of {name.rpartition('/')[2]} (all nodes: {least} to {most})"
+            yield f"devices with {amount} of {name.rpartition('/')[2]} ({nodes}: {least} to {most})"
     yield from use_in_words(merit, every)
 
 

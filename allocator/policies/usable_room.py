@@ -112,7 +112,7 @@ _Asked: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 """For each request, the ways to serve it: the position of each way, and how many devices it takes."""
 
 
-class Table(NamedTuple):
+class RoomByCpu(NamedTuple):
     """The usable room of a leftover, by CPU: pieces of lines.
 
     Attributes:
@@ -187,17 +187,21 @@ class UsableRoom:
             self._asked[shape.requests][1].append((shape.cpu, weight / total))
         self._ways = tuple(ways)
         self._of_model: Recent[tuple[float | None, ...]] = Recent(_NEEDS, lambda _, needs: 1 + len(needs))
-        self._tables: Recent[Table] = Recent(_POINTS, lambda _, table: len(table.cpus))
+        self._tables: Recent[RoomByCpu] = Recent(_POINTS, lambda _, table: len(table.cpus))
 
-    def table(self, left: Leftover, budget: SearchBudget) -> Table:
+    def table(self, left: Leftover, budget: SearchBudget) -> RoomByCpu:
         """The usable room of a leftover.
 
         Raises:
             SearchLimitError: time was up before the table was known. What was found by then is remembered.
         """
-        return self._tables.find(left) or self._tables.keep(left, self._worked_out(left, budget))
+        return self.known(left) or self._tables.keep(left, self._worked_out(left, budget))
 
-    def _worked_out(self, left: Leftover, budget: SearchBudget) -> Table:
+    def known(self, left: Leftover) -> RoomByCpu | None:
+        """The usable room of a leftover, if it is remembered."""
+        return self._tables.find(left)
+
+    def _worked_out(self, left: Leftover, budget: SearchBudget) -> RoomByCpu:
         devices = [_Devices(self._needs_of(model, budget), room, count, model.part) for (model, room), count in left]
         devices.sort(key=lambda each: (each.part, each.room, each.number))  # sums of equal leftovers are equal
         constants: dict[float, float] = {0.0: 0.0}
@@ -212,7 +216,7 @@ class UsableRoom:
                     slopes[cpu] = slopes.get(cpu, 0.0) + size / cpu
                     slopes[end] = slopes.get(end, 0.0) - size / cpu
         begins = sorted(constants.keys() | slopes.keys())
-        return Table(
+        return RoomByCpu(
             array("d", begins),
             array("d", accumulate(constants.get(begin, 0.0) for begin in begins)),
             array("d", accumulate(slopes.get(begin, 0.0) for begin in begins)),

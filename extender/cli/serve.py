@@ -52,8 +52,14 @@ def serve(
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
-            objects, counts_resources = new_cluster("serve", manifests).objects, settings.features.node_resources
-            opening = serving.embedded(EmbeddedCluster(objects, counts_resources=counts_resources))
+            opening = serving.embedded(
+                EmbeddedCluster(
+                    new_cluster("serve", manifests).objects,
+                    counts_cpu=settings.scheduling.counts_cpu,
+                    cpu_of_all_pods=settings.scheduling.cpu_of_all_pods,
+                    counts_resources=settings.features.node_resources,
+                )
+            )
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
         serving.run(opening, settings, tracing)

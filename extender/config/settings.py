@@ -235,11 +235,14 @@ class SchedulingSettings(Section):
     """How pods are decided."""
 
     policy: Annotated[str, AfterValidator(_policy)] = Field(
-        default="best-fit", description=f"Which devices to prefer: {', '.join(sorted(POLICIES))}."
+        default="fragmentation", description=f"Which devices to prefer: {', '.join(sorted(POLICIES))}."
     )
     shapes: list[ShapeSettings] = Field(
         default_factory=list,
         description="What pods ask for, for the policy fragmentation; empty: it is learned from pods.",
+    )
+    cpu_of_all_pods: bool = Field(
+        default=False, description="Read all pods, so that fragmentation knows the CPU of pods without devices, too."
     )
     deadline_seconds: float = Field(
         default=4.0, description="Time for one verb; less than the scheduler's httpTimeout (5 s by default).", gt=0
@@ -262,7 +265,7 @@ class SchedulingSettings(Section):
 
     @property
     def counts_cpu(self) -> bool:
-        """Whether the CPU that pods request is counted, for which all pods are read."""
+        """Whether the CPU that pods with devices request is counted."""
         return POLICIES[self.policy].weighs_leftover
 
     def most_nodes(self, asked: int) -> int:

@@ -12,6 +12,7 @@ as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from allocator import Claim, DeviceClass, Policy, Recent, Single, is_single
 from extender.decisions.cache import SignatureCache
@@ -127,8 +128,8 @@ class Decider:
     ) -> Lookup:
         """What is known of each node, if the claims are to be allocated there together.
 
-        Takes about a millisecond at most, unless it weighs: searches nothing, evaluates no selector, and examines few
-        new nodes. Weighing takes what its budget has.
+        Takes about a millisecond at most: searches nothing, evaluates no selector, and examines few new nodes. Where
+        losses are needed, they are looked up.
 
         Args:
             claims: without an allocation.
@@ -153,7 +154,7 @@ class Decider:
         node_index, names = lookup.node_index, lookup.names
         weigher = None if lookup.weighing is None else lookup.weighing.weigher
         inquiry = self._inquiry(lookup.claims, node_index, cache)
-        find = inquiry.known_of if weigher is None else lambda name: lookup.weighed(name, inquiry.known_of(name))
+        find = inquiry.known_of if weigher is None else partial(inquiry.weighed, weigher=weigher)
         verdicts = None
         if node_index is self._node_index:
             verdicts = inquiry.known.index(weigher).look(names, node_index, find)

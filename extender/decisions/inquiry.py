@@ -8,11 +8,15 @@ from allocator import Allocation, Claim, Found, NotFound, SearchLimitError
 from extender.decisions.cache import KnownVerdicts, SignatureCache
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, Numbers
+from extender.decisions.shapes import Weigher
 from extender.decisions.solver import No, Solver, stopped_by
 from extender.decisions.verdict import NOT_KNOWN, TOO_LATE, UNDECIDED, Verdict
 
 MOST_NEW_NODES: Final = 32
 """New nodes that a lookup examines. That takes about a millisecond, if nothing is searched."""
+
+MOST_NEW_LOSSES: Final = 1000
+"""Nodes whose losses a lookup finds. That takes a few milliseconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +44,7 @@ class Inquiry:
     stopped: int = 0
     undecided: int = 0
     _examined: int = 0
+    _weighed: int = 0
     _passing: dict[Hashable, Verdict] = field(default_factory=dict)
 
     def known_of(self, name: str) -> Verdict:
@@ -54,6 +59,23 @@ class Inquiry:
         self._examined += 1
         if self._examined <= MOST_NEW_NODES:
             found = self.verdict(self.node_index.node_view(node))
+        if found is None:
+            self.undecided += 1
+            return UNDECIDED
+        return found
+
+    def weighed(self, name: str, weigher: Weigher) -> Verdict:
+        """As `known_of`, with the loss on the node.
+
+        `UNDECIDED` also if too many losses are new, or if one takes long to find.
+        """
+        verdict = self.known_of(name)
+        if verdict.merit is None:
+            return verdict
+        self._weighed += 1
+        found = None
+        if self._weighed <= MOST_NEW_LOSSES:
+            found = weigher.known(verdict, self.node_index.snapshot.cpu_left(name))
         if found is None:
             self.undecided += 1
             return UNDECIDED

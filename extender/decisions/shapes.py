@@ -20,6 +20,7 @@ from allocator import (
     Policy,
     Recent,
     Request,
+    RoomByCpu,
     SearchBudget,
     SearchLimitError,
     Selectors,
@@ -55,7 +56,7 @@ _LOSSES: Final = 5_000
 """The most losses that are remembered for one amount of CPU."""
 
 _DIGITS: Final = 2
-"""Losses are in hundredths of a device, so that thousands of nodes have few different losses."""
+"""Losses are in hundredths of a device, and what is free in percent, so that thousands of nodes differ little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,12 +115,18 @@ class Shapes:
             classes: all device classes, by name.
         """
         requests = tuple([request for claim in claims for request in claim.spec.requests])
+        is_due = self.is_due(pod, classes)
         if self._learns and requests and self._seen.find(pod.uid) is None:
             self._seen.keep(pod.uid, pod.uid)
             if self._is_modest(requests):
                 self._count(Shape(requests, pod.cpu))
-        if self._pods >= self._next or self._known.classes is not classes:
+        if is_due:
             self._publish(classes)
+
+    def is_due(self, pod: Pod, classes: Mapping[str, DeviceClass]) -> bool:
+        """Whether `see` may publish a value for a pod, which may take long. Otherwise it only counts the pod."""
+        is_new = self._learns and self._seen.find(pod.uid) is None
+        return self._pods + is_new >= self._next or self._known.classes is not classes
 
     def weighing(self, cpu: int, budget: SearchBudget) -> "Weighing":
         """Adds losses to the verdicts for pods that request this CPU.
@@ -177,7 +184,7 @@ class Shapes:
 
 
 class Weigher:
-    """Adds losses to verdicts, which have nothing else then but preferences: so nodes have few distinct verdicts.
+    """Adds losses to verdicts, and leaves out what the policy does not compare: so nodes have few distinct verdicts.
 
     Args:
         usable: for the shapes at one moment.
@@ -201,24 +208,39 @@ class Weigher:
         Raises:
             SearchLimitError: the time is used up.
         """
-        key = (verdict, left)
-        return self._by_cpu.find(key) or self._by_cpu.keep(key, self._weighed(verdict, left, budget))
+        found, merit = self.known(verdict, left), verdict.merit
+        if found is not None or merit is None:
+            return found or verdict
+        before, after = self._usable.table(merit.before, budget), self._usable.table(merit.after, budget)
+        return self._weighed(verdict, merit, left, self._loss(before, after, left))
 
-    def _weighed(self, verdict: Verdict, left: int | None, budget: SearchBudget) -> Verdict:
-        """The policy compares nothing but preferences and losses, so nodes that are equal there share a verdict."""
+    def known(self, verdict: Verdict, left: int | None) -> Verdict | None:
+        """As `of`, if all that it needs is remembered: that takes a few microseconds at most."""
         merit = verdict.merit
         if merit is None:
             return verdict
-        loss = round(self._loss(merit, left, budget), _DIGITS)
-        key = (merit.level, loss, verdict.lasting)
-        weighed = Merit(preference=merit.preference, optional=merit.optional, loss=loss)
-        return self._by_loss.find(key) or self._by_loss.keep(key, Verdict(weighed, lasting=verdict.lasting))
+        found = self._by_cpu.find((verdict, left))
+        if found is not None:
+            return found
+        before, after = self._usable.known(merit.before), self._usable.known(merit.after)
+        if before is None or after is None:
+            return None
+        return self._weighed(verdict, merit, left, self._loss(before, after, left))
 
-    def _loss(self, merit: Merit, left: int | None, budget: SearchBudget) -> float:
-        before, after = self._usable.table(merit.before, budget), self._usable.table(merit.after, budget)
+    def _weighed(self, verdict: Verdict, merit: Merit, left: int | None, loss: float) -> Verdict:
+        """The verdict with a loss, remembered. Nodes that are equal in what the policy compares share it."""
+        loss, free = round(loss, _DIGITS), round(merit.free, _DIGITS)
+        key = (merit.level, loss, free, merit.broken, tuple(merit.capacity.items()), verdict.lasting)
+        found = self._by_loss.find(key)
+        if found is None:
+            compared = Merit(merit.preference, merit.capacity, free, merit.broken, optional=merit.optional, loss=loss)
+            found = self._by_loss.keep(key, Verdict(compared, lasting=verdict.lasting))
+        return self._by_cpu.keep((verdict, left), found)
+
+    def _loss(self, before: RoomByCpu, after: RoomByCpu, left: int | None) -> float:
         if left is not None and left < self._cpu:
-            # kube-scheduler rejects this node. A simulation does not reject it, so it must not look cheap there.
-            return before.at(None)
+            # kube-scheduler rejects this node. A simulation does not reject it, so it must look worse than others.
+            return before.at(None) + 1.0
         return before.at(left) - after.at(None if left is None else left - self._cpu)
 
 
@@ -230,7 +252,7 @@ class Weighing:
     budget: SearchBudget
 
     def of(self, verdict: Verdict, left: int | None) -> Verdict:
-        """As `Weigher.of`; `TOO_LATE` if the time is used up."""
+        """As `Weigher.of`; `TOO_LATE` if the time is used up. May take long."""
         try:
             return self.weigher.of(verdict, left, self.budget)
         except SearchLimitError:

@@ -112,6 +112,10 @@ class Solver:
         self.shapes.see(pod, claims, snapshot.classes)
         return replace(self, policy=self.shapes.policy)
 
+    def is_learning(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether `informed` may take long for a pod, if the policy weighs what is left."""
+        return self.shapes is not None and self.shapes.is_due(pod, snapshot.classes)
+
     def weighing(self, pod: Pod, until: float = math.inf) -> Weighing | None:
         """Adds losses to verdicts for a pod, if the policy weighs what is left.
 

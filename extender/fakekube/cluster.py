@@ -35,6 +35,7 @@ class EmbeddedCluster:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         counts_cpu: bool = False,
+        cpu_of_all_pods: bool = False,
         counts_resources: bool = False,
     ) -> None:
         """Load the manifests; what is counted is as for `ClusterState`. Raises ApiError: an object is there twice."""
@@ -42,7 +43,9 @@ class EmbeddedCluster:
         """The uids that objects had when they were loaded."""
         new = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in count())
         self.api = MemoryApi(now=now, new_uid=lambda: next(uid for uid in new if uid not in self._given))
-        self.state = ClusterState(counts_cpu=counts_cpu, counts_resources=counts_resources)
+        self.state = ClusterState(
+            counts_cpu=counts_cpu, cpu_of_all_pods=cpu_of_all_pods, counts_resources=counts_resources
+        )
         self._controller = Controller(self.api)
         self._backlog = Backlog()
         self._now = now

@@ -81,15 +81,19 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
         ConnectError: there is no API server that we can work with.
     """
     timing = Timing(follow=FollowTiming(stale=settings.cluster.stale_seconds))
-    evicts, reviews = settings.scheduling.preemption, settings.api.port
+    scheduling = settings.scheduling
+    evicts, reviews = scheduling.preemption, settings.api.port
     writes = (*WRITES, *((EVICTS,) if evicts else ()), *(REVIEWS if reviews else ()))
     async with (
         connect(origin, random=random.random, timing=timing, around=tracing.transport, writes=writes) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
         gates = await _gates(cluster.api, settings)
-        counts_resources = settings.over(gates).features.node_resources
-        state = ClusterState(counts_cpu=settings.scheduling.counts_cpu, counts_resources=counts_resources)
+        state = ClusterState(
+            counts_cpu=scheduling.counts_cpu,
+            cpu_of_all_pods=scheduling.cpu_of_all_pods,
+            counts_resources=settings.over(gates).features.node_resources,
+        )
         following = tasks.create_task(cluster.run(state))
         yield Cluster(cluster.api, state, cluster, gates)
         following.cancel()

@@ -80,8 +80,13 @@ class Cluster:
         log_quietly()
         self.settings = Settings() if settings is None else settings
         self.skipped: tuple[Skipped, ...] = ()
-        counts_cpu, counts_resources = self.settings.scheduling.counts_cpu, self.settings.features.node_resources
-        self._embedded = EmbeddedCluster((), counts_cpu=counts_cpu, counts_resources=counts_resources)
+        scheduling = self.settings.scheduling
+        self._embedded = EmbeddedCluster(
+            (),
+            counts_cpu=scheduling.counts_cpu,
+            cpu_of_all_pods=scheduling.cpu_of_all_pods,
+            counts_resources=self.settings.features.node_resources,
+        )
         self._namespaces: tuple[RawObject, ...] = ()
 
     @classmethod

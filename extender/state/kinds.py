@@ -211,7 +211,7 @@ def _pods() -> Kind[Pod]:
 def _counted(snapshot: Snapshot) -> set[ObjectKey]:
     """The pods that are counted, whether they are kept or not."""
     requests = snapshot.node_requests
-    return {*snapshot.others, *(() if requests is None else requests.pods)}
+    return {*(snapshot.others or ()), *(() if requests is None else requests.pods)}
 
 
 def _slices() -> Kind[Slice]:

@@ -70,7 +70,7 @@ class Snapshot(NamedTuple):
         nominated: node name to the uids of the pending pods that are nominated to it.
         gangs: gang to the uids of its pods.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
-        others: if CPU is counted, the pods without devices that have a node: the node and the CPU.
+        others: the pods without devices that have a node: the node and the CPU; None: their CPU is not counted.
         node_requests: what all pods request of their nodes; None: not counted.
         quotas_in: namespace to its DeviceQuotas, by name.
         usage: what claims hold, by allocations and assumed allocations.
@@ -96,7 +96,7 @@ class Snapshot(NamedTuple):
     nominated: Map[str, Map[str, None]] = Map()
     gangs: Map[GangKey, Map[str, None]] = Map()
     requested: Map[str, int] | None = None
-    others: Map[ObjectKey, tuple[str, int]] = Map()
+    others: Map[ObjectKey, tuple[str, int]] | None = None
     node_requests: NodeRequests | None = None
     budgets: Map[ObjectKey, Budget] = Map()
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
@@ -122,7 +122,7 @@ class Snapshot(NamedTuple):
         return None if found is None else found.node
 
     def cpu_left(self, name: str) -> int | None:
-        """The CPU of a node that no pod requests, in thousandths of a core; None: not known."""
+        """The CPU of a node that no counted pod requests, in thousandths of a core; None: not known."""
         node = self.nodes.get(name)
         if self.requested is None or node is None or node.cpu is None:
             return None
@@ -130,8 +130,11 @@ class Snapshot(NamedTuple):
 
     def node_of(self, key: ObjectKey) -> str:
         """The node of a pod that is kept or counted; empty if there is none."""
-        pod, other = self.pods.get(key), self.others.get(key)
+        pod, other = self.pods.get(key), self._other(key)
         return other[0] if other else pod.node_name if pod else ""
+
+    def _other(self, key: ObjectKey) -> tuple[str, int] | None:
+        return None if self.others is None else self.others.get(key)
 
     def claim(self, uid: str) -> ClaimObject | None:
         """The claim of that uid."""
@@ -216,11 +219,11 @@ class Snapshot(NamedTuple):
         )
 
     def with_other(self, pod: Pod) -> "Snapshot":
-        """With the CPU of a pod without devices, if CPU is counted and the pod takes some."""
+        """With the CPU of a pod without devices, if that is counted and the pod takes some."""
         base = self.without_pod(pod.key)
         if self.node_requests is not None:
             base = base._replace(node_requests=self.node_requests.with_pod(pod))
-        if base.requested is None or not pod.node_name or not pod.cpu or pod.is_finished:
+        if base.others is None or not pod.node_name or not pod.cpu or pod.is_finished:
             return base
         return base._replace(
             requested=_with_cpu(base.requested, pod.node_name, pod.cpu),
@@ -234,8 +237,8 @@ class Snapshot(NamedTuple):
             return self._replace(node_requests=requests.without_pod(key)).without_pod(key)
         pod = self.pods.get(key)
         if pod is None:
-            other = self.others.get(key)
-            if other is None:
+            other = self._other(key)
+            if self.others is None or other is None:
                 return self
             return self._replace(
                 requested=_with_cpu(self.requested, other[0], -other[1]), others=self.others.delete(key)

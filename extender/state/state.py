@@ -49,14 +49,24 @@ class ClusterState:
 
     Args:
         log_size: changes to keep.
-        counts_cpu: whether snapshots have the CPU that pods request.
+        counts_cpu: whether snapshots have the CPU that pods with devices request.
+        cpu_of_all_pods: whether they have the CPU of pods without devices, too.
         counts_resources: whether snapshots have all that pods request of the resources that devices may take.
     """
 
-    def __init__(self, *, log_size: int = 20_000, counts_cpu: bool = False, counts_resources: bool = False) -> None:
-        self.reads_all_pods = counts_cpu or counts_resources
+    def __init__(
+        self,
+        *,
+        log_size: int = 20_000,
+        counts_cpu: bool = False,
+        cpu_of_all_pods: bool = False,
+        counts_resources: bool = False,
+    ) -> None:
+        self.reads_all_pods = (counts_cpu and cpu_of_all_pods) or counts_resources
         self._snapshot = EMPTY._replace(
-            requested=Map() if counts_cpu else None, node_requests=NodeRequests() if counts_resources else None
+            requested=Map() if counts_cpu else None,
+            others=Map() if counts_cpu and cpu_of_all_pods else None,
+            node_requests=NodeRequests() if counts_resources else None,
         )
         self._kinds: Mapping[str, Kind[Any]] = all_kinds()
         self._log = ChangeLog(log_size)

@@ -71,7 +71,7 @@ class Run:
 def run(
     nodes: Sequence[TraceNode],
     trace: Trace,
-    policy: str,
+    scheduling: SchedulingSettings,
     seed: int,
     load: float = LOAD,
     strategy: Strategy = Strategy.LEAST,
@@ -82,7 +82,7 @@ def run(
     Args:
         nodes: at least one has a GPU.
         trace: at least one pod asks for a GPU.
-        policy: name of the policy for all pods.
+        scheduling: has the policy for all pods.
         seed: of the arrivals.
         load: the share of all GPUs that is asked for in the end.
         strategy: of kube-scheduler, between nodes that score equally.
@@ -91,15 +91,14 @@ def run(
     whole = sum(node.gpus for node in nodes)
     shapes = arrivals(trace, whole * WHOLE, seed, load)
     with undisturbed():
-        cluster = Cluster.from_objects(
-            cluster_objects(nodes), settings=Settings(scheduling=SchedulingSettings(policy=policy))
-        )
+        cluster = Cluster.from_objects(cluster_objects(nodes), settings=Settings(scheduling=scheduling))
         cluster.add(*pod_objects(shapes))
         began = time.process_time()
         placements = cluster.schedule(progress=progress, choice=Room(nodes, shapes, strategy))
         seconds = time.process_time() - began
     placed = [bool(placement.node) for placement in placements]
     percent = allocated([shape.asked for shape in shapes], placed, whole * WHOLE)
+    policy = f"{scheduling.policy}, CPU of all pods" if scheduling.cpu_of_all_pods else scheduling.policy
     return Run(trace.name, policy, seed, percent, len(shapes), sum(placed), seconds, strategy=strategy)
 
 

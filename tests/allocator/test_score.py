@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from allocator import BEST_FIT, FIRST_FIT, Allocation, Device, Merit, Usage
+from allocator import BEST_FIT, FIRST_FIT, POLICIES, Allocation, Device, Merit, Usage
 from tests.allocator.worlds import World, alternative, claim, device, first_of, held, pool, want
 
 GIB = 2**30 * 10**9
@@ -86,3 +86,20 @@ class TestFirstFit:
 
     def test_no_nodes_have_no_scores(self) -> None:
         assert FIRST_FIT.scores({}) == {}
+
+
+class TestFragmentation:
+    policy = POLICIES["fragmentation"]
+
+    def test_best_fit_decides_between_nodes_with_the_least_loss(self) -> None:
+        merits = {"tight": Merit(free=0.1), "loose": Merit(free=0.9), "lossy": Merit(free=0.0, loss=0.01)}
+        assert self.policy.scores({**merits, "worst": Merit(loss=2.0)}) == {
+            "tight": 10,
+            "loose": 9,
+            "lossy": 8,
+            "worst": 0,
+        }
+
+    def test_best_fit_decides_alone_if_all_losses_are_equal(self) -> None:
+        merits = {str(n): Merit(free=n / 10, broken=n % 2, loss=0.5) for n in range(10)}
+        assert self.policy.scores(merits) == BEST_FIT.scores(merits)

@@ -53,8 +53,8 @@ def test_amount_of_cpu_is_in_thousandths(amounts: object, expected: int | None) 
     assert cpu_of(amounts) == expected
 
 
-def counting(*objects: Object, counts_cpu: bool = True) -> ClusterState:
-    state = ClusterState(counts_cpu=counts_cpu)
+def counting(*objects: Object, counts_cpu: bool = True, of_all_pods: bool = True) -> ClusterState:
+    state = ClusterState(counts_cpu=counts_cpu, cpu_of_all_pods=of_all_pods)
     for each in objects:
         state.apply(Event(EventType.ADDED, RESOURCES[each["kind"]], each))
     return state
@@ -104,9 +104,21 @@ def test_fork_without_a_pod_has_its_cpu_left() -> None:
     assert snapshot.cpu_left("n") == 2500
 
 
-def test_who_counts_no_cpu_keeps_no_pods_without_devices() -> None:
-    snapshot = counting(NODE, PLAIN, counts_cpu=False).snapshot
-    assert (snapshot.requested, len(snapshot.others), snapshot.cpu_left("n")) == (None, 0, None)
+@pytest.mark.parametrize("of_all_pods", [False, True])
+def test_who_counts_no_cpu_keeps_no_pods_without_devices(of_all_pods: bool) -> None:
+    state = counting(NODE, PLAIN, WITH_DEVICES, counts_cpu=False, of_all_pods=of_all_pods)
+    snapshot = state.snapshot
+    assert (snapshot.requested, snapshot.others, snapshot.cpu_left("n")) == (None, None, None)
+    assert not state.reads_all_pods
+
+
+def test_who_counts_pods_with_devices_keeps_no_others() -> None:
+    state = counting(NODE, PLAIN, WITH_DEVICES, of_all_pods=False)
+    assert (state.snapshot.others, state.snapshot.cpu_left("n")) == (None, 3500)
+    assert not state.reads_all_pods
+    state.apply(Event(EventType.DELETED, PODS, PLAIN))
+    state.apply(Event(EventType.DELETED, PODS, WITH_DEVICES))
+    assert state.snapshot.cpu_left("n") == 4000
 
 
 def test_change_of_cpu_names_the_node() -> None:

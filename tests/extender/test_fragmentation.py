@@ -18,6 +18,7 @@ from tests.extender.explaining import weighing
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of
 
 SETTINGS = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
+OF_ALL_PODS = Settings.model_validate({"scheduling": {"policy": "fragmentation", "cpuOfAllPods": True}})
 CLASSES = {"gpu": parse_device_class(GPU)}
 POD = parsed(pod("p", "c", resources={"cpu": "1"}))
 ASKED = {devices: parse_claim(claim("c", request(count=devices))) for devices in (1, 2)}
@@ -38,8 +39,8 @@ def asks(name: str, devices: int, cpu: str, created: int = 0) -> list[Object]:
     ]
 
 
-def placed(*objects: Sequence[Object]) -> dict[str, str]:
-    cluster = Cluster.from_objects([GPU, *(each for some in objects for each in some)], settings=SETTINGS)
+def placed(*objects: Sequence[Object], by: Settings = SETTINGS) -> dict[str, str]:
+    cluster = Cluster.from_objects([GPU, *(each for some in objects for each in some)], settings=by)
     return {each.pod.partition("/")[2]: each.node for each in cluster.schedule()}
 
 
@@ -49,14 +50,25 @@ def test_pod_goes_where_the_cpu_left_serves_nobody_else() -> None:
     assert found == {"large": "a", "small": "b"}
 
 
-def test_pod_without_devices_goes_where_it_takes_nothing_from_pods_with_devices() -> None:
-    found = placed(worker("a", "8", 2), worker("b", "8", 0), asks("large", 1, "4"), asks("plain", 0, "4", 1))
-    assert found == {"large": "a", "plain": "b"}
+@pytest.mark.parametrize(("by", "goes"), [(OF_ALL_PODS, "b"), (SETTINGS, "a")])
+def test_pod_without_devices_goes_where_it_takes_nothing_from_others_if_its_cpu_counts(by: Settings, goes: str) -> None:
+    objects = [worker("a", "8", 2), worker("b", "8", 0), asks("large", 1, "4"), asks("plain", 0, "4", 1)]
+    assert placed(*objects, by=by) == {"large": "a", "plain": goes}
+
+
+@pytest.mark.parametrize(("of_all_pods", "goes"), [(True, "z"), (False, "b")])
+def test_cpu_that_a_pod_without_devices_takes_is_known_only_if_it_counts(of_all_pods: bool, goes: str) -> None:
+    """The plain pod leaves node "z" 3 cores: too few for a large pod, so a small one takes less from others there."""
+    shapes = [{"cpu": cpu, "requests": [request()]} for cpu in ("1", "4")]
+    scheduling = {"policy": "fragmentation", "cpuOfAllPods": of_all_pods, "shapes": shapes}
+    plain = [pod("plain", resources={"cpu": "5"}, on="z")]
+    objects = [worker("b", "4", 1), worker("z", "8", 1), plain, asks("small", 1, "1")]
+    assert placed(*objects, by=Settings.model_validate({"scheduling": scheduling})) == {"small": goes}
 
 
 def test_pods_that_ask_for_two_devices_keep_pairs_whole() -> None:
     found = placed(worker("a", "64", 4), worker("b", "64", 3), asks("pair", 2, "1"), asks("one", 1, "1", 1))
-    assert (found["pair"], found["one"]) == ("a", "b")
+    assert (found["pair"], found["one"]) == ("b", "b")
 
 
 def test_annotation_without_the_setting_compares_devices_only() -> None:
@@ -64,8 +76,9 @@ def test_annotation_without_the_setting_compares_devices_only() -> None:
     for each in objects:
         if each["kind"] == "Pod":
             each["metadata"]["annotations"] = {"dra-extender.dev/policy": "fragmentation"}
-    cluster = Cluster.from_objects([GPU, *worker("a", "8", 2), *worker("b", "3", 1), *objects])
-    assert [each.node for each in cluster.schedule()] == ["a", "a"]
+    by = Settings(scheduling=SchedulingSettings(policy="best-fit"))
+    cluster = Cluster.from_objects([GPU, *worker("a", "8", 2), *worker("b", "3", 1), *objects], settings=by)
+    assert [each.node for each in cluster.schedule()] == ["b", "a"]
 
 
 def test_explanation_names_the_policy_and_the_waste_for_programs_as_well() -> None:

@@ -127,7 +127,7 @@ PLAIN = st.builds(
 @settings(max_examples=EXAMPLES)
 @given(st.lists(st.tuples(st.sampled_from(EventType), PLAIN), max_size=8))
 def test_losses_that_are_remembered_are_those_of_a_fresh_look(events: list[tuple[EventType, Object]]) -> None:
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     nodes = [node(name, allocatable={"cpu": "8"}) for name in NAMES]
     asking = pod("p", "mine", resources={"cpu": "1"})
     for each in (GPU, *nodes, local_slice("n", 2), local_slice("m", 1), claim("mine"), asking):

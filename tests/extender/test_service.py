@@ -4,8 +4,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from extender.decisions.inquiry import MOST_NEW_NODES
+from extender import Settings
+from extender.assembly import make_service, make_solver
+from extender.config.settings import SchedulingSettings
+from extender.decisions.inquiry import MOST_NEW_LOSSES, MOST_NEW_NODES
+from extender.observe.metrics import Metrics
 from extender.service import Service
 from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import GPU, Cluster, Object, claim, device_class, local_slice, node, parsed, pod
@@ -58,3 +63,35 @@ async def test_a_call_that_takes_more_than_a_look_up_leaves_the_event_loop(
     cluster = Cluster.of(GPU, device_class("whole", extended=RESOURCE), claim("c"), asked, *pools)
     threads = Threads()
     assert await left_again(cluster.service(off_loop=threads), threads, asked, names) is leaves
+
+
+def by_fragmentation(cluster: Cluster, threads: Threads) -> Service:
+    settings = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
+    metrics = Metrics(CollectorRegistry())
+    return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics, off_loop=threads)
+
+
+@pytest.mark.parametrize(
+    ("pods", "nodes", "leaves"),
+    [(21, 10, [False]), (24, 10, [True]), (21, MOST_NEW_LOSSES + MOST_NEW_NODES + 11, [True, True, False])],
+    ids=["known losses", "shares that may move", "new nodes, then many losses to look up, then known ones"],
+)
+async def test_losses_that_are_not_known_are_found_off_the_event_loop(
+    pods: int, nodes: int, leaves: list[bool]
+) -> None:
+    """The shares of shapes are published when there are a quarter more pods: after pods 15, 19 and 24, for example."""
+    names = tuple(f"n{index}" for index in range(nodes))
+    pools = [each for name in names for each in (node(name), local_slice(name))]
+    claims = [claim(f"c{number}") for number in range(pods)]
+    cluster, threads = Cluster.of(GPU, *claims, *pools), Threads()
+    service = by_fragmentation(cluster, threads)
+    for number in range(pods - 1):
+        asked = pod(f"p{number}", f"c{number}")
+        await service.filter(FilterArgs(parsed(asked), names[: min(nodes, 10)]))
+    last = FilterArgs(parsed(pod("last", f"c{pods - 1}")), names)
+    found = []
+    for _ in leaves:
+        threads.used = 0
+        assert (await service.filter(last)).passed
+        found.append(bool(threads.used))
+    assert found == leaves

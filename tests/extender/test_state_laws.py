@@ -109,7 +109,7 @@ FLIGHTS = st.lists(
 
 def listed(history: History) -> ClusterState:
     """A state that is told what is there in the end, at once."""
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     for resource in RESOURCES.values():
         state.replace(resource, [raw for (kind, _), raw in history.there.items() if kind == resource.kind], 1)
     return state
@@ -143,7 +143,7 @@ def picture(snapshot: Snapshot) -> dict[str, object]:
 
 @given(histories())
 def test_the_state_after_events_is_that_of_a_list(history: History) -> None:
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     for event in history.events:
         state.apply(event)
     assert picture(state.snapshot) == picture(listed(history).snapshot)
@@ -153,7 +153,7 @@ def test_the_state_after_events_is_that_of_a_list(history: History) -> None:
 def test_the_order_in_which_watches_tell_is_of_no_matter(history: History, random: Any) -> None:
     """Each kind has a watch of its own: of two kinds any event may come first."""
     waiting = {kind: [e for e in history.events if e.resource.kind == kind] for kind in RESOURCES}
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     while any(waiting.values()):
         events = random.choice([events for events in waiting.values() if events])
         state.apply(events.pop(0))
@@ -162,7 +162,7 @@ def test_the_order_in_which_watches_tell_is_of_no_matter(history: History, rando
 
 @given(histories(), histories(since=100))
 def test_a_list_replaces_whatever_was_there(before: History, after: History) -> None:
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     for event in before.events:
         state.apply(event)
     for resource in RESOURCES.values():
@@ -176,7 +176,7 @@ def test_a_list_that_comes_bit_by_bit_is_that_list_whatever_happens_meanwhile(
     before: History, after: History, flights: list[tuple[int, str, str, bool]], random: Any
 ) -> None:
     """Of other kinds events come, and binds put allocations in flight and forget them."""
-    slow, quick = ClusterState(counts_cpu=True), ClusterState(counts_cpu=True)
+    slow, quick = (ClusterState(counts_cpu=True, cpu_of_all_pods=True) for _ in range(2))
     states = (slow, quick)
     for event in before.events:
         for state in states:
@@ -217,7 +217,7 @@ def fly(state: ClusterState, uid: str, what: str, *, shared: bool) -> None:
 
 def play(history: History, flights: list[tuple[int, str, str, bool]]) -> list[Snapshot]:
     """The snapshots after each step."""
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     snapshots = [state.snapshot]
     for index, event in enumerate(history.events):
         state.apply(event)
@@ -244,7 +244,7 @@ def test_usage_and_holders_are_what_claims_and_flights_hold(
 
 @given(histories(), FLIGHTS)
 def test_snapshots_do_not_change(history: History, flights: list[tuple[int, str, str, bool]]) -> None:
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     taken = []
     for event in history.events:
         taken.append((state.snapshot, picture(state.snapshot)))
@@ -256,7 +256,7 @@ def test_snapshots_do_not_change(history: History, flights: list[tuple[int, str,
 
 @given(histories(), FLIGHTS)
 def test_the_log_names_all_that_is_different(history: History, flights: list[tuple[int, str, str, bool]]) -> None:
-    state = ClusterState(counts_cpu=True)
+    state = ClusterState(counts_cpu=True, cpu_of_all_pods=True)
     since: list[Snapshot] = []
     for index, event in enumerate(history.events):
         since.append(state.snapshot)

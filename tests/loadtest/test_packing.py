@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from extender.config.settings import SchedulingSettings
 from extender.state.objects import parse_pod
 from loadtest.packing.arrivals import arrivals
 from loadtest.packing.cluster import pod_objects
@@ -70,7 +71,7 @@ def test_load_has_what_is_allocated_when_it_is_first_reached() -> None:
     ],
 )
 def test_pods_get_nodes_while_gpus_cpu_and_memory_last(shape: Shape, placed: int) -> None:
-    found = run([A_NODE], Trace("t", (shape,)), "best-fit", seed=1)
+    found = run([A_NODE], Trace("t", (shape,)), SchedulingSettings(policy="best-fit"), seed=1)
     assert found.placed == placed
     assert found.allocated[130] == 100 * placed * shape.asked / (2 * WHOLE)
 
@@ -128,6 +129,16 @@ def test_json_has_one_object_for_each_run(files: tuple[Path, Path], capsys: pyte
     assert {"90", "95", "100", "110", "120", "130"} <= found["allocated"].keys()
     assert found["seconds"] >= 0
     assert (found["in_use"], found["bound"]) == (None, None)
+
+
+def test_run_says_that_the_cpu_of_all_pods_counts(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--nodes", str(files[0]), "--policies", "fragmentation", "--output", "json", str(files[1])]
+    names = []
+    for each in ([], ["--cpu-of-all-pods"]):
+        assert main([*arguments, *each]) == 0
+        (found,) = json.loads(capsys.readouterr().out)
+        names.append(found["policy"])
+    assert names == ["fragmentation", "fragmentation, CPU of all pods"]
 
 
 @pytest.mark.parametrize(
