@@ -89,6 +89,8 @@ TRULY_WRONG = {
     # no apiVersion, or `apiversion`
     "dra-example-driver/demo/examples/device-taints-tolerations/device-taint-pod-noschedule/4-pod-not-scheduled.yaml",
     "intel-resource-drivers-for-kubernetes/deployments/gpu/examples/pod-inline-aligned-gpus.yaml",
+    # a template: the name of a pod has __INDEX__ in it
+    "dra-driver-nvidia-gpu/tests/bats/specs/pods-shared-gpu.yaml",
     # a consumer without uid
     "dranet/examples/aws_eks_examples/gpu-efa/resource-claim.yaml",
 }
