@@ -237,7 +237,8 @@ class ClusterState:
 
     def hear(self, answers: Map[str, ControllerAnswer]) -> None:
         """Replace what controllers have said. Pods that it may help are woken by those who asked."""
-        self._snapshot = self._snapshot._replace(answers=answers)
+        if answers is not self._snapshot.answers:
+            self._snapshot = self._snapshot._replace(answers=answers)
 
     def _hold(self, assumed_allocation: AssumedAllocation) -> None:
         before, after = self._snapshot, self._snapshot.assuming(assumed_allocation)
