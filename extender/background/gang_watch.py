@@ -32,7 +32,7 @@ class Watch:
     """What this process knows of one gang.
 
     Attributes:
-        members: uids of the pods at the last look.
+        members: the size, and the uids of the pods, at the last look.
         is_due: something has changed that may help.
         again: no plan is made before, by the solver's clock.
         pause: from devices that are given back to the next plan.
@@ -44,7 +44,7 @@ class Watch:
         shortfall: why there was no plan.
     """
 
-    members: frozenset[str] = frozenset()
+    members: tuple[int, frozenset[str]] = (0, frozenset())
     is_due: bool = True
     again: float = 0.0
     pause: float = FIRST_PAUSE_SECONDS

@@ -92,14 +92,15 @@ class Gangs(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
         pod = rejection.sent
-        if pod.gang is None or not rejection.result.awaits_gang:
+        key = pod.gang_key
+        if key is None or not rejection.result.awaits_gang:
             return
         before = self._asked.get(pod.uid)
         names = tuple(rejection.names)
         if before is not None and (len(names) == 1 or names == before.names):
             names = tuple(before.names)
         elif before is not None:
-            self._watch(GangKey(pod.namespace, pod.gang.name)).is_due = True
+            self._watch(key).is_due = True
         since = self._clock() if before is None else before.since
         was_ready = not rejection.result.is_blocked
         self._asked[pod.uid] = Asked(names, since, was_ready)
@@ -113,7 +114,7 @@ class Gangs(BackgroundTask):
     async def tick(self) -> None:
         """Look after each gang, the most important first."""
         snapshot = self._state.snapshot
-        if self._state.not_ready or not snapshot.gangs:
+        if self._state.not_ready or not snapshot.gangs.members:
             self._seen = snapshot
             return
         self._heed(snapshot)
@@ -127,7 +128,7 @@ class Gangs(BackgroundTask):
 
     async def prepare(self, pod: Pod) -> None:
         """Plan the gang of a pod at once: all pods of a simulation are there."""
-        key = None if pod.gang is None else GangKey(pod.namespace, pod.gang.name)
+        key = pod.gang_key
         gang = None if key is None else gang_at(key, self._state.snapshot)
         if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
             return
@@ -187,7 +188,7 @@ class Gangs(BackgroundTask):
 
     def _note(self, gang: Gang, watch: Watch, now: float) -> None:
         """Note what has changed since the last look."""
-        members = frozenset(pod.uid for pod in gang.members)
+        members = gang.size, frozenset(pod.uid for pod in gang.members)
         if members != watch.members:
             watch.members, watch.is_due = members, True
         if len(gang.bound) != watch.bound:

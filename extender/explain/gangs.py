@@ -7,7 +7,6 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.planning import Planner, Shortfall, likely_nodes
 from extender.pods.gangs import Gang, gang_at, gang_refusal
-from extender.state.gangs import GangKey
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 
@@ -49,5 +48,5 @@ def gang_note(pod: Pod, snapshot: Snapshot) -> str:
 
 
 def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
-    is_named = pod.gang is not None and not pod.gang.problem
-    return gang_at(GangKey(pod.namespace, pod.gang.name), snapshot) if pod.gang is not None and is_named else None
+    key = pod.gang_key
+    return None if pod.gang is None or pod.gang.problem or key is None else gang_at(key, snapshot)

@@ -67,6 +67,15 @@ RESOURCE_CLASSES: Final = Resource(
     "ResourceClass", "resourceclasses", "dra-extender.dev", ("v1alpha1",), namespaced=False, optional=True
 )
 """Our own kind (deploy/crds)."""
+POD_GROUPS: Final = Resource(
+    "PodGroup",
+    "podgroups",
+    "scheduling.k8s.io",
+    ("v1beta1", "v1alpha3", "v1alpha2"),
+    namespaced=True,
+    optional=True,
+)
+"""Pods that are scheduled together; served only with the feature gate GenericWorkload."""
 
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)
 """Read by the cluster in memory and for explanations: in a live cluster, the API server checks their labels."""
@@ -90,7 +99,19 @@ POOL_REQUESTS: Final = Resource(
 
 RESOURCES: Final[Mapping[str, Resource]] = {
     r.kind: r
-    for r in (NODES, PODS, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, BUDGETS, DEVICE_QUOTAS, RESOURCE_CLASSES)
+    for r in (
+        NODES,
+        PODS,
+        CLAIMS,
+        TEMPLATES,
+        SLICES,
+        CLASSES,
+        TAINT_RULES,
+        BUDGETS,
+        DEVICE_QUOTAS,
+        RESOURCE_CLASSES,
+        POD_GROUPS,
+    )
 }
 """The watched kinds, by name; `extender.state.kinds` says how each is kept."""
 

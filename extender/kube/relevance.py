@@ -15,11 +15,14 @@ Relevance = Callable[[bytes], bool]
 
 
 def pod_may_need_devices(pod: bytes) -> bool:
-    """Whether a pod's JSON has claims, or requests a resource whose name has a domain, as extended resources have.
+    """Whether a pod's JSON has claims or a PodGroup, or requests a resource whose name has a domain.
+
+    Extended resources have such names, and a PodGroup counts all its pods.
 
     JSON inside a string, as in annotations, has escaped quotes and does not match.
     """
-    return b'"resourceClaims"' in pod or _RESOURCE_WITH_DOMAIN.search(pod) is not None
+    is_named = b'"resourceClaims"' in pod or b'"schedulingGroup"' in pod
+    return is_named or _RESOURCE_WITH_DOMAIN.search(pod) is not None
 
 
 RELEVANCE: Final[Mapping[str, Relevance]] = {PODS.kind: pod_may_need_devices}

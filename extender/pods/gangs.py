@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from allocator import FREE, DeviceId, printable
+from extender.kube.api import POD_GROUPS, ObjectKey
 from extender.pods.claims import claim_keys
 from extender.state.gangs import GROUP, GROUP_SIZE, GangKey
 from extender.state.objects import Pod
@@ -23,7 +24,8 @@ class Gang:
     Attributes:
         members: its pods, the most important first, then the oldest. Pods that terminate, are finished, or have a
             scheduling gate are left out: no scheduler can bind them.
-        size: the number of pods that get devices together.
+        size: the number of pods with devices that get them together. Pods of a PodGroup without devices count for its
+            ``minCount``, and are taken off here.
         topology: the label or attribute whose value is the same for the gang, if possible; empty: none.
         problem: why the gang gets no devices, whatever is free; empty if there is no reason.
     """
@@ -80,36 +82,48 @@ class Gang:
 
 
 def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
-    """The gang of that name; None if it has no members."""
-    pods = (pod for uid in snapshot.gangs.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
+    """The gang of that name; None if it has no members, or if it is a PodGroup whose pods need not run together."""
+    pods = (pod for uid in snapshot.gangs.members.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
     live = (pod for pod in pods if not (pod.deleting or pod.is_finished or (pod.gates and not pod.node_name)))
     members = tuple(sorted(live, key=lambda pod: (-pod.priority, pod.created, pod.uid)))
     if not members:
         return None
+    if key.is_pod_group:
+        group = snapshot.pod_groups.get(ObjectKey(key.namespace, key.name))
+        size = 0 if group is None else group.size - len(snapshot.gangs.companions.get(key, ()))
+        return None if group is None or not group.size else Gang(key, members, size, group.topology, "", snapshot)
     said = [pod.gang for pod in members if pod.gang is not None]
     return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)
 
 
 def gangs_of(snapshot: Snapshot) -> Iterator[Gang]:
     """All gangs that have members."""
-    found = (gang_at(key, snapshot) for key in snapshot.gangs)
+    found = (gang_at(key, snapshot) for key in snapshot.gangs.members)
     return (gang for gang in found if gang is not None)
 
 
 def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
     """Why a pod may not be bound now because of its gang; empty if it may."""
-    if pod.gang is None:
+    key = pod.gang_key
+    if pod.gang is None or key is None:
         return ""
     if pod.gang.problem:
         return pod.gang.problem
-    gang = gang_at(GangKey(pod.namespace, pod.gang.name), snapshot)
-    there = 0 if gang is None else len(gang.members)
+    gang, name, size = gang_at(key, snapshot), printable(key.name), pod.gang.size
+    if key.is_pod_group:
+        found = snapshot.pod_groups.get(ObjectKey(key.namespace, key.name))
+        if found is None:
+            problem = snapshot.problems.get((POD_GROUPS.kind, ObjectKey(key.namespace, key.name)))
+            return f"PodGroup {name} can't be read: {problem}" if problem else f"PodGroup {name} does not exist"
+        if not found.size:
+            return ""
+        size = found.size - len(snapshot.gangs.companions.get(key, ()))
     if gang is not None:
         if gang.problem:
             return gang.problem
         if gang.is_placed or (gang.is_ready and pod.kept.node):
             return ""
-    size, name = pod.gang.size, printable(pod.gang.name)
+    there = 0 if gang is None else len(gang.members)
     if there < size:
         return f"waiting for the pods of group {name}: {there} of {size} are there"
     return f"waiting for devices for {size} pods of group {name} together"

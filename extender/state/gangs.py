@@ -22,10 +22,11 @@ MOST_MEMBERS: Final = 1024
 
 
 class GangKey(NamedTuple):
-    """Names a gang."""
+    """Names a gang: a PodGroup, or a group of annotations. One namespace may have both under one name."""
 
     namespace: str
     name: str
+    is_pod_group: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -36,8 +37,9 @@ class Membership(NamedTuple):
 
     Attributes:
         name: of the gang.
-        size: the number of pods that get devices together.
-        topology: what the nodes or devices of the gang share, if possible; empty: nothing.
+        size: the number of pods that get devices together; a PodGroup says it itself.
+        topology: what the nodes or devices of the gang share, if possible; empty: nothing. A PodGroup says it itself.
+        is_pod_group: the gang is a PodGroup.
         problem: why the annotations cannot be used; empty if they can.
     """
 
@@ -45,10 +47,18 @@ class Membership(NamedTuple):
     size: int = 1
     topology: str = ""
     problem: str = ""
+    is_pod_group: bool = False
 
 
-def read_membership(annotations: Mapping[str, str]) -> Membership | None:
-    """The gang that annotations name; None if there is none."""
+def read_membership(annotations: Mapping[str, str], pod_group: str) -> Membership | None:
+    """The gang that a pod names; None if there is none.
+
+    Args:
+        annotations: of the pod.
+        pod_group: the PodGroup that its spec names, which goes before annotations; empty if there is none.
+    """
+    if pod_group:
+        return Membership(pod_group, is_pod_group=True)
     if GROUP not in annotations and GROUP_SIZE not in annotations:
         return None
     name, size = annotations.get(GROUP, ""), annotations.get(GROUP_SIZE)

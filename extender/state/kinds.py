@@ -26,6 +26,7 @@ from extender.kube.api import (
     CLASSES,
     DEVICE_QUOTAS,
     NODES,
+    POD_GROUPS,
     PODS,
     RESOURCE_CLASSES,
     SLICES,
@@ -38,6 +39,7 @@ from extender.state.budgets import parse_budget
 from extender.state.device_expressions import check_expression
 from extender.state.device_quotas import parse_device_quota
 from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
+from extender.state.pod_groups import parse_pod_group
 from extender.state.resource_classes import parse_resource_class
 from extender.state.snapshot import Snapshot
 from extender.state.spec_cache import SpecCache
@@ -67,6 +69,8 @@ class Topic(Enum):
     POD = "pod"
     """By ObjectKey; pods without devices are never mentioned."""
     BUDGET = "budget"
+    """By ObjectKey."""
+    POD_GROUP = "pod group"
     """By ObjectKey."""
     DEVICE_QUOTA = "device quota"
     """By ObjectKey; a change of its status alone is never mentioned."""
@@ -145,6 +149,7 @@ def all_kinds() -> Mapping[str, Kind[Any]]:
             drop=Snapshot.without_rule,
         ),
         _kind(BUDGETS, parse_budget, Topic.BUDGET, "budgets"),
+        _kind(POD_GROUPS, parse_pod_group, Topic.POD_GROUP, "pod_groups"),
         _kind(
             DEVICE_QUOTAS,
             partial(parse_device_quota, check_expression=check_expression),
@@ -211,7 +216,8 @@ def _pods() -> Kind[Pod]:
 def _counted(snapshot: Snapshot) -> set[ObjectKey]:
     """The pods that are counted, whether they are kept or not."""
     requests = snapshot.node_requests
-    return {*(snapshot.others or ()), *(() if requests is None else requests.pods)}
+    places = snapshot.gangs.places
+    return {*(snapshot.others or ()), *places, *(() if requests is None else requests.pods)}
 
 
 def _slices() -> Kind[Slice]:

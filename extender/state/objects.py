@@ -28,7 +28,7 @@ from extender.state.extended_resources import (
     read_containers,
     read_extended_claim,
 )
-from extender.state.gangs import Membership, read_membership
+from extender.state.gangs import GangKey, Membership, read_membership
 from extender.state.node_requirements import (
     ANY_NODE,
     NodeRequirements,
@@ -134,6 +134,11 @@ class Pod:
         return ObjectKey(self.namespace, self.name)
 
     @property
+    def gang_key(self) -> GangKey | None:
+        """The gang that it names; None if it names none."""
+        return None if self.gang is None else GangKey(self.namespace, self.gang.name, self.gang.is_pod_group)
+
+    @property
     def needs_devices(self) -> bool:
         """It names claims or requests extended resources."""
         return bool(self.claims or self.containers)
@@ -193,8 +198,8 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
         policy=annotations.get(POLICY),
-        gang=read_membership(annotations),
-        pod_group=spec.child("schedulingGroup").text("podGroupName") if spec.has("schedulingGroup") else "",
+        gang=read_membership(annotations, pod_group := _pod_group(spec)),
+        pod_group=pod_group,
         cpu=cpu_request(spec.data),
         resources=read_pod_resources(spec.data, status.data),
         controller=read_controller(metadata),
@@ -202,6 +207,10 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     )
     reader.finish()
     return pod
+
+
+def _pod_group(spec: Fields) -> str:
+    return spec.child("schedulingGroup").text("podGroupName") if spec.has("schedulingGroup") else ""
 
 
 def _pod_claim(fields: Fields) -> PodClaim:

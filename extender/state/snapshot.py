@@ -29,10 +29,11 @@ from extender.kube.api import ObjectKey
 from extender.state.budgets import Budget
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.device_quotas import DeviceQuota
-from extender.state.gangs import GangKey
+from extender.state.gang_index import GangIndex
 from extender.state.indexes import added, put, removed
 from extender.state.node_requests import NodeRequests
 from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.pod_groups import PodGroup
 from extender.state.resource_classes import ResourceClass
 
 NO_SPEC: Final = ClaimSpec()
@@ -68,7 +69,7 @@ class Snapshot(NamedTuple):
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
-        gangs: gang to the uids of its pods.
+        gangs: the pods of each gang.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
         others: the pods without devices that have a node: the node and the CPU; None: their CPU is not counted.
         node_requests: what all pods request of their nodes; None: not counted.
@@ -94,7 +95,8 @@ class Snapshot(NamedTuple):
     pod_keys: Map[str, ObjectKey] = Map()
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
-    gangs: Map[GangKey, Map[str, None]] = Map()
+    gangs: GangIndex = GangIndex()
+    pod_groups: Map[ObjectKey, PodGroup] = Map()
     requested: Map[str, int] | None = None
     others: Map[ObjectKey, tuple[str, int]] | None = None
     node_requests: NodeRequests | None = None
@@ -207,22 +209,22 @@ class Snapshot(NamedTuple):
             bound = added(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
             nominated = added(nominated, pod.nominated_node, pod.uid)
-        gangs = base.gangs if pod.gang is None else added(base.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
         return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
             bound=bound,
             nominated=nominated,
-            gangs=gangs,
+            gangs=base.gangs.with_pod(pod),
             requested=_with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
         )
 
     def with_other(self, pod: Pod) -> "Snapshot":
-        """With the CPU of a pod without devices, if that is counted and the pod takes some."""
+        """With what counts of a pod without devices: its CPU, if that is counted, and its PodGroup."""
         base = self.without_pod(pod.key)
         if self.node_requests is not None:
             base = base._replace(node_requests=self.node_requests.with_pod(pod))
+        base = base if pod.gang is None else base._replace(gangs=base.gangs.with_pod(pod))
         if base.others is None or not pod.node_name or not pod.cpu or pod.is_finished:
             return base
         return base._replace(
@@ -235,6 +237,8 @@ class Snapshot(NamedTuple):
         requests = self.node_requests
         if requests is not None and key in requests.pods:
             return self._replace(node_requests=requests.without_pod(key)).without_pod(key)
+        if key in self.gangs.places:
+            return self._replace(gangs=self.gangs.without_pod(key)).without_pod(key)
         pod = self.pods.get(key)
         if pod is None:
             other = self._other(key)
@@ -250,10 +254,7 @@ class Snapshot(NamedTuple):
             nominated = removed(nominated, pod.nominated_node, pod.uid)
         pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
         requested = _with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
-        gangs = self.gangs if pod.gang is None else removed(self.gangs, GangKey(pod.namespace, pod.gang.name), pod.uid)
-        return self._replace(
-            pods=pods, pod_keys=keys, bound=bound, nominated=nominated, gangs=gangs, requested=requested
-        )
+        return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated, requested=requested)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and its devices taken."""

@@ -2,16 +2,13 @@
 
 import pytest
 
-from extender.autoscaler.simulated_cluster import with_claims
 from extender.background.gang_watch import KEPT_SECONDS
 from extender.background.task import Rejection
-from extender.explain.text import as_text
 from extender.kube.api import CLAIMS, NODES, PODS, ApiError, ObjectKey
-from extender.simulation.cluster import Cluster as Simulated
 from extender.state.gangs import GROUP, GROUP_SIZE
-from extender.verbs.filter import FilterResult, filter_nodes
+from extender.verbs.filter import FilterResult
 from tests.extender.ganging import Scene, member, members, nodes
-from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, snapshot_of, solver
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault
 
 
@@ -288,46 +285,3 @@ async def test_metrics_count_gangs() -> None:
     scene = Scene(*nodes("ab"), *members("x", 2))
     await scene.run()
     assert scene.counted("gangs_planned_total") == scene.counted("gang_duration_seconds_count") == 1
-
-
-def simulated(*objects: Object) -> Simulated:
-    return Simulated.from_objects(objects)
-
-
-def test_a_simulation_places_gangs_whole_or_not_at_all() -> None:
-    found = simulated(*nodes("abc"), *members("x", 2), *members("y", 2)).schedule()
-    placed = sorted(each.pod for each in found if each.node)
-    assert [each.reason for each in found if not each.node] == [
-        "3 waiting for devices for 2 pods of group y together"
-    ] * 2
-    assert placed == ["ns/x0", "ns/x1"]
-
-
-TOGETHER = "waiting for devices for 3 pods of group x together"
-LACKING = "no free device for request gpu"
-EXPLAINED = {
-    "pods are missing": (
-        members("x", 3)[:4],
-        "pod ns/x0 cannot be placed: waiting for the pods of group x: 2 of 3 are there\n",
-    ),
-    "devices are missing": (
-        members("x", 3),
-        f"pod ns/x0 cannot be placed: {TOGETHER}: 2 of them get devices, and the next one finds none: {LACKING}\n",
-    ),
-}
-
-
-@pytest.mark.parametrize(("pods", "text"), EXPLAINED.values(), ids=EXPLAINED)
-def test_an_explanation_names_the_group_and_what_is_missing(pods: list[Object], text: str) -> None:
-    assert as_text(simulated(*nodes("ab"), *pods).explain("ns/x0")) == text
-
-
-def test_an_explanation_says_that_there_are_devices_for_all() -> None:
-    note = "there are devices for 2 pods of group x together; dra-extender keeps them all or none"
-    assert note in simulated(*nodes("ab"), *members("x", 2)).explain("ns/x0").notes
-
-
-def test_an_autoscaler_sees_each_pod_of_a_gang_alone() -> None:
-    snapshot = snapshot_of(*nodes("a"), *members("x", 3))
-    asked, _ = with_claims(snapshot.pods[ObjectKey("ns", "x0")], snapshot)
-    assert filter_nodes(asked, ["a"], snapshot, solver()).passed == ("a",)

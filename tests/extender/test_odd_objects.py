@@ -73,6 +73,12 @@ RESOURCE_CLASS = {
     },
     "status": {"deviceClassName": "x", "conditions": [{"type": "Accepted", "status": "True"}]},
 }
+POD_GROUP = {
+    "spec": {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]},
+    }
+}
 PARTS: dict[str, dict[str, Any]] = {
     **{kind: parts for kind, (_, parts) in OBJECTS.items()},
     "Node": NODE,
@@ -80,6 +86,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "PodDisruptionBudget": BUDGET,
     "DeviceQuota": DEVICE_QUOTA,
     "ResourceClass": RESOURCE_CLASS,
+    "PodGroup": POD_GROUP,
 }
 METADATA = {
     "name": "x",

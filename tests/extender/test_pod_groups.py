@@ -8,8 +8,16 @@ from extender.pods.claims import Blocked, PodClaims, bound_pod, claims_of
 from extender.state.objects import Pod
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, parsed, pod, snapshot_of
+from tests.kit.objects.parts import api_object
 
 TEMPLATE = claim_template("one")
+TEAM = api_object(
+    "PodGroup",
+    "team",
+    apiVersion="scheduling.k8s.io/v1beta1",
+    namespace="ns",
+    spec={"schedulingPolicy": {"basic": {}}},
+)
 OWNER = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "team", "uid": "uid-team"}
 GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "team", "uid": "uid-team"}
 
@@ -58,7 +66,7 @@ def test_nobody_else_uses_it(raw: Object, there: Object) -> None:
 
 
 def test_all_pods_of_the_group_are_bound_with_one_claim() -> None:
-    scene = Scene(TEMPLATE, shared(), member("p"), member("q"))
+    scene = Scene(TEMPLATE, TEAM, shared(), member("p"), member("q"))
     assert scene.run(scene.bind("p")) == [""]
     assert scene.run(scene.bind("q")) == [""]
     assert (scene.devices("team-gpu"), scene.users("team-gpu")) == (["n/gpu-0"], ["p", "q"])
@@ -66,7 +74,7 @@ def test_all_pods_of_the_group_are_bound_with_one_claim() -> None:
 
 
 def test_a_claim_that_others_reserve_for_the_group_stays_reserved_for_it() -> None:
-    scene = Scene(TEMPLATE, reserved(GROUP), member("p"))
+    scene = Scene(TEMPLATE, TEAM, reserved(GROUP), member("p"))
     assert scene.run(scene.bind("p")) == [""]
     assert scene.users("team-gpu") == ["team", "p"]
 
@@ -82,7 +90,7 @@ def test_a_reservation_for_a_group_is_one_for_its_pods(group: str, has: bool) ->
 
 
 def test_a_pod_that_is_refused_on_another_node_leaves_the_claim_to_its_group() -> None:
-    scene = Scene(TEMPLATE, shared(), member("p"), member("q"))
+    scene = Scene(TEMPLATE, TEAM, shared(), member("p"), member("q"))
     assert scene.run(scene.bind("p")) == [""]
     assert scene.run(scene.bind("q", "m")) == ["node m: claim team-gpu is allocated for other nodes"]
     assert (scene.devices("team-gpu"), scene.users("team-gpu")) == (["n/gpu-0"], ["p"])

@@ -45,7 +45,7 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    client: Client, plane: ControlPlane, name: str = SHIPPED_NAME, *, serve: Sequence[str] = SERVE
+    client: Client, plane: ControlPlane, name: str = SHIPPED_NAME, *, serve: Sequence[str] = SERVE, gates: str = ""
 ) -> AsyncIterator[Pair]:
     """An extender and a scheduler, with the configuration that we ship but for the name and the longest backoff.
 
@@ -53,6 +53,7 @@ async def pair(
         client: an administrator's.
         name: of the scheduler and of its lease.
         serve: the extender's command line.
+        gates: feature gates of the scheduler beside those that we ship, such as ``GenericWorkload=true``.
     """
     await grant_rights(client)
     text = SHIPPED.read_text()
@@ -61,7 +62,8 @@ async def pair(
         kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
         async with running_extender(plane, kubeconfig=kubeconfig, serve=serve) as extender:
             config = localize(text.replace(SHIPPED_NAME, name), extender.url, plane.kubeconfig(SCHEDULER))
-            async with scheduler(plane, config | {"podMaxBackoffSeconds": BACKOFF_SECONDS}, shipped_flags(text)):
+            flags = tuple(f"{flag},{gates}" if gates and "gates" in flag else flag for flag in shipped_flags(text))
+            async with scheduler(plane, config | {"podMaxBackoffSeconds": BACKOFF_SECONDS}, flags):
                 yield Pair(name, extender, between)
             # How it ends when it is asked to is not what these tests are about.
             extender.process.kill()

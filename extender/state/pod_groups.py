@@ -1,0 +1,47 @@
+"""PodGroups of Kubernetes (scheduling.k8s.io): pods that are scheduled together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator import ObjectReader
+from extender.kube.api import POD_GROUPS, ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A PodGroup.
+
+    Attributes:
+        size: the number of pods that are scheduled together (``minCount`` of the gang policy); 0 with another policy.
+        topology: the label of nodes that its first topology constraint names; empty if there is none.
+    """
+
+    namespace: str
+    name: str
+    size: int = 0
+    topology: str = ""
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+
+def parse_pod_group(obj: Mapping[str, object]) -> PodGroup:
+    """A PodGroup of any version that is supported.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type.
+    """
+    reader = ObjectReader("PodGroup", obj, POD_GROUPS.api_versions())
+    spec = reader.top.child("spec")
+    gang = spec.child("schedulingPolicy").child("gang")
+    topology = spec.child("schedulingConstraints").children("topology")
+    group = PodGroup(
+        reader.metadata.text("namespace") or "default",
+        reader.name,
+        gang.integer("minCount"),
+        topology[0].text("key") if topology else "",
+    )
+    reader.finish()
+    return group

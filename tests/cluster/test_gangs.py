@@ -1,0 +1,154 @@
+"""Pods of gangs on a real control plane: 64 gangs of 8 want 16 times 8 devices; 16 run whole, none half.
+
+Groups are named by annotations, and by PodGroups with the scheduler's plugin GangScheduling.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from extender.kube.api import CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES, ObjectKey, RawObject
+from extender.state.gangs import GROUP, GROUP_SIZE
+from tests.kit.controlplane.binaries import Binaries
+from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
+from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.scenario import findings
+from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, is_bound, pod, resource_slice, template
+from tests.kit.objects.manifests import namespace as namespace_of
+from tests.kit.objects.parts import api_object
+from tests.kit.waiting import wait_for_answer
+
+FLEET = [f"fleet-{number}" for number in range(16)]
+GPUS: list[RawObject] = [{"name": f"gpu-{number}"} for number in range(8)]
+GANGS, SIZE = 64, 8
+SECONDS = 300.0
+
+
+@pytest.fixture
+async def fleet(client: Client, plane: ControlPlane) -> AsyncIterator[Pair]:
+    """The fleet on the control plane that the tests share."""
+    async with a_fleet(client, plane) as running:
+        yield running
+
+
+@asynccontextmanager
+async def a_fleet(client: Client, plane: ControlPlane, *, gates: str = "") -> AsyncIterator[Pair]:
+    """16 nodes with 8 devices each, and an extender with a scheduler of its own, with some feature gates on."""
+    await client.create(CLASSES, device_class())
+    for name in FLEET:
+        await add_node(client, name)
+        await client.create(SLICES, resource_slice(name, name, GPUS))
+    async with pair(client, plane, gates=gates) as running:
+        yield running
+    for name in FLEET:
+        await client.delete(SLICES, ObjectKey("", name))
+        await client.delete(NODES, ObjectKey("", name))
+    await client.delete(CLASSES, ObjectKey("", DEVICE_CLASS))
+
+
+async def add_gangs(client: Client, namespace: str, *, in_pod_groups: bool = False) -> None:
+    """The pods of all gangs, in an order in which the pods of one gang come far apart."""
+    await client.create(TEMPLATES, template(namespace, "gpu"))
+    used = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    for number in range(SIZE):
+        for gang in range(GANGS):
+            made = pod(namespace, f"gang-{gang}-{number}", claims=used, terminationGracePeriodSeconds=0)
+            if in_pod_groups:
+                made["spec"]["schedulingGroup"] = {"podGroupName": f"gang-{gang}"}
+            else:
+                made["metadata"]["annotations"] = {GROUP: f"gang-{gang}", GROUP_SIZE: str(SIZE)}
+            await client.create(PODS, made)
+
+
+async def bound_of(client: Client, namespace: str) -> Counter[str]:
+    """How many pods of each gang have a node."""
+    pods = (await client.list(PODS, namespace)).items
+    return Counter(gang_of(each) for each in pods if is_bound(each))
+
+
+def gang_of(pod: RawObject) -> str:
+    """``gang-7`` of ``gang-7-0``."""
+    name: str = pod["metadata"]["name"]
+    return name.rpartition("-")[0]
+
+
+async def wait_bound(client: Client, namespace: str, number: int) -> Counter[str]:
+    """Wait until this number of pods has a node."""
+    return await wait_for_answer(
+        lambda: bound_of(client, namespace),
+        lambda found: found.total() >= number,
+        f"{number} pods run",
+        within=SECONDS,
+        every=0.5,
+    )
+
+
+async def end_some(client: Client, namespace: str, gangs: list[str]) -> None:
+    for each in (await client.list(PODS, namespace)).items:
+        if gang_of(each) in gangs:
+            await client.delete(PODS, key_of(each))
+
+
+async def test_sixteen_gangs_run_whole_and_none_half(client: Client, namespace: str, fleet: Pair) -> None:
+    assert fleet.name
+    await add_gangs(client, namespace)
+    found = await wait_bound(client, namespace, len(FLEET) * len(GPUS))
+    assert set(found.values()) == {SIZE}
+    ended = sorted(found)[:4]
+    await end_some(client, namespace, ended)
+    await wait_bound(client, namespace, len(FLEET) * len(GPUS))
+    after = await bound_of(client, namespace)
+    assert set(after.values()) == {SIZE}
+    assert not set(ended) & set(after)
+    assert await findings(client, namespace) == []
+
+
+async def test_sixteen_gangs_run_whole_although_the_extender_is_killed_amid(
+    client: Client, namespace: str, fleet: Pair
+) -> None:
+    await add_gangs(client, namespace)
+    for number in (4, 30, 60, 90):
+        await wait_bound(client, namespace, number)
+        fleet.kill()
+        await fleet.restart()
+    found = await wait_bound(client, namespace, len(FLEET) * len(GPUS))
+    assert set(found.values()) == {SIZE}
+    assert await findings(client, namespace) == []
+
+
+VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
+GATES = {"1.36": {"GenericWorkload": True, "GangScheduling": True}, "1.37": {"GenericWorkload": True}}
+
+
+def pod_group(name: str, version: str) -> RawObject:
+    spec = {"schedulingPolicy": {"gang": {"minCount": SIZE}}}
+    return api_object("PodGroup", name, apiVersion=f"scheduling.k8s.io/{version}", namespace="gangs", spec=spec)
+
+
+@pytest.mark.every_version
+async def test_sixteen_pod_groups_run_whole_with_the_plugin_of_the_scheduler(
+    binaries: Binaries, logs: Path, tmp_path: Path, kubernetes: str
+) -> None:
+    folder = logs / "gangs"
+    folder.mkdir()
+    version, gates = VERSIONS[kubernetes], GATES[kubernetes]
+    options = Options(feature_gates=gates, runtime_config={f"scheduling.k8s.io/{version}": True})
+    switches = ",".join(f"{gate}=true" for gate in gates)
+    with control_plane(binaries, tmp_path, folder, options) as plane:
+        async with connect(plane.access()) as client, a_fleet(client, plane, gates=switches) as running:
+            await client.create(NAMESPACES, namespace_of("gangs"))
+            groups = replace(POD_GROUPS, versions=(version,))
+            for gang in range(GANGS):
+                await client.create(groups, pod_group(f"gang-{gang}", version))
+            await add_gangs(client, "gangs", in_pod_groups=True)
+            await wait_bound(client, "gangs", 20)
+            running.kill()
+            await running.restart()
+            found = await wait_bound(client, "gangs", len(FLEET) * len(GPUS))
+            assert set(found.values()) == {SIZE}
+            assert await findings(client, "gangs") == []
