@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 import typer
 import yaml
 
+from allocator import DeviceClass
 from extender.cli.messages import FOUND_PROBLEMS, note, refuse, say
 from extender.cli.options import PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
@@ -40,7 +41,7 @@ def convert(paths: PathsArgument) -> None:
 def judgements_of(objects: Sequence[RawObject]) -> Sequence[Judgement]:
     """What becomes of the ResourceClasses of manifests."""
     classes = [each.value for each in objects if isinstance(each.value, ResourceClass)]
-    existing = [{"spec": {}, **each.data} for each in objects if each.kind == CLASSES.kind]
+    existing = [dict(each.data) for each in objects if isinstance(each.value, DeviceClass)]
     return judge(classes, existing, CLASSES.api_versions()[0])
 
 

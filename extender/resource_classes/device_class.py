@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Problem, conditions_of, validate
+from allocator import CONTROLLER, Problem, conditions_of, validate
 from extender.kube.api import CLASSES, RESOURCE_CLASSES, RawObject
 from extender.resource_classes.properties import RequirementError, requirement_expression
 from extender.state.device_expressions import check_expression
@@ -20,7 +20,7 @@ class Judgement:
 
     Attributes:
         device_class: the DeviceClass that it should have; None if it is not accepted.
-        reason: ``Accepted``, ``InvalidExpression`` or ``NameTaken``.
+        reason: ``Accepted``, ``InvalidExpression``, ``NameTaken`` or ``Negotiated``.
         message: says it to people; of a class that is not accepted, it names each wrong field.
     """
 
@@ -77,6 +77,11 @@ def _judge_one(
             message = f"device class {taken['metadata']['name']} {what} already; rename or delete one of the two"
             return Judgement(resource_class, None, "NameTaken", message)
     base = _base(resource_class.resource, others)
+    if base is not None and CONTROLLER in (base["metadata"].get("annotations") or {}):
+        message = (
+            f"device class {base['metadata']['name']} has the annotation {CONTROLLER}: its requests are negotiated"
+        )
+        return Judgement(resource_class, None, "Negotiated", message)
     selectors, problems = _selectors(resource_class, base)
     if not problems:
         made = _device_class(resource_class, selectors, base, api_version)

@@ -57,17 +57,21 @@ def _readable(raw: Mapping[str, RawObject]) -> list[ResourceClass]:
 
 
 async def _written(api: Api, wanted: RawObject | None, present: RawObject | None) -> str:
-    """Write the device class if it is not as wanted. Returns why the API server refuses it; empty if it does not."""
+    """Write the device class if it is not as wanted. Returns why the API server has not taken it; empty if it has."""
+    if wanted is None:
+        return ""
+    found = present
     try:
-        if wanted is not None and present is None:
-            await api.create(CLASSES, wanted)
-        elif wanted is not None and present is not None and present["spec"] != wanted["spec"]:
-            await api.update(CLASSES, {**present, "spec": wanted["spec"]})
+        if present is None:
+            found = await api.create(CLASSES, wanted)
+        elif present["spec"] != wanted["spec"]:
+            found = await api.update(CLASSES, {**present, "spec": wanted["spec"]})
     except ApiError as error:
         if error.reason != "Invalid":
             raise
         return error.message
-    return ""
+    is_whole = found is not None and "extendedResourceName" in found["spec"]
+    return "" if is_whole else "it drops spec.extendedResourceName, as without the feature gate DRAExtendedResource"
 
 
 def _status(judgement: Judgement, refusal: str, old: Mapping[str, Any], at: datetime) -> RawObject:
@@ -81,7 +85,7 @@ def _status(judgement: Judgement, refusal: str, old: Mapping[str, Any], at: date
     """
     reason, message = judgement.reason, judgement.message
     if refusal:
-        reason, message = "Refused", f"the API server refuses the device class: {refusal}"
+        reason, message = "Refused", f"the API server does not take the device class: {refusal}"
     is_accepted = judgement.device_class is not None and not refusal
     condition = {
         "type": "Accepted",

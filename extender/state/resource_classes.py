@@ -3,6 +3,7 @@
 The kind is our own; ``deploy/crds`` has its definition. `extender.resource_classes` makes a device class of each.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,6 +28,7 @@ class Operator(Enum):
     LESS = "Lt"
 
 
+_RESOURCE: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LONGEST_VALUE: Final = 128
 
 _OPERATORS: Final = {each.value: each for each in Operator}
@@ -99,10 +101,13 @@ def parse_resource_class(obj: Mapping[str, object]) -> ResourceClass:
     spec = reader.top.child("spec")
     _refuse_unknown(reader.top, {"apiVersion", "kind", "metadata", "spec", "status"})
     _refuse_unknown(spec, {"resourceName", "resourceSelector"})
+    resource = spec.required_text("resourceName")
+    if resource and not _RESOURCE.fullmatch(resource):
+        spec.problem("resourceName", f"{shown(resource)} is not a domain and a name, such as example.com/gpu")
     found = ResourceClass(
         name=reader.name,
         uid=reader.metadata.text("uid"),
-        resource=spec.required_text("resourceName"),
+        resource=resource,
         selectors=tuple(_selector(each) for each in spec.children("resourceSelector")),
         generation=reader.metadata.integer("generation"),
         status=reader.top.mapping("status"),

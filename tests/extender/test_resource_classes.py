@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator import InvalidObjectError
+from allocator import CONTROLLER, InvalidObjectError
 from extender.background.resource_classes import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
 from extender.cli.main import app
 from extender.fakekube.manifests import load, load_objects
@@ -141,6 +141,15 @@ def test_device_classes_of_others_are_never_changed() -> None:
     )
 
 
+def test_requests_that_a_controller_decides_are_not_taken_over() -> None:
+    base = device_class("licence", extendedResourceName="nvidia.com/gpu")
+    base["metadata"]["annotations"] = {CONTROLLER: "site"}
+    assert judged(LARGE, existing=[base])["gold"] == (
+        "Negotiated",
+        f"device class licence has the annotation {CONTROLLER}: its requests are negotiated",
+    )
+
+
 def test_of_two_classes_without_selectors_the_first_by_name_is_the_resource() -> None:
     found = judged(resource_class("b"), resource_class("a"))
     assert [found[name][0] for name in "ab"] == ["Accepted", "NameTaken"]
@@ -154,6 +163,7 @@ UNREADABLE: Mapping[str, tuple[Object, str]] = {
     "no value": (needs("ecc", "In"), ".values: In takes 1 to 64 values, and there are 0"),
     "two limits": (needs("memory", "Gt", "1", "2"), ".values: Gt takes one value, and there are 2"),
     "values of Exists": (needs("ecc", "Exists", "true"), ".values: Exists takes no values, and there are 1"),
+    "a resource without a domain": (needs("ecc", "Exists"), 'spec.resourceName: "gpu" is not a domain and a name'),
     "no key": (needs("", "Exists"), ".key: is required"),
     "a long value": (needs("ecc", "In", "x" * 129), ".values[0]: is longer than 128 characters"),
 }
@@ -162,8 +172,9 @@ UNREADABLE: Mapping[str, tuple[Object, str]] = {
 @pytest.mark.parametrize("case", UNREADABLE)
 def test_mistakes_are_named_with_their_place(case: str) -> None:
     requirement, message = UNREADABLE[case]
+    resource = "gpu" if "resource" in case else "nvidia.com/gpu"
     with pytest.raises(InvalidObjectError) as caught:
-        parse_resource_class(resource_class("gold", requirement))
+        parse_resource_class(resource_class("gold", requirement, resource=resource))
     assert [str(each) for each in caught.value.problems] == [
         next(each for each in map(str, caught.value.problems) if message in each)
     ]
@@ -290,6 +301,18 @@ def test_device_class_that_the_api_server_refuses_is_told() -> None:
     scene = Scene(LARGE)
     scene.transport.script("create deviceclasses", *[Fault(refused=refusal)] * 10)
     assert virtualtime.run(scene.after(PAUSE_SECONDS * 2)) == (None, ("False", "Refused"))
+
+
+def test_name_for_containers_that_the_api_server_drops_is_told() -> None:
+    def without_name(made: Object) -> Object:
+        return {**made, "spec": {name: each for name, each in made["spec"].items() if name != "extendedResourceName"}}
+
+    scene = Scene(LARGE)
+    scene.transport.script("create deviceclasses", Fault(reply=without_name))
+    virtualtime.run(keep_device_classes(scene.transport, lambda: NOW))
+    (condition,) = virtualtime.run(scene.cluster.api.get(RESOURCE_CLASSES, GOLD))["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "Refused")
+    assert "feature gate DRAExtendedResource" in condition["message"]
 
 
 def test_write_that_fails_is_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
