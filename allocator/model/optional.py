@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocator.model.claims import Claim, ClaimSpec
+from allocator.model.json.fields import shown
 from allocator.spelling import hint
 
 OPTIONAL_REQUESTS: Final = "dra-extender.dev/optional-requests"
@@ -29,7 +30,7 @@ def optional_problem(spec: ClaimSpec) -> str:
         if name not in names:
             parent = name.partition("/")[0]
             meant = f"; an alternative has no name here, write {parent}" if parent in names else hint(name, names)
-            return f'annotation {OPTIONAL_REQUESTS}: there is no request "{name}"{meant}'
+            return f"annotation {OPTIONAL_REQUESTS}: there is no request {shown(name)}{meant}"
     return ""
 
 

@@ -1,6 +1,6 @@
 """The policy of a pod: its annotation names it, or the policy for all pods counts."""
 
-from allocator import POLICIES, Policy, hint, printable
+from allocator import POLICIES, Policy, hint, shown
 from extender.state.objects import POLICY, Pod
 
 
@@ -19,4 +19,4 @@ def policy_problem(name: str) -> str:
     if name in POLICIES:
         return ""
     similar = hint(name, POLICIES) or f"; there are {', '.join(sorted(POLICIES))}"
-    return printable(f'unknown policy "{name}"{similar}')
+    return f"unknown policy {shown(name)}{similar}"

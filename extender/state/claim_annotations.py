@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from allocator import Claim, did_you_mean, nearest
+from allocator import Claim, did_you_mean, nearest, shown
 
 ALLOCATION_MODE: Final = "dra-extender.dev/allocation-mode"
 """Annotation of a claim: `IMMEDIATE` or `DELAYED`."""
@@ -37,11 +37,11 @@ def mode_problem(annotations: Mapping[str, str]) -> str:
     mode, priority = annotations.get(ALLOCATION_MODE), annotations.get(PRIORITY)
     if mode is not None and mode not in {IMMEDIATE, DELAYED}:
         meant = did_you_mean(nearest(mode, (IMMEDIATE, DELAYED))) or f"; there are {IMMEDIATE} and {DELAYED}"
-        return f'annotation {ALLOCATION_MODE}: unknown mode "{mode}"{meant}'
+        return f"annotation {ALLOCATION_MODE}: unknown mode {shown(mode)}{meant}"
     if priority is None:
         return ""
     if _number(priority) is None:
-        return f'annotation {PRIORITY}: "{priority}" is not a whole number of 32 bits'
+        return f"annotation {PRIORITY}: {shown(priority)} is not a whole number of 32 bits"
     if mode != IMMEDIATE:
         return f"annotation {PRIORITY}: needs annotation {ALLOCATION_MODE}: {IMMEDIATE}"
     return ""

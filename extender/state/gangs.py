@@ -6,7 +6,7 @@ A pod of a plain scheduler names its gang by annotations. The annotations say "g
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from allocator import printable
+from allocator import shown
 
 GROUP: Final = "dra-extender.dev/group"
 """Annotation of a pod: the name of its gang. Pods of one namespace and one name are one gang."""
@@ -19,6 +19,9 @@ GROUP_TOPOLOGY: Final = "dra-extender.dev/group-topology"
 
 MOST_MEMBERS: Final = 1024
 """The largest size of a gang."""
+
+LONGEST_NAME: Final = 253
+"""The most characters of a gang's name: reasons hold it. A PodGroup's name is no longer."""
 
 
 class GangKey(NamedTuple):
@@ -64,11 +67,14 @@ def read_membership(annotations: Mapping[str, str], pod_group: str) -> Membershi
     name, size = annotations.get(GROUP, ""), annotations.get(GROUP_SIZE)
     if not name:
         return Membership("", problem=f"annotation {GROUP} of the pod: it has no name, but {GROUP_SIZE} is set")
+    if len(name) > LONGEST_NAME:
+        text = f"annotation {GROUP} of the pod: {shown(name)} is longer than {LONGEST_NAME} characters"
+        return Membership("", problem=text)
     if size is None:
         return Membership(name, problem=f"annotation {GROUP_SIZE} of the pod: it is missing, but {GROUP} is set")
     if not (
         size.isascii() and size.isdigit() and len(size) <= len(str(MOST_MEMBERS)) and 1 <= int(size) <= MOST_MEMBERS
     ):
-        text = f'annotation {GROUP_SIZE} of the pod: "{size}" is not a number from 1 to {MOST_MEMBERS}'
-        return Membership(name, problem=printable(text))
+        text = f"annotation {GROUP_SIZE} of the pod: {shown(size)} is not a number from 1 to {MOST_MEMBERS}"
+        return Membership(name, problem=text)
     return Membership(name, int(size), annotations.get(GROUP_TOPOLOGY, ""))
