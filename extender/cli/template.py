@@ -46,7 +46,7 @@ class TemplateOutput(StrEnum):
 @app.command(
     name="template",
     epilog=examples(
-        "dra-extender template falcon --config config/extender.yaml --manifests config/example",
+        "dra-extender template falcon --config settings.yaml --manifests nodes.yaml",
         "dra-extender template gpu-large --context production -o settings > node-templates.yaml",
     ),
 )

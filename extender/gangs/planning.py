@@ -1,8 +1,8 @@
 """Where the pending pods of a gang go: a node and devices for each, or none.
 
 One pod after the other gets the best node by its policy. If a pod finds no node, the search goes back and gives an
-earlier pod another node; and it begins again with the pods first that found none. Pods of one kind are interchangeable:
-a node that was tried for one of them in vain is not tried for the next.
+earlier pod another node. After a failure, the search begins again, with the pods first that found no node. Pods of one
+kind are interchangeable: a node that did not help one of them is not tried for the next.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence

@@ -16,7 +16,7 @@ class GangMetrics:
         )
         self._given_back = Counter(
             "dra_extender_gangs_given_back",
-            "Times that the kept devices of a group were given back together, because not all of its pods were bound.",
+            "Times that the kept devices of a group were given back together before the group was placed.",
             registry=registry,
         )
         self._seconds = Histogram(
