@@ -43,5 +43,9 @@ class Controller(Protocol):
         ...
 
     def deallocate(self, held: Held) -> None:
-        """Give back what is allocated for a claim. It may be called again for the same claim after a crash."""
+        """Give back what is allocated for a claim.
+
+        It may be called again for the same claim after a crash, and for a claim whose `allocate` did not end: then
+        all, a part or nothing of it is allocated outside.
+        """
         ...

@@ -66,7 +66,8 @@ class Desk:
             for each in question.claims:
                 entry = self._entry(each, node)
                 if entry is None:
-                    others = [*held, *(Held(other, node) for other in made)]
+                    others = [other for other in held if other.claim.uid != each.uid]
+                    others += [Held(done, node) for done in made]
                     entry = self._new(each, node, others, question)
                     made.append(each)
                 found.append({"uid": each.uid, "allocation": entry["allocation"]})
@@ -78,18 +79,29 @@ class Desk:
         return {"claims": found}
 
     def _entry(self, claim: ClaimAsk, node: NodeName) -> Mapping[str, Any] | None:
-        """What is allocated for the claim already."""
+        """What is allocated for the claim already; None also if an allocation was begun and did not end."""
         if claim.attempt and claim.attempt <= self.store.released.get(claim.uid, 0):
             raise RefusedError("this attempt is overtaken")
         entry = self.store.allocated.get(claim.uid)
         if entry is not None and entry["node"]["name"] != node.name:
             raise RefusedError(f"the claim is allocated for node {entry['node']['name']}")
-        return entry
+        return entry if entry is not None and "allocation" in entry else None
 
     def _new(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: Question) -> Mapping[str, Any]:
-        allocation = dict(self.controller.allocate(claim, node, held, simulation=question.simulation))
-        answer_of(Question(ALLOCATE, (claim,)), {"claims": [{"uid": claim.uid, "allocation": allocation}]})
+        """Allocate a claim. The store knows of it before anything changes outside, so that a crash leaves no leak."""
         entry = {"attempt": claim.attempt, "claim": ask_to_json(claim), "node": node_to_json(node)}
+        before = self.store.allocated.get(claim.uid)
+        if not question.simulation:
+            self.store.allocate(claim.uid, entry)
+        try:
+            allocation = dict(self.controller.allocate(claim, node, held, simulation=question.simulation))
+        except RefusedError:
+            if not question.simulation:
+                if before is not None:  # an earlier try did not end: it may have changed something outside
+                    self.controller.deallocate(Held(claim, node))
+                self.store.release(claim.uid, claim.attempt)
+            raise
+        answer_of(Question(ALLOCATE, (claim,)), {"claims": [{"uid": claim.uid, "allocation": allocation}]})
         entry["allocation"] = allocation
         if not question.simulation:
             self.store.allocate(claim.uid, entry)

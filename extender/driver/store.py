@@ -17,7 +17,8 @@ class Store:
 
     Attributes:
         path: the file.
-        allocated: by uid of the claim: attempt, claim, node and allocation, as JSON.
+        allocated: by uid of the claim: attempt, claim, node and allocation, as JSON. While a claim is being allocated,
+            and if that did not end, its entry has no allocation.
         released: by uid of the claim, the attempt of its latest release.
     """
 
@@ -42,7 +43,7 @@ class Store:
         return cls(path, found["allocated"], found["released"])
 
     def allocate(self, uid: str, entry: Mapping[str, Any]) -> None:
-        """Keep an allocation."""
+        """Keep an allocation, or that one was begun."""
         self.allocated[uid] = dict(entry)
         self._save()
 

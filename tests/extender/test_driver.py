@@ -2,7 +2,7 @@
 
 import importlib.util
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from extender.config.controllers import ControllerSettings
-from extender.driver import Desk, Store
+from extender.driver import Desk, Held, RefusedError, Store
 from extender.driver.server import new_server
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
@@ -21,6 +21,7 @@ from extender.negotiation.protocol import (
     ClaimAsk,
     NodeName,
     PodName,
+    ProtocolError,
     Question,
     answer_of,
 )
@@ -99,6 +100,93 @@ def test_simulation_counts_what_it_holds_and_leaves_nothing(desk: Desk) -> None:
     assert desk.answer(question(ALLOCATE, ask("x"), simulation=True, held=held))["refused"] == NONE_LEFT
     assert not desk.store.allocated
     assert not desk.store.path.exists()
+
+
+class Death(BaseException):
+    """The process ends."""
+
+
+class Outside:
+    """A controller whose allocations stand outside; implements `extender.driver.Controller`.
+
+    Attributes:
+        taken: uids of claims that are allocated outside.
+        ends: what happens after the next allocation outside: an error, or the allocation that is answered.
+        heard: of each call of `allocate`, what was held.
+    """
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.ends: BaseException | dict[str, Any] | None = None
+        self.heard: list[list[str]] = []
+
+    def unsuitable_nodes(self, *_: object) -> dict[str, str]:
+        return {}
+
+    def allocate(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], *, simulation: bool) -> dict[str, Any]:
+        assert (node, simulation) == (A, False)
+        self.heard.append([each.claim.uid for each in held])
+        end, self.ends = self.ends, None
+        if not isinstance(end, RefusedError):
+            self.taken.add(claim.uid)
+        if isinstance(end, BaseException):
+            raise end
+        return end or {}
+
+    def deallocate(self, held: Held) -> None:
+        self.taken.discard(held.claim.uid)
+
+
+WRONG = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}]}}
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (Death(), Death),
+        (ValueError("a fault"), ValueError),
+        (WRONG, ProtocolError),
+    ],
+)
+def test_allocation_that_did_not_end_is_given_back_by_the_next_process(
+    tmp_path: Path, end: BaseException | dict[str, Any], error: type[BaseException]
+) -> None:
+    outside, file = Outside(), tmp_path / "store.json"
+    outside.ends = end
+    with pytest.raises(error):
+        Desk(outside, Store.open(file)).answer(question(ALLOCATE, ask("x")))
+    assert outside.taken == {"x"}
+    successor = Desk(outside, Store.open(file))
+    successor.answer(question(DEALLOCATE, ask("x", 2)))
+    assert outside.taken == set()
+    assert not successor.store.allocated
+
+
+def test_allocation_that_did_not_end_may_be_asked_for_again(tmp_path: Path) -> None:
+    outside, file = Outside(), tmp_path / "store.json"
+    outside.ends = Death()
+    with pytest.raises(Death):
+        Desk(outside, Store.open(file)).answer(question(ALLOCATE, ask("x")))
+    successor = Desk(outside, Store.open(file))
+    assert successor.answer(question(ALLOCATE, ask("x"), nodes=(B,)))["refused"] == "the claim is allocated for node a1"
+    assert successor.answer(question(ALLOCATE, ask("y"), ask("x"))) == {
+        "claims": [{"uid": "y", "allocation": {}}, {"uid": "x", "allocation": {}}]
+    }
+    assert outside.heard == [[], ["x"], ["y"]]
+
+
+@pytest.mark.parametrize("before", [None, Death()])
+def test_claim_that_is_refused_leaves_nothing(tmp_path: Path, before: Death | None) -> None:
+    outside = Outside()
+    desk = Desk(outside, Store.open(tmp_path / "store.json"))
+    if before is not None:
+        outside.ends = before
+        with pytest.raises(Death):
+            desk.answer(question(ALLOCATE, ask("x")))
+    outside.ends = RefusedError("none is left")
+    assert desk.answer(question(ALLOCATE, ask("x")))["refused"] == "none is left"
+    assert outside.taken == set()
+    assert not Store.open(desk.store.path).allocated
 
 
 def test_file_that_is_no_store_is_not_overwritten(tmp_path: Path) -> None:
