@@ -6,8 +6,10 @@ If a controller then accepts a node that it has refused, the pod is judged anew,
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from extender.background.controller_work import ControllerWork
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation
@@ -21,6 +23,7 @@ _LONGEST_PAUSE_SECONDS: Final = 30.0
 
 _MOST_PODS: Final = 1024
 _MOST_AT_ONCE: Final = 8
+"""Questions to one controller that run at the same time."""
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ class ControllerWaits(BackgroundTask):
         self._state = state
         self._negotiation = negotiation
         self._clock = clock
-        self._faults = faults
+        self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
         self._judge_anew = judge_anew
         self._waiting: dict[str, _Waiting] = {}
 
@@ -96,7 +99,7 @@ class ControllerWaits(BackgroundTask):
         self._waiting.pop(pod.uid, None)
 
     async def tick(self) -> None:
-        """Ask for some pods that are due."""
+        """Begin to ask for pods that are due. The answers come between the turns."""
         self._negotiation.sweep()
         if not self._waiting or self._state.not_ready:
             return
@@ -104,9 +107,9 @@ class ControllerWaits(BackgroundTask):
         for uid in [uid for uid in self._waiting if (pod := snapshot.pod(uid)) is None or not pod.is_pending]:
             del self._waiting[uid]
         due = sorted((each for each in self._waiting.values() if each.again <= now), key=lambda each: each.again)
-        for each in due[:_MOST_AT_ONCE]:
-            with self._faults.of(f"pod {each.pod}"):
-                await self._ask(each)
+        for each in due:
+            if each.pod.uid not in self._work and self._work.has_room(each.refused):
+                self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask, each))
 
     async def _ask(self, each: _Waiting) -> None:
         each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, _LONGEST_PAUSE_SECONDS)

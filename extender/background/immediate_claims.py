@@ -1,19 +1,23 @@
 """Immediate claims: allocated as soon as that is possible, before a pod needs them (KEP-3063, "Allocation modes")."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from allocator import Claim, Recent
 from extender.background.bound_pods import AT_ONCE
+from extender.background.controller_work import ControllerWork
 from extender.background.queueing_hints import queueing_hint
 from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
 from extender.background.task import BackgroundTask
 from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey, OutcomeUnknownError
+from extender.negotiation.negotiation import controllers_of
+from extender.pods.negotiated import waiting
 from extender.pods.stand_in import stand_in
 from extender.state.changes import Change
 from extender.state.claim_annotations import is_immediate, mode_problem
@@ -30,6 +34,9 @@ from extender.writes.lease import SharedLease
 WAITS: Final = "ClaimNotAllocated"
 INVALID: Final = "InvalidAnnotation"
 _KEPT: Final = 4096
+
+_MOST_AT_ONCE: Final = 16
+"""Claims that wait for one controller at the same time."""
 
 
 @dataclass(slots=True)
@@ -52,7 +59,8 @@ class _Waiting:
 class ImmediateAllocation(BackgroundTask):
     """Looks for immediate claims and allocates each: at once, after changes that may help it, and from time to time.
 
-    One replica does so at a time. Claims with annotations that contradict each other get an Event.
+    One replica does so at a time. A claim that waits for its controller holds up no other. Claims with annotations that
+    contradict each other get an Event.
 
     Args:
         state: the cluster.
@@ -81,6 +89,7 @@ class ImmediateAllocation(BackgroundTask):
         self._seen = state.snapshot
         self._unread: Iterator[ObjectKey] | None = None
         self._waiting: dict[str, _Waiting] = {}
+        self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
         self._told: Recent[str] = Recent(_KEPT)
         self._checked: Recent[str] = Recent(_KEPT)
 
@@ -143,30 +152,49 @@ class ImmediateAllocation(BackgroundTask):
 
     async def _serve_due(self) -> None:
         due = sorted(
-            (each for each in self._waiting.values() if each.rejected.attention is Attention.NOW),
+            (
+                each
+                for uid, each in self._waiting.items()
+                if each.rejected.attention is Attention.NOW and uid not in self._work
+            ),
             key=lambda each: turn(each.claim),
         )
+        if not await self._may_serve(due):
+            return
+        until = self._solver.clock() + LOOK_SECONDS
+        for each in due:
+            await self._begin(each)
+            if self._solver.clock() > until:
+                return
+
+    async def _may_serve(self, due: Sequence[_Waiting]) -> bool:
+        """Whether this replica holds the lease. After a while without work, it gives the lease back."""
         try:
-            if not due:
-                await self._lease.give_back()
-                return
-            if not await self._lease.take():
-                return
+            if due or self._work:
+                return await self._lease.take()
+            await self._lease.give_back()
         except (WriteRefusedError, OutcomeUnknownError) as error:
             for each in due:
                 each.reason = str(error)
                 each.rejected.postpone(self._solver.clock())
-            return
-        until = self._solver.clock() + LOOK_SECONDS
-        for each in due:
-            each.rejected.postpone(self._solver.clock())
-            with self._solver.faults.of(f"claim {each.claim.key}"):
-                await self._serve(each)
-            if self._solver.clock() > until:
-                return
+        return False
 
-    async def _serve(self, waiting: _Waiting) -> None:
-        uid = waiting.claim.claim.uid
+    async def _begin(self, waiting_claim: _Waiting) -> None:
+        """Serve a claim. If it needs a controller, that goes on after the turn; without room, it begins later."""
+        rejected, claim = waiting_claim.rejected, waiting_claim.claim
+        subject, controllers = f"claim {claim.key}", controllers_of(rejected.pod, self._state.snapshot)
+        if not self._work.has_room(controllers):
+            return
+        rejected.postpone(self._solver.clock())
+        if controllers:
+            waiting_claim.reason = waiting_claim.reason or ", ".join(map(waiting, sorted(controllers)))
+            self._work.begin(claim.claim.uid, subject, controllers, partial(self._serve, waiting_claim))
+            return
+        with self._solver.faults.of(subject):
+            await self._serve(waiting_claim)
+
+    async def _serve(self, waiting_claim: _Waiting) -> None:
+        uid = waiting_claim.claim.claim.uid
         found = self._state.snapshot.claim(uid)
         if found is None:
             return
@@ -176,9 +204,9 @@ class ImmediateAllocation(BackgroundTask):
             else:
                 await self._claims.check(found)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
-            waiting.reason = str(error)
+            waiting_claim.reason = str(error)
             return
-        del self._waiting[uid]
+        self._waiting.pop(uid, None)
         now = self._state.snapshot.claim(uid)
         if now is not None:
             self._checked.keep(uid, _version(now))

@@ -8,18 +8,22 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from allocator import Recent
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
+from extender.background.controller_work import ControllerWork
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
 from extender.background.task import BackgroundTask, Rejection
 from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
+from extender.negotiation.negotiation import controllers_of
 from extender.pods.claims import bound_pod
 from extender.pods.extended_resources.unserved import without_devices
+from extender.pods.negotiated import waiting
 from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -40,6 +44,9 @@ _ASKED_SECONDS: Final = 60.0
 """A replica that no scheduler has asked for this time has no head start."""
 
 _KEPT: Final = 4096
+
+_MOST_AT_ONCE: Final = 16
+"""Pods that wait for one controller at the same time."""
 
 
 @dataclass(slots=True)
@@ -62,6 +69,8 @@ class _Waiting:
 
 class PinnedPods(BackgroundTask):
     """Looks for pinned pods, and tries to serve each: at once, after changes that may help it, and from time to time.
+
+    A pod that waits for a controller holds up no other.
 
     Args:
         state: the cluster.
@@ -94,6 +103,7 @@ class PinnedPods(BackgroundTask):
         self._pods = BoundPods()
         self._seen = state.snapshot
         self._waiting: dict[str, _Waiting] = {}
+        self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
 
@@ -147,23 +157,22 @@ class PinnedPods(BackgroundTask):
         is_asked = self._solver.clock() < self._asked + _ASKED_SECONDS
         latest = self._now() - (timedelta() if is_asked else HEAD_START)
         due = [
-            each for each in self._waiting.values() if each.rejected.attention is Attention.NOW and each.since <= latest
+            each
+            for uid, each in self._waiting.items()
+            if each.rejected.attention is Attention.NOW and each.since <= latest and uid not in self._work
         ]
         if not await self._may_serve(due):
             return
         until = self._solver.clock() + LOOK_SECONDS
         for each in sorted(due, key=lambda waiting: -waiting.rejected.pod.priority):
-            pod = each.rejected.pod
-            each.rejected.postpone(self._solver.clock())
-            with self._solver.faults.of(f"pod {pod}"):
-                await self._serve(pod, each)
+            await self._begin(each)
             if self._solver.clock() > until:
                 return
 
     async def _may_serve(self, due: Sequence[_Waiting]) -> bool:
         """Whether this replica holds the lease. After a while without work, it gives the lease back."""
         try:
-            if due:
+            if due or self._work:
                 return await self._lease.take()
             await self._lease.give_back()
         except (WriteRefusedError, OutcomeUnknownError) as error:
@@ -172,15 +181,29 @@ class PinnedPods(BackgroundTask):
                 each.rejected.postpone(self._solver.clock())
         return False
 
-    async def _serve(self, pod: Pod, waiting: _Waiting) -> None:
+    async def _begin(self, pinned: _Waiting) -> None:
+        """Serve a pod. If it needs a controller, that goes on after the turn; without room, it begins later."""
+        pod = pinned.rejected.pod
+        subject, controllers = f"pod {pod}", controllers_of(pod, self._state.snapshot)
+        if not self._work.has_room(controllers):
+            return
+        pinned.rejected.postpone(self._solver.clock())
+        if controllers:
+            pinned.reason = pinned.reason or ", ".join(map(waiting, sorted(controllers)))
+            self._work.begin(pod.uid, subject, controllers, partial(self._serve, pod, pinned))
+            return
+        with self._solver.faults.of(subject):
+            await self._serve(pod, pinned)
+
+    async def _serve(self, pod: Pod, pinned: _Waiting) -> None:
         try:
             await self._claims.serve(pod)
         except BindError as error:
-            waiting.reason, waiting.heeds_changes = str(error), True
+            pinned.reason, pinned.heeds_changes = str(error), True
         except (WriteRefusedError, OutcomeUnknownError) as error:
-            waiting.reason, waiting.heeds_changes = str(error), False
+            pinned.reason, pinned.heeds_changes = str(error), False
         else:
-            del self._waiting[pod.uid]
+            self._waiting.pop(pod.uid, None)
 
     async def _tell_due(self) -> None:
         due = self._now() - PATIENCE

@@ -206,6 +206,11 @@ def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ..
     return () if isinstance(claims, Blocked) else claims.negotiated
 
 
+def controllers_of(pod: Pod, snapshot: Snapshot) -> frozenset[str]:
+    """The controllers of a pod's negotiated claims: who serves the pod waits for them."""
+    return frozenset(each.controller for each in negotiated_claims(pod, snapshot))
+
+
 def _suits_some(claims: Iterable[NegotiatedClaim], node: NodeObject) -> bool:
     return any(each.is_for(node) for each in claims)
 

@@ -145,6 +145,7 @@ def test_pod_is_woken_when_its_controller_accepts_a_node() -> None:
         assert not await scene.woken()
         scene.licences.left = 1
         await scene.tick(4.0)
+        await scene.tick()
         assert await scene.woken()
 
     virtualtime.run(story())
@@ -156,8 +157,8 @@ def test_release_asks_for_the_pods_that_wait() -> None:
         await scene.bind()
         assert await scene.reasons("q") == [f"controller {NAME}: {NO_LICENCE}"]
         await scene.end("p")
-        await scene.tick()
-        await scene.tick()
+        for _ in range(3):
+            await scene.tick()
         assert await scene.woken("q")
 
     virtualtime.run(story())

@@ -34,6 +34,7 @@ def test_controller_that_does_not_answer_keeps_its_pod_waiting_and_is_not_asked_
         assert await scene.reasons("q") == [f"{SINCE}: no answer within 2 s"]
         assert len(scene.licences.questions) == 1
         await scene.tick(1.0)
+        await scene.tick()
         assert await scene.woken("p")
         assert await scene.reasons("p") == []
 

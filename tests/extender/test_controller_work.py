@@ -1,0 +1,112 @@
+"""Background tasks that ask controllers: one that hangs holds up no turn, and no other controller."""
+
+import asyncio
+
+import pytest
+
+from extender.background.controller_work import ControllerWork
+from extender.faults import Faults
+from extender.kube.api import LEASES, ObjectKey
+from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
+from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
+from tests.extender.negotiation_scene import LICENCE, Scene, pods
+from tests.extender.poison import Told
+from tests.kit import virtualtime
+from tests.kit.clusters import Object, claim, pinned
+from tests.kit.controllers import Fault, Licences
+
+
+def immediate() -> Object:
+    return claim("p-c", LICENCE, metadata={"annotations": {"dra-extender.dev/allocation-mode": "Immediate"}})
+
+
+async def turn(scene: Scene, seconds: float = 3.0) -> None:
+    """The background tasks have a turn, which ends at once."""
+    scene.seconds += seconds
+    await asyncio.wait_for(scene.service.background.tick(), 0.1)
+    await virtualtime.elapse(1)
+
+
+@pytest.mark.parametrize(
+    ("objects", "lease"),
+    [
+        pytest.param([immediate()], IMMEDIATE_CLAIMS, id="immediate claim"),
+        pytest.param([claim("p-c", LICENCE), pinned("p", "p-c", on="n")], PINNED_PODS, id="pinned pod"),
+    ],
+)
+def test_turn_does_not_wait_for_an_allocation_and_the_lease_is_held_meanwhile(
+    objects: list[Object], lease: ObjectKey
+) -> None:
+    async def story() -> None:
+        scene, done = Scene(*objects), asyncio.Event()
+        scene.licences.faults[ALLOCATE] = [Fault(until=done)]
+        for _ in range(10):
+            await turn(scene)
+        assert len(scene.licences.asked(ALLOCATE)) == 1
+        spec = (await scene.cluster.api.get(LEASES, lease))["spec"]
+        assert spec["holderIdentity"]
+        done.set()
+        await virtualtime.elapse(1)
+        await turn(scene)
+        assert await scene.allocation() is not None
+        assert len(scene.licences.asked(ALLOCATE)) == 1
+
+    virtualtime.run(story())
+
+
+def test_turn_does_not_wait_for_the_question_about_nodes_and_asks_it_once() -> None:
+    async def story() -> None:
+        scene, done = Scene(*pods("p"), licences=Licences(left=0)), asyncio.Event()
+        assert await scene.reasons() != []
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault(until=done)]
+        for _ in range(3):
+            await turn(scene)
+        assert len(scene.licences.questions) == 2
+        scene.licences.left = 1
+        done.set()
+        for _ in range(2):
+            await turn(scene, 0.2)
+        assert await scene.woken()
+
+    virtualtime.run(story())
+
+
+def test_controller_that_hangs_takes_no_room_of_another() -> None:
+    async def story() -> None:
+        work, done, told = ControllerWork[str](Faults(), most=2), asyncio.Event(), []
+
+        async def wait() -> None:
+            await done.wait()
+
+        async def tell() -> None:
+            told.append("b")
+
+        for key in ("1", "2"):
+            assert work.has_room(["a"])
+            work.begin(key, key, ["a"], wait)
+        assert not work.has_room(["a"])
+        assert not work.has_room(["a", "b"])
+        assert work.has_room(["b"])
+        work.begin("3", "3", ["b"], tell)
+        await virtualtime.elapse(1)
+        assert (told, len(work)) == (["b"], 2)
+        done.set()
+        await work.finish()
+        assert work.has_room(["a"])
+
+    virtualtime.run(story())
+
+
+def test_work_that_fails_is_a_fault_of_its_object_and_makes_room() -> None:
+    told = Told()
+
+    async def fail() -> None:
+        raise ZeroDivisionError("wrong")
+
+    async def story() -> None:
+        work = ControllerWork[str](Faults(told), most=1)
+        work.begin("1", "claim ns/c", ["a"], fail)
+        await virtualtime.elapse(1)
+        assert (told.lines, len(work)) == (["claim ns/c: wrong"], 0)
+
+    virtualtime.run(story())
