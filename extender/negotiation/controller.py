@@ -9,6 +9,10 @@ class ControllerError(Exception):
     """A controller has not answered, or not as the protocol says. It may have done what it was asked to do."""
 
 
+class ControllerAwayError(ControllerError):
+    """A controller cannot be asked anything now: it is not reached, does not answer in time, or says so."""
+
+
 class Controller(Protocol):
     """Decides about the claims of some device classes."""
 
@@ -16,6 +20,7 @@ class Controller(Protocol):
         """The answer to a question, asked once.
 
         Raises:
+            ControllerAwayError: there is none, and another question would have none, either.
             ControllerError: there is none; the text stays the same as long as the cause does.
         """
         ...

@@ -10,9 +10,10 @@ from typing import Final
 import aiohttp
 import orjson
 
+from allocator import printable
 from extender.config.controllers import ControllerSettings
 from extender.config.text_file import UnreadableError, read_bytes
-from extender.negotiation.controller import ControllerError
+from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import (
     UNSUITABLE_NODES,
     Answer,
@@ -24,6 +25,16 @@ from extender.negotiation.protocol import (
 
 _CONNECT_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 16 * 1024 * 1024
+_AWAY: Final = frozenset(
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+"""Statuses that are about the controller. Others may be about the question."""
+
 _LONGEST_TEXT: Final = 200
 """Characters of an error's text that a message quotes."""
 
@@ -43,11 +54,11 @@ class HttpController:
             async with asyncio.timeout(seconds):
                 body = await self._post(question)
         except TimeoutError as error:
-            raise ControllerError(f"no answer within {seconds:g} s") from error
+            raise ControllerAwayError(f"no answer within {seconds:g} s") from error
         except aiohttp.ClientConnectorError as error:
-            raise ControllerError(f"no connection to {settings.url}") from error
+            raise ControllerAwayError(f"no connection to {settings.url}") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ControllerError(f"the connection was lost: {type(error).__name__}") from error
+            raise ControllerAwayError(f"the connection was lost: {type(error).__name__}") from error
         try:
             return answer_of(question, orjson.loads(body))
         except orjson.JSONDecodeError as error:
@@ -67,8 +78,9 @@ class HttpController:
         async with self._opened().post(f"{self._settings.url}/{question.kind}", data=body, headers=headers) as response:
             found = await _read(response)
             if response.status != HTTPStatus.OK:
-                text = found[:_LONGEST_TEXT].decode(errors="replace").strip()
-                raise ControllerError(f"HTTP {response.status}: {text}" if text else f"HTTP {response.status}")
+                text = printable(found[:_LONGEST_TEXT].decode(errors="replace").strip())
+                error = ControllerAwayError if response.status in _AWAY else ControllerError
+                raise error(f"HTTP {response.status}: {text}" if text else f"HTTP {response.status}")
             return found
 
     def _opened(self) -> aiohttp.ClientSession:
@@ -89,7 +101,7 @@ class HttpController:
             if settings.certificate:
                 context.load_cert_chain(settings.certificate, settings.key)
         except OSError as error:  # an SSLError is one, too
-            raise ControllerError(f"its certificates cannot be used: {error}") from error
+            raise ControllerAwayError(f"its certificates cannot be used: {error}") from error
         return context
 
     def _authorization(self) -> Mapping[str, str]:
@@ -100,7 +112,7 @@ class HttpController:
         try:
             token = read_bytes(Path(path)).decode("ascii", errors="replace").strip()
         except UnreadableError as error:
-            raise ControllerError(f"{path}: {error}") from error
+            raise ControllerAwayError(f"{path}: {error}") from error
         return {"Authorization": f"Bearer {token}"}
 
 

@@ -1,4 +1,4 @@
-"""Controllers that the settings name, with what is known of each: its version, and since when it does not answer."""
+"""Controllers that the settings name, with what is known of each: its version, and since when it is away."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from extender.kube.raw import timestamp
-from extender.negotiation.controller import Controller, ControllerError
+from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError
 from extender.negotiation.protocol import Answer, Question
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
-"""Pauses between tries of a controller that does not answer. Each failed try doubles the pause."""
+"""Pauses between tries of a controller that is away. Each failed try doubles the pause."""
 
 
 class Ledger(Protocol):
@@ -35,7 +35,7 @@ class KnownController:
         now: the time.
         ledger: is told of each question.
         version: of its latest answer.
-        problem: why it does not answer, and since when; empty if it does.
+        problem: why it is away, and since when; empty if it is not.
     """
 
     name: str
@@ -53,27 +53,34 @@ class KnownController:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it has not answered, and is not asked again yet."""
+        """Whether it is away, and is not asked again yet."""
         return bool(self.problem) and self.clock() < self._again
 
     async def ask(self, question: Question) -> Answer:
         """The answer to a question.
 
         Raises:
+            ControllerAwayError: there is none, and other questions are better asked after a pause.
             ControllerError: there is none.
         """
         began, code = self.clock(), "error"
         try:
             answer = await self.controller.ask(question)
             code = "refused" if answer.refused else "ok"
-        except ControllerError as error:
+        except ControllerAwayError as error:
             self._fail(str(error))
+            raise
+        except ControllerError:
+            self._answers()
             raise
         finally:
             self.ledger.asked(self.name, question.kind, code, self.clock() - began)
-        self.problem, self.since, self._pause = "", None, _PAUSE_SECONDS
+        self._answers()
         self.version = answer.version
         return answer
+
+    def _answers(self) -> None:
+        self.problem, self.since, self._pause = "", None, _PAUSE_SECONDS
 
     def _fail(self, text: str) -> None:
         if self.since is None:

@@ -12,7 +12,7 @@ from typing import Final
 from immutables import Map
 
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
-from extender.negotiation.controller import ControllerError
+from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, Question
 from extender.negotiation.questions import claim_ask, node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
@@ -143,7 +143,7 @@ class Negotiation:
 
     def _is_fresh(self, claim: NegotiatedClaim, names: frozenset[str]) -> bool:
         heard, known = self._heard.get(claim.uid), self.controllers.get(claim.controller)
-        if heard is None or known is None or claim.answer.problem:
+        if heard is None or known is None:
             return False
         is_current = heard.version == known.version and self._clock() < heard.at + FRESH_SECONDS
         return is_current and claim.answer.asked is not None and names <= set(claim.answer.asked)
@@ -173,13 +173,18 @@ class Negotiation:
             simulation=self.simulation,
             held=self._allocating.held(name),
         )
+        problem = ""
         try:
             answer = await known.ask(question) if suitable else Answer(known.version)
-        except ControllerError:
+        except ControllerAwayError:
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
+        except ControllerError as error:  # it may be about these claims: others are asked about
+            answer, problem = Answer(known.version), f"controller {name}: {error}"
         heard = _Heard(self._clock(), answer.version)
         for each in claims:
             self._heard[each.uid] = heard
+        if problem:
+            return {each.uid: ControllerAnswer(problem, asked=names) for each in claims}
         return {each.uid: self._shared(answer.unsuitable.get(each.uid, {}), names) for each in claims}
 
     def _shared(self, unsuitable: Mapping[str, str], names: frozenset[str]) -> ControllerAnswer:

@@ -211,7 +211,7 @@ def _entry(uid: str, answer: Answer) -> Object:
 def answer_of(question: Question, obj: object) -> Answer:
     """The answer to a question in a JSON value; raises ProtocolError with all problems.
 
-    It has an entry for each claim of the question, unless it refuses or tells of a release.
+    It has an entry for each claim of the question, unless it refuses to allocate or tells of a release.
     """
     top = _fields(obj)
     version, refused = top.text("version"), _reason(top.text("refused"))
@@ -227,7 +227,9 @@ def answer_of(question: Question, obj: object) -> Answer:
             unsuitable[uid] = {node: _reason(text) or "not suitable" for node, text in reasons.items()}
         elif question.kind == ALLOCATE:
             allocations[uid] = _allocation(each, asked[uid])
-    if question.kind != DEALLOCATE and not refused:
+    if refused and question.kind != ALLOCATE:
+        top.problem("refused", "only allocate can be refused")
+    elif question.kind != DEALLOCATE and not refused:
         told = unsuitable if question.kind == UNSUITABLE_NODES else allocations
         for uid, ask in asked.items():
             if uid not in told:

@@ -36,7 +36,7 @@ class ControllerMetrics:
         )
         self._up = Gauge(
             "dra_extender_controller_up",
-            "1 if the controller has answered its latest question, 0 if not.",
+            "0 if the controller was away at its latest question, else 1.",
             ("controller",),
             registry=registry,
         )

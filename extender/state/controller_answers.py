@@ -9,7 +9,7 @@ class ControllerAnswer:
     """The latest answer of a controller about one claim.
 
     Attributes:
-        problem: why the controller has not answered; empty if it has.
+        problem: why there is no answer about the claim; empty if there is one.
         unsuitable: the nodes that the controller refuses, each with the reason.
         asked: the nodes that it was asked about; None: all nodes.
     """

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from extender.config.controllers import ControllerSettings
-from extender.negotiation.controller import ControllerError
+from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
     ALLOCATE,
@@ -61,6 +61,15 @@ async def asked(url: str, question: Question = NODES, **more: object) -> Answer 
         await controller.close()
 
 
+async def fails_as(url: str, **more: object) -> type[ControllerError]:
+    """The class of the error when the controller is asked."""
+    controller = HttpController(settings(url, **more))
+    with pytest.raises(ControllerError) as error:
+        await controller.ask(NODES)
+    await controller.close()
+    return error.type
+
+
 async def test_question_is_a_post_of_json_on_a_connection_that_is_kept() -> None:
     body = orjson.dumps({"version": "7", "claims": [{"uid": "uid-c", "unsuitableNodes": {"n": "none is left"}}]})
     async with serving(answer(200, body)) as server:
@@ -108,11 +117,40 @@ async def test_question_is_a_post_of_json_on_a_connection_that_is_kept() -> None
             "wrong answer: claims[0].allocation.devices.config[0].requests: gpu is no request for this controller",
         ),
         (DEALLOCATE, 503, b"", "HTTP 503"),
+        (UNSUITABLE_NODES, 200, b'{"refused": "no"}', "wrong answer: refused: only allocate can be refused"),
+        (DEALLOCATE, 200, b'{"refused": "no"}', "wrong answer: refused: only allocate can be refused"),
+        (UNSUITABLE_NODES, 500, b"a\x1b[31m", "HTTP 500: a\\x1b[31m"),
     ],
 )
 async def test_everything_else_is_no_answer(kind: str, status: int, body: bytes, error: str) -> None:
     async with serving(answer(status, body)) as server:
         assert await asked(server.url, Question(kind, (CLAIM,), nodes=(NodeName("n"),))) == error
+
+
+@pytest.mark.parametrize(
+    ("status", "is_away"),
+    [(400, False), (403, False), (404, False), (429, True), (500, False), (502, True), (503, True), (504, True)],
+)
+async def test_some_statuses_say_that_the_controller_is_away_for_all_questions(status: int, is_away: bool) -> None:
+    async with serving(answer(status, b"")) as server:
+        assert await fails_as(server.url) is (ControllerAwayError if is_away else ControllerError)
+
+
+@pytest.mark.parametrize("reply", [b"{}", b"<html>"])
+async def test_controller_that_answers_wrong_is_not_away(reply: bytes) -> None:
+    async with serving(answer(200, reply)) as server:
+        assert await fails_as(server.url) is ControllerError
+
+
+async def test_controller_that_cannot_be_reached_is_away(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    async with serving(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n") as server:
+        assert await fails_as(server.url, timeoutSeconds=0.05) is ControllerAwayError
+    async with serving(None) as server:
+        assert await fails_as(server.url) is ControllerAwayError
+    assert await fails_as(server.url) is ControllerAwayError
+    assert await fails_as("https://localhost:1", ca=missing) is ControllerAwayError
+    assert await fails_as("https://localhost:1", token=missing) is ControllerAwayError
 
 
 async def test_connection_that_is_cut_is_no_answer() -> None:

@@ -44,7 +44,43 @@ def test_controller_that_does_not_answer_keeps_its_pod_waiting_and_is_not_asked_
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Fault("HTTP 500"), "HTTP 500"),
+        (Fault(fault="HTTP 500: KeyError"), "HTTP 500: KeyError"),
+        (Fault(answer={"claims": []}), "wrong answer: claims: has no entry for claim ns/p-c, uid uid-p-c"),
+    ],
+)
+def test_claim_that_its_controller_fails_on_keeps_only_its_own_pod_waiting(fault: Fault, error: str) -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p", "q"))
+        scene.licences.faults[UNSUITABLE_NODES] = [fault]
+        assert await scene.reasons("p") == [f"controller {NAME}: {error}"]
+        assert await scene.reasons("q") == []
+        assert await scene.reasons("p") == [f"controller {NAME}: {error}"]
+        assert len(scene.licences.questions) == 2
+        await scene.tick(1.0)
+        await scene.tick()
+        assert await scene.woken("p")
+        assert await scene.reasons("p") == []
+
+    virtualtime.run(story())
+
+
+def test_controller_that_answers_with_an_error_is_there_again() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p", "q"))
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no connection"), Fault(fault="HTTP 500")]
+        assert await scene.reasons("p") == [f"{SINCE}: no connection"]
+        scene.seconds += 1.0
+        assert await scene.reasons("p") == [f"controller {NAME}: HTTP 500"]
+        assert await scene.reasons("q") == []
+
+    virtualtime.run(story())
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault("HTTP 503"), "HTTP 503"),
+        (Fault(fault="HTTP 500"), "HTTP 500"),
         (Fault(answer={"claims": []}), "wrong answer: claims: has no entry for claim ns/p-c, uid uid-p-c"),
     ],
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
 from allocator.model.claims import OpaqueConfig
-from extender.negotiation.controller import ControllerError
+from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
@@ -29,12 +29,14 @@ class Fault:
 
     Attributes:
         error: the controller does not answer, and does nothing.
+        fault: it answers with this error, and does nothing.
         reply_lost: it does what it is asked to do, and its answer is lost.
         answer: it answers this, and does nothing.
         until: it answers only then.
     """
 
     error: str = ""
+    fault: str = ""
     reply_lost: str = ""
     answer: Mapping[str, object] | None = None
     until: asyncio.Event | None = None
@@ -72,7 +74,9 @@ class Licences:
         if fault.until is not None:
             await fault.until.wait()
         if fault.error:
-            raise ControllerError(fault.error)
+            raise ControllerAwayError(fault.error)
+        if fault.fault:
+            raise ControllerError(fault.fault)
         if fault.answer is not None:
             try:
                 return answer_of(question, fault.answer)
@@ -82,7 +86,7 @@ class Licences:
             question.kind
         ](question)
         if fault.reply_lost:
-            raise ControllerError(fault.reply_lost)
+            raise ControllerAwayError(fault.reply_lost)
         return answer_of(question, answer_to_json(answer))
 
     async def close(self) -> None:
