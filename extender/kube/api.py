@@ -67,6 +67,7 @@ RESOURCE_CLASSES: Final = Resource(
     "ResourceClass", "resourceclasses", "dra-extender.dev", ("v1alpha1",), namespaced=False, optional=True
 )
 """Our own kind (deploy/crds)."""
+
 POD_GROUPS: Final = Resource(
     "PodGroup",
     "podgroups",

@@ -17,6 +17,7 @@ RELEASES: Final = ("v1.36.3", "v1.37.2")
 TABLE: Final = Path(__file__).parents[2] / "allocator" / "model" / "rules" / "fields.json"
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{f"scheduling.k8s.io/{version}": ("PodGroup",) for version in ("v1beta1", "v1alpha3", "v1alpha2")},
     "v1": ("Namespace", "Node", "Pod", "ResourceQuota"),
     "apps/v1": ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"),
     "batch/v1": ("CronJob", "Job"),
@@ -41,12 +42,14 @@ def table_of(documents: Iterable[Mapping[str, Any]]) -> FieldTable:
 
 
 def published(release: str) -> Iterator[Mapping[str, Any]]:
-    """The OpenAPI documents of a release, for the API versions of `KINDS`."""
+    """The OpenAPI documents of a release, for the API versions of `KINDS` that it has."""
     command = ("go", "mod", "download", "-json", f"k8s.io/kubernetes@{release}")
     folder = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["Dir"]
     for version in KINDS:
         name = f"apis__{version.replace('/', '__')}" if "/" in version else f"api__{version}"
-        yield json.loads((Path(folder) / "api" / "openapi-spec" / "v3" / f"{name}_openapi.json").read_text())
+        path = Path(folder) / "api" / "openapi-spec" / "v3" / f"{name}_openapi.json"
+        if path.exists():
+            yield json.loads(path.read_text())
 
 
 def written(table: FieldTable) -> str:

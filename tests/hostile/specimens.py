@@ -39,6 +39,7 @@ def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
         "PodDisruptionBudget": (_budget(name),),
         "DeviceQuota": (_device_quota(name),),
         "ResourceClass": (_resource_class(name),),
+        "PodGroup": (_pod_group(name),),
     }
 
 
@@ -333,3 +334,11 @@ def _resource_class(name: str) -> Object:
     status = {"deviceClassName": name, "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted"}]}
     version = "dra-extender.dev/v1alpha1"
     return _object("ResourceClass", name, version, metadata={"generation": 1}, spec=spec, status=status)
+
+
+def _pod_group(name: str) -> Object:
+    spec = {
+        "schedulingPolicy": {"gang": {"minCount": 2}},
+        "schedulingConstraints": {"topology": [{"key": "topology.kubernetes.io/zone"}]},
+    }
+    return _object("PodGroup", name, "scheduling.k8s.io/v1beta1", metadata={"namespace": NAMESPACE}, spec=spec)
