@@ -5,13 +5,14 @@ mark and the claim's status, or the claim is deleted. The mark counts one up fir
 its way is ignored by the controller, and a bind that still runs is refused by the API server.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import structlog
 
+from extender.background.controller_work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.faults import Faults
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
@@ -32,6 +33,7 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 """Pauses between tries to release a claim. Each failed try doubles the pause."""
 
 _MOST_AT_ONCE: Final = 16
+"""Claims that one controller releases at the same time."""
 
 _OVERTAKES_ALL: Final = 10**12
 """The attempt after a mark that cannot be read: higher than any that was counted."""
@@ -70,29 +72,28 @@ class ControllerReleases(BackgroundTask):
         self._claims = claims
         self._negotiation = negotiation
         self._clock = clock
-        self._faults = faults
         self._on_released = on_released
         self._seen = -1
         self._marked: dict[ObjectKey, _Pause] = {}
-        self._running: dict[ObjectKey, asyncio.Task[None]] = {}
+        self._work = ControllerWork[ObjectKey](faults, _MOST_AT_ONCE)
 
     async def tick(self) -> None:
-        """Begin to release what is due. A controller that is slow keeps no other task from its turn."""
+        """Begin to release what is due. A controller that is slow holds up no other task and no other controller."""
         if self._state.not_ready:
             return
         self._follow()
         for key, pause in list(self._marked.items()):
             claim = self._state.snapshot.claims.get(key)
-            if claim is None or key in self._running or self._clock() < pause.until or not self._is_idle(claim):
+            if claim is None or key in self._work or self._clock() < pause.until or not self._is_idle(claim):
                 continue
-            if len(self._running) >= _MOST_AT_ONCE:
-                return
-            self._running[key] = asyncio.create_task(self._release(key, claim))
-            self._running[key].add_done_callback(lambda _, done=key: self._running.pop(done))  # type: ignore[misc]
+            name = self._mark_of(claim).controller
+            known = self._negotiation.controllers.get(name)
+            if self._work.has_room([name]) and not (known and known.is_paused):
+                self._work.begin(key, f"claim {key}", [name], partial(self._release, key, claim))
 
     async def finish(self) -> None:
         """Wait for the releases that were begun."""
-        await asyncio.gather(*self._running.values())
+        await self._work.finish()
 
     def _follow(self) -> None:
         """Find the marked claims without an allocation among those that have changed."""
@@ -119,14 +120,13 @@ class ControllerReleases(BackgroundTask):
         return self._negotiation.has_ended(uid, mark)
 
     async def _release(self, key: ObjectKey, claim: ClaimObject) -> None:
-        with self._faults.of(f"claim {key}"):
-            problem = await self._problem(claim)
-            if not problem:
-                self._marked.pop(key, None)
-                return
-            logger.info("claim not released by its controller", claim=str(key), error=problem)
-            pause = self._marked.get(key, _Pause())
-            self._marked[key] = _Pause(self._clock() + pause.seconds, min(2 * pause.seconds, _LONGEST_PAUSE_SECONDS))
+        problem = await self._problem(claim)
+        if not problem:
+            self._marked.pop(key, None)
+            return
+        logger.info("claim not released by its controller", claim=str(key), error=problem)
+        pause = self._marked.get(key, _Pause())
+        self._marked[key] = _Pause(self._clock() + pause.seconds, min(2 * pause.seconds, _LONGEST_PAUSE_SECONDS))
 
     async def _problem(self, claim: ClaimObject) -> str:
         """Release a claim; why that was not possible, empty if it was."""

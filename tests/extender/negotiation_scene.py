@@ -1,5 +1,6 @@
 """What negotiation is tried on: two nodes with a GPU each, a controller with licences, and replicas of the service."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -45,23 +46,32 @@ def pods(*names: str, requests: tuple[Object, ...] = (LICENCE,)) -> list[Object]
 class Scene:
     """A cluster, a controller, and services over them.
 
+    Args:
+        others: further controllers, by name.
+
     Attributes:
         seconds: that have passed.
     """
 
-    def __init__(self, *objects: Object, licences: Licences | None = None, world: tuple[Object, ...] = WORLD) -> None:
+    def __init__(
+        self,
+        *objects: Object,
+        licences: Licences | None = None,
+        world: tuple[Object, ...] = WORLD,
+        others: Mapping[str, Licences] | None = None,
+    ) -> None:
         self.cluster = Cluster.of(*world, *objects)
         self.transport = Transport(self.cluster.api)
         self.licences = licences or Licences()
+        self.controllers = {NAME: self.licences, **(others or {})}
         self.seconds = 0.0
         self.service = self.replica()
 
     def replica(self, *, simulation: bool = False, controllers: list[dict[str, Any]] | None = None) -> Service:
         """Another service over the cluster: a second replica, or the one after a crash."""
-        settings = Settings.model_validate({"controllers": [URL] if controllers is None else controllers})
-        around = Surroundings(
-            None, {NAME: self.licences}, simulation, now=lambda: NOW + timedelta(seconds=self.seconds)
-        )
+        named = [{**URL, "name": name} for name in self.controllers]
+        settings = Settings.model_validate({"controllers": named if controllers is None else controllers})
+        around = Surroundings(None, self.controllers, simulation, now=lambda: NOW + timedelta(seconds=self.seconds))
         metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=lambda: self.seconds)
         return make_service(self.transport, self.cluster.state, by, settings, metrics, around=around, off_loop=at_once)
 

@@ -7,13 +7,17 @@ import pytest
 from extender.background.controller_work import ControllerWork
 from extender.faults import Faults
 from extender.kube.api import LEASES, ObjectKey
-from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
+from extender.kube.raw import timestamp
+from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.writes.controller_marks import MARK, MARK_FINALIZER
 from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
-from tests.extender.negotiation_scene import LICENCE, Scene, pods
+from tests.extender.negotiation_scene import LICENCE, NAME, Scene, pods
 from tests.extender.poison import Told
 from tests.kit import virtualtime
-from tests.kit.clusters import Object, claim, pinned
+from tests.kit.clusters import NOW, Object, claim, pinned
 from tests.kit.controllers import Fault, Licences
+
+OTHER = "other.example.com"
 
 
 def immediate() -> Object:
@@ -67,6 +71,36 @@ def test_turn_does_not_wait_for_the_question_about_nodes_and_asks_it_once() -> N
         for _ in range(2):
             await turn(scene, 0.2)
         assert await scene.woken()
+
+    virtualtime.run(story())
+
+
+def left(name: str, controller: str) -> Object:
+    """A claim that a killed process has left marked."""
+    marked = {"annotations": {MARK: f"{controller} 1 {timestamp(NOW)}"}, "finalizers": [MARK_FINALIZER]}
+    return claim(name, LICENCE, metadata=marked)
+
+
+def test_controller_that_hangs_holds_up_no_release_of_another() -> None:
+    async def story() -> None:
+        claims = [left(f"c{number:02}", NAME) for number in range(40)]
+        scene = Scene(*claims, left("d", OTHER), others={OTHER: Licences()})
+        scene.licences.faults[DEALLOCATE] = [Fault(until=asyncio.Event())] * 40
+        await turn(scene)
+        assert await scene.mark("d") == f"{OTHER} 2 released"
+        assert len(scene.licences.asked(DEALLOCATE)) == 16
+
+    virtualtime.run(story())
+
+
+def test_controller_that_is_away_is_asked_to_release_once_a_pause_and_not_for_each_claim() -> None:
+    async def story() -> None:
+        scene = Scene(*(left(f"c{number:02}", NAME) for number in range(40)))
+        scene.licences.faults[DEALLOCATE] = [Fault("no connection")] * 40
+        await turn(scene)
+        asked = len(scene.licences.asked(DEALLOCATE))
+        await turn(scene, 0.2)
+        assert len(scene.licences.asked(DEALLOCATE)) == asked
 
     virtualtime.run(story())
 

@@ -17,8 +17,8 @@ SINCE = f"waiting for controller {NAME} since {timestamp(NOW)}"
 
 
 async def released(scene: Scene, attempt: int = 2) -> None:
-    """Nothing is left of an attempt, once the background tasks had their turn."""
-    await scene.tick()
+    """Nothing is left of an attempt, once the controller's pause is over and the background tasks had their turn."""
+    await scene.tick(1.0)
     assert scene.licences.held == {}
     assert scene.licences.left == 1
     assert await scene.allocation() is None
