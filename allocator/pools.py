@@ -143,6 +143,7 @@ class Inventory:
         roaming: pools with any other slice.
         marked: for each mark, the roaming pools that it opens. A node without any mark of a pool can't reach it.
         anywhere: the other roaming pools: any node may reach them.
+        taking: pools with a device that takes resources of its node.
     """
 
     slices: Map[str, Slice] = field(default_factory=Map)
@@ -151,6 +152,7 @@ class Inventory:
     roaming: Map[PoolId, None] = field(default_factory=Map)
     marked: Map[Mark, Map[PoolId, None]] = field(default_factory=Map)
     anywhere: Map[PoolId, None] = field(default_factory=Map)
+    taking: Map[PoolId, None] = field(default_factory=Map)
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> "Inventory":
@@ -202,7 +204,9 @@ class Inventory:
         pools = self.pools.set(pool_id, pool) if slices else self.pools.delete(pool_id)
         roaming = _having(self.roaming, pool_id, present=roams)
         anywhere = _having(self.anywhere, pool_id, present=marks is None)
-        return Inventory(all_slices, pools, local, roaming, marked, anywhere)
+        takes = any(device.node_resources for s in slices for device in s.devices)
+        taking = _having(self.taking, pool_id, present=takes)
+        return Inventory(all_slices, pools, local, roaming, marked, anywhere, taking)
 
 
 def hiding_gate(s: Slice, features: Features) -> str:

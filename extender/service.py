@@ -355,7 +355,8 @@ class Service:
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        if question.quota is not None or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
+        searches = question.quota is not None or question.case.counts_resources
+        if searches or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
             return await self._solve(question.result)
         known = question.lookup(args.names)
         return question.finish(known) if known.is_complete else await self._solve(partial(question.finish, known))

@@ -49,8 +49,8 @@ class Held:
 
 
 def is_counted(snapshot: Snapshot, features: Features) -> bool:
-    """Whether devices that take resources of their node are looked for at all."""
-    return features.node_resources and snapshot.node_requests is not None
+    """Whether devices that take resources of their node are looked for at all: the cluster has such devices."""
+    return features.node_resources and snapshot.node_requests is not None and bool(snapshot.inventory.taking)
 
 
 def taken(

@@ -199,6 +199,7 @@ def test_an_inventory_does_not_depend_on_the_order_of_slices(
     assert shuffled.roaming == expected.roaming == detour.roaming
     assert shuffled.marked == expected.marked == detour.marked
     assert shuffled.anywhere == expected.anywhere == detour.anywhere
+    assert shuffled.taking == expected.taking == detour.taking
 
 
 @given(slice_sets(), feature_sets())
@@ -215,7 +216,7 @@ def test_an_inventory_without_its_slices_is_empty(slices: list[Slice]) -> None:
     for each in slices:
         inventory = inventory.without_slice(each.name)
     assert (inventory.slices, inventory.pools, inventory.local) == (Map(),) * 3
-    assert (inventory.roaming, inventory.marked, inventory.anywhere) == (Map(),) * 3
+    assert (inventory.roaming, inventory.marked, inventory.anywhere, inventory.taking) == (Map(),) * 4
 
 
 def seen(inventory: Inventory, node: Node, features: Features) -> list[object]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator import NodeResource, Quantity, parse_slice, validate
+from allocator import Inventory, NodeResource, Quantity, parse_slice, validate
 
 PREFIX = "spec.devices[0].nodeAllocatableResources"
 
@@ -41,6 +41,14 @@ def test_entries_are_read_by_name(version: str) -> None:
 
 def test_most_devices_take_nothing() -> None:
     assert parse_slice(a_slice()).devices[0].node_resources == ()
+
+
+def test_an_inventory_knows_the_pools_whose_devices_take_something() -> None:
+    plain = Inventory.of([parse_slice(a_slice())])
+    taking = plain.with_slice(parse_slice(a_slice(nodeAllocatableResources={"cpu": {"overhead": {"perPod": "1"}}})))
+    assert not plain.taking
+    assert set(taking.taking) == set(taking.pools)
+    assert not taking.without_slice("s").taking
 
 
 BAD: dict[str, tuple[dict[str, Any], list[str]]] = {

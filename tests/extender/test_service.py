@@ -65,8 +65,20 @@ async def test_a_call_that_takes_more_than_a_look_up_leaves_the_event_loop(
     assert await left_again(cluster.service(off_loop=threads), threads, asked, names) is leaves
 
 
-def by_fragmentation(cluster: Cluster, threads: Threads) -> Service:
-    settings = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
+@pytest.mark.parametrize(
+    ("device", "leaves"),
+    [({}, False), ({"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "1"}}}}, True)],
+    ids=["no device takes any", "some devices take CPU"],
+)
+async def test_resources_that_devices_take_are_compared_off_the_event_loop(device: Object, leaves: bool) -> None:
+    names = ("a", "b")
+    pools = [each for name in names for each in (node(name), local_slice(name, **device))]
+    cluster, threads = Cluster.of(GPU, claim("c"), CLAIMING, *pools, counts_resources=True), Threads()
+    settings = Settings().over({"DRANodeAllocatableResources": True})
+    assert await left_again(service_with(settings, cluster, threads), threads, CLAIMING, names) is leaves
+
+
+def service_with(settings: Settings, cluster: Cluster, threads: Threads) -> Service:
     metrics = Metrics(CollectorRegistry())
     return make_service(cluster.api, cluster.state, make_solver(settings), settings, metrics, off_loop=threads)
 
@@ -84,7 +96,8 @@ async def test_losses_that_are_not_known_are_found_off_the_event_loop(
     pools = [each for name in names for each in (node(name), local_slice(name))]
     claims = [claim(f"c{number}") for number in range(pods)]
     cluster, threads = Cluster.of(GPU, *claims, *pools), Threads()
-    service = by_fragmentation(cluster, threads)
+    by_fragmentation = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
+    service = service_with(by_fragmentation, cluster, threads)
     for number in range(pods - 1):
         asked = pod(f"p{number}", f"c{number}")
         await service.filter(FilterArgs(parsed(asked), names[: min(nodes, 10)]))

@@ -212,10 +212,11 @@ class Cluster:
         self.api = api
 
     @classmethod
-    def of(cls, *objects: Object) -> "Cluster":
+    def of(cls, *objects: Object, counts_resources: bool = False) -> "Cluster":
+        """The cluster of some objects; ``counts_resources``: as with the gate DRANodeAllocatableResources."""
         ids = count()
         api = MemoryApi(now=lambda: NOW, new_uid=lambda: f"{next(ids):05}-made")
-        cluster = cls(ClusterState(), api)
+        cluster = cls(ClusterState(counts_resources=counts_resources), api)
         for each in objects:
             cluster.load(each)
         api.follow(cluster.state)
