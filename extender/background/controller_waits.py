@@ -114,7 +114,7 @@ class ControllerWaits(BackgroundTask):
     async def _ask(self, each: _Waiting) -> None:
         each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, _LONGEST_PAUSE_SECONDS)
         pod = refreshed(each.pod, self._state.snapshot)
-        await self._negotiation.ask(pod, each.names, anew=True)
+        await self._negotiation.ask(pod, each.names, anew=True, may_wait=True)
         before, each.refused = each.refused, self._negotiation.refused_by(pod, each.names)
         if any(before[name] - each.refused.get(name, frozenset()) for name in before):
             self._judge_anew(pod)

@@ -1,6 +1,7 @@
 """Settings of controllers: where each is reached, and how we show who we are."""
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, model_validator
@@ -39,7 +40,7 @@ class ControllerSettings(Section):
     certificate: str = Field(default="", description="File of our certificate, in PEM; empty: none.")
     key: str = Field(default="", description="File of the private key of our certificate, in PEM.")
     token: str = Field(default="", description="File of a token that we send; empty: none.")
-    timeout_seconds: float = Field(default=2.0, description="How long a question about nodes may take.", gt=0, le=4)
+    timeout_seconds: float = Field(default=2.0, description="How long a question about nodes may take.", gt=0)
     allocation_seconds: float = Field(
         default=30.0, description="How long an allocation or a release may take.", gt=0, le=600
     )
@@ -56,6 +57,14 @@ class ControllerSettings(Section):
             if is_plain and getattr(self, name):
                 raise ValueError(f"{name} needs a url with https")
         return self
+
+
+def problems_of_controllers(controllers: Sequence[ControllerSettings], deadline_seconds: float) -> Iterator[str]:
+    """Questions about nodes that leave filter too little of its time, by the settings of all sources; with their keys."""
+    for number, each in enumerate(controllers):
+        if each.timeout_seconds > deadline_seconds / 2:
+            text = f"is more than half of scheduling.deadlineSeconds, which is {deadline_seconds:g}"
+            yield f"controllers.{number}.timeoutSeconds: {each.timeout_seconds:g} {text}: the search needs the rest"
 
 
 def distinct(controllers: list[ControllerSettings]) -> list[ControllerSettings]:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from allocator import JSON
+from extender.config.controllers import problems_of_controllers
 from extender.config.listeners import problems_of_listeners
 from extender.config.section import Section
 from extender.config.settings import Settings
@@ -63,7 +64,8 @@ def load(
         flags: dotted key to value, such as ``{"server.port": 8080}``; None: the flag was not given.
 
     Raises:
-        SettingsError: all unknown keys and invalid values, listeners that cannot be, or a text that is not YAML.
+        SettingsError: all unknown keys and invalid values, listeners that cannot be, controllers that may
+            take too long, or a text that is not YAML.
     """
     given = [(key, value) for key, value in (flags or {}).items() if value is not None]
     texts, lists = _from_environment(environment or {})
@@ -85,7 +87,8 @@ def load(
     if problems:
         raise SettingsError(problems)
     settings = Settings.model_validate(merged)
-    if found := [*problems_of_listeners(settings)]:
+    deadline = settings.scheduling.deadline_seconds
+    if found := [*problems_of_listeners(settings), *problems_of_controllers(settings.controllers, deadline)]:
         raise SettingsError(found)
     return settings
 

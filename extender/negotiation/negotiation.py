@@ -68,6 +68,7 @@ class Negotiation:
         sent: Mapping[str, NodeObject] | None = None,
         *,
         anew: bool = False,
+        may_wait: bool = False,
     ) -> None:
         """Ask about nodes for a pod, as far as the answers are not known; the state has them then.
 
@@ -76,6 +77,7 @@ class Negotiation:
             names: the nodes.
             sent: the nodes, where whole nodes were sent.
             anew: ask also if the answers are known.
+            may_wait: ask also a controller that was away at the last question: nobody else waits for this answer.
         """
         snapshot = self._state.snapshot
         claims = negotiated_claims(pod, snapshot)
@@ -87,8 +89,12 @@ class Negotiation:
         for each in claims:
             if anew or not self._is_fresh(each, asked):
                 by_controller[each.controller].append(each)
+        tries_again = may_wait or self.simulation  # a simulation has no background tasks that would
         found = await asyncio.gather(
-            *(self._asked(pod, name, group, asked, nodes) for name, group in by_controller.items())
+            *(
+                self._asked(pod, name, group, asked, nodes, tries_again=tries_again)
+                for name, group in by_controller.items()
+            )
         )
         if found:
             self._hear({uid: answer for each in found for uid, answer in each.items()})
@@ -155,6 +161,8 @@ class Negotiation:
         claims: Sequence[NegotiatedClaim],
         names: frozenset[str],
         nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
+        *,
+        tries_again: bool,
     ) -> Mapping[str, ControllerAnswer]:
         """The answers of one controller, by uid of the claim."""
         known = self.controllers.get(name)
@@ -162,7 +170,7 @@ class Negotiation:
             classes = ", ".join(sorted({each.name for claim in claims for each in claim.classes}))
             text = f"controller {name} of device class {classes} is not in the settings"
             return {each.uid: ControllerAnswer(text) for each in claims}
-        if known.is_paused:
+        if known.is_paused or (known.problem and not tries_again):
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
         suitable = [node for each in sorted(names) if (node := nodes.get(each)) and _suits_some(claims, node)]
         question = Question(

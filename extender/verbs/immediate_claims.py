@@ -59,7 +59,7 @@ class ImmediateClaims:
         """
         pod, snapshot = stand_in(claim.claim), self.state.snapshot
         if snapshot.controllers:
-            await self.negotiation.ask(pod, snapshot.nodes if names is None else names)
+            await self.negotiation.ask(pod, snapshot.nodes if names is None else names, may_wait=True)
             snapshot = self.state.snapshot
         node = await self.off_loop(partial(best_node, pod, names, snapshot, self.decider))
         await self.claims.allocate(replace(pod, node_name=node))

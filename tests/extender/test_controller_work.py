@@ -75,6 +75,50 @@ def test_turn_does_not_wait_for_the_question_about_nodes_and_asks_it_once() -> N
     virtualtime.run(story())
 
 
+def test_filter_does_not_ask_a_controller_that_was_away_before_it_has_answered_in_the_background() -> None:
+    """The scheduler filters one pod at a time: each question to a controller that hangs would delay all pods."""
+
+    async def story() -> None:
+        scene = Scene(*pods("p", "q"))
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        waiting = await scene.reasons("p")
+        scene.seconds += 20.0
+        assert await scene.reasons("q") == waiting
+        assert len(scene.licences.questions) == 1
+        for _ in range(2):
+            await turn(scene)
+        assert await scene.reasons("q") == []
+
+    virtualtime.run(story())
+
+
+def test_immediate_claim_asks_a_controller_that_was_away() -> None:
+    async def story() -> None:
+        scene = Scene(immediate())
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        for _ in range(10):
+            await turn(scene)
+        assert await scene.allocation() is not None
+
+    virtualtime.run(story())
+
+
+def test_simulation_asks_a_controller_that_was_away_after_its_pause() -> None:
+    """A simulation has no background."""
+
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        simulation = scene.replica(simulation=True)
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        assert await scene.reasons(by=simulation) != []
+        assert await scene.reasons(by=simulation) != []
+        assert len(scene.licences.questions) == 1
+        scene.seconds += 1.0
+        assert await scene.reasons(by=simulation) == []
+
+    virtualtime.run(story())
+
+
 def left(name: str, controller: str) -> Object:
     """A claim that a killed process has left marked."""
     marked = {"annotations": {MARK: f"{controller} 1 {timestamp(NOW)}"}, "finalizers": [MARK_FINALIZER]}

@@ -69,7 +69,7 @@ def test_controller_that_answers_with_an_error_is_there_again() -> None:
         scene = Scene(*pods("p", "q"))
         scene.licences.faults[UNSUITABLE_NODES] = [Fault("no connection"), Fault(fault="HTTP 500")]
         assert await scene.reasons("p") == [f"{SINCE}: no connection"]
-        scene.seconds += 1.0
+        await scene.tick(1.0)
         assert await scene.reasons("p") == [f"controller {NAME}: HTTP 500"]
         assert await scene.reasons("q") == []
 

@@ -250,6 +250,16 @@ def test_listeners_that_cannot_be_are_refused(text: str, problem: str) -> None:
     assert caught.value.problems == (problem,)
 
 
+def test_question_within_filter_takes_at_most_half_of_its_time() -> None:
+    """Filter's time begins before the question: the search needs the rest of it."""
+    text = "controllers: [{name: a.example.com, url: 'http://a', timeoutSeconds: 2.5}]"
+    with pytest.raises(SettingsError) as caught:
+        load(text)
+    problem = "controllers.0.timeoutSeconds: 2.5 is more than half of scheduling.deadlineSeconds, which is 4"
+    assert caught.value.problems == (f"{problem}: the search needs the rest",)
+    assert load(text, environment={"DRA_EXTENDER__SCHEDULING__DEADLINE_SECONDS": "5"}).controllers
+
+
 def test_a_listener_may_come_from_several_sources() -> None:
     environment = {"DRA_EXTENDER__API__CERTIFICATE": "/tls/tls.crt", "DRA_EXTENDER__API__KEY": "/tls/tls.key"}
     api = load("api: {port: 8443, clientCa: /tls/ca.crt}", environment=environment).api
