@@ -60,7 +60,7 @@ class ControllerSettings(Section):
 
 
 def problems_of_controllers(controllers: Sequence[ControllerSettings], deadline_seconds: float) -> Iterator[str]:
-    """Questions about nodes that leave filter too little of its time, by the settings of all sources; with their keys."""
+    """Questions about nodes that leave filter too little of its time, by the settings of all sources."""
     for number, each in enumerate(controllers):
         if each.timeout_seconds > deadline_seconds / 2:
             text = f"is more than half of scheduling.deadlineSeconds, which is {deadline_seconds:g}"
