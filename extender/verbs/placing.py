@@ -5,9 +5,11 @@ from itertools import chain
 
 from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, Usage, printable
 from extender.decisions.solver import No, Solver
+from extender.pods.case import Case
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.nominated import found_on
+from extender.state.node_resources import ClaimResources
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import selector_reason
@@ -21,11 +23,13 @@ class Grant:
         claims: of the pod, before the grant.
         needs: what was to be allocated on the node.
         results: for each pending claim of the needs.
+        resources: what the pod takes of the node by its claims.
     """
 
     claims: PodClaims
     needs: Needs
     results: tuple[AllocationResult, ...] = ()
+    resources: tuple[ClaimResources, ...] = ()
 
     @property
     def pools(self) -> frozenset[PoolId]:
@@ -50,7 +54,8 @@ class Grant:
             consumer = Consumer("pods", pod.name, pod.uid)
             claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
             snapshot = snapshot.with_claim(replace(each, claim=claim))
-        bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=self.needs.status)
+        taken = replace(pod.resources, claims=self.resources)
+        bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=self.needs.status, resources=taken)
         return snapshot.with_pod(bound)
 
 
@@ -86,7 +91,11 @@ def grant(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Grant
         return No(printable(str(error)))
     except SelectorError as error:
         return No(selector_reason(error))
-    return found if isinstance(found, No) else Grant(claims, needs, found.results)
+    if isinstance(found, No):
+        return found
+    case = Case(pod, claims, snapshot, solver)
+    resources = case.resources(node, needs, found) if case.counts_resources else ()
+    return Grant(claims, needs, found.results, resources)
 
 
 def _ready(allocation: AllocationResult) -> AllocationResult:

@@ -1,0 +1,45 @@
+"""Gangs whose devices take CPU of their nodes (gate DRANodeAllocatableResources)."""
+
+from dataclasses import replace
+from typing import Any
+
+from allocator import Features
+from extender.state.gangs import GROUP, GROUP_SIZE
+from tests.extender.ganging import Scene
+from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod
+
+
+class Counting(Scene):
+    """A cluster in which each node has 8 cores, and resources of nodes are counted."""
+
+    def __init__(self, *objects: Object) -> None:
+        super().__init__()
+        self.cluster = Cluster.of(*objects, counts_resources=True)
+        self.solver = replace(self.solver, features=replace(Features(), node_resources=True))
+        self.start()
+
+
+def nodes_with(cores: int, *names: str, devices: int = 1) -> list[Object]:
+    """Nodes whose devices take this number of cores each."""
+    takes = {"cpu": {"mapping": {"deviceMultiplier": str(cores)}}}
+    pools = [local_slice(name, devices, nodeAllocatableResources=takes) for name in names]
+    return [GPU, *(node(name, allocatable={"cpu": "8"}) for name in names), *pools]
+
+
+def member(name: str, gang: str, size: int, **more: Any) -> list[Object]:
+    """A pod of a gang, whose container has a claim of its own."""
+    raw = pod(name, f"{name}-c", **more)
+    raw["metadata"]["annotations"] = {GROUP: gang, GROUP_SIZE: str(size)}
+    (container,) = raw["spec"]["containers"]
+    container["resources"]["claims"] = [{"name": each["name"]} for each in raw["spec"]["resourceClaims"]]
+    return [raw, claim(f"{name}-c")]
+
+
+async def test_pods_whose_devices_take_too_much_together_do_not_share_a_node() -> None:
+    pods = [*member("p", "x", 2), *member("q", "x", 2)]
+    scene = Counting(*nodes_with(5, "a", devices=2), *pods)
+    await scene.run()
+    assert not scene.bound()
+    scene = Counting(*nodes_with(5, "a", "b", devices=2), *pods)
+    await scene.run()
+    assert sorted(scene.bound().values()) == ["a", "b"]
