@@ -32,7 +32,7 @@ def _labels(keys: list[str]) -> list[str]:
 
 
 class ControllerSettings(Section):
-    """One controller. The files are read again when a connection is made."""
+    """One controller. The files are read again when they change."""
 
     name: Annotated[str, AfterValidator(_controller)] = Field(description="As device classes name it.")
     url: Annotated[str, AfterValidator(_url)] = Field(description="The address; each question has a path below it.")

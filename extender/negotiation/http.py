@@ -1,10 +1,7 @@
 """Controllers behind HTTP: each question is a POST, on connections that are kept."""
 
 import asyncio
-import ssl
-from collections.abc import Mapping
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -12,8 +9,8 @@ import orjson
 
 from allocator import printable
 from extender.config.controllers import ControllerSettings
-from extender.config.text_file import UnreadableError, read_bytes
 from extender.negotiation.controller import ControllerAwayError, ControllerError
+from extender.negotiation.credentials import Credentials
 from extender.negotiation.protocol import (
     UNSUITABLE_NODES,
     Answer,
@@ -44,6 +41,7 @@ class HttpController:
 
     def __init__(self, settings: ControllerSettings) -> None:
         self._settings = settings
+        self._credentials = Credentials(settings)
         self._session: aiohttp.ClientSession | None = None
 
     async def ask(self, question: Question) -> Answer:
@@ -74,8 +72,11 @@ class HttpController:
 
     async def _post(self, question: Question) -> bytes:
         body = orjson.dumps(question_to_json(question))
-        headers = {"Content-Type": "application/json", **self._authorization()}
-        async with self._opened().post(f"{self._settings.url}/{question.kind}", data=body, headers=headers) as response:
+        url, tls = f"{self._settings.url}/{question.kind}", self._credentials.tls()
+        headers = {"Content-Type": "application/json", **self._credentials.authorization()}
+        # A connection is used again only with the context that it was made with. The token goes nowhere else.
+        asking = self._opened().post(url, data=body, headers=headers, ssl=tls, allow_redirects=False)
+        async with asking as response:
             found = await _read(response)
             if response.status != HTTPStatus.OK:
                 text = printable(found[:_LONGEST_TEXT].decode(errors="replace").strip())
@@ -86,34 +87,8 @@ class HttpController:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
-            connector = aiohttp.TCPConnector(ssl=self._tls())
-            self._session = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-            )
+            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
         return self._session
-
-    def _tls(self) -> ssl.SSLContext | bool:
-        settings = self._settings
-        if not settings.url.startswith("https:"):
-            return True
-        try:
-            context = ssl.create_default_context(cafile=settings.ca or None)
-            if settings.certificate:
-                context.load_cert_chain(settings.certificate, settings.key)
-        except OSError as error:  # an SSLError is one, too
-            raise ControllerAwayError(f"its certificates cannot be used: {error}") from error
-        return context
-
-    def _authorization(self) -> Mapping[str, str]:
-        """The token, read for each question: it is replaced from time to time."""
-        path = self._settings.token
-        if not path:
-            return {}
-        try:
-            token = read_bytes(Path(path)).decode("ascii", errors="replace").strip()
-        except UnreadableError as error:
-            raise ControllerAwayError(f"{path}: {error}") from error
-        return {"Authorization": f"Bearer {token}"}
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

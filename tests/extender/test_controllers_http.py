@@ -1,5 +1,6 @@
 """Controllers behind HTTP: what is sent, and what counts as no answer."""
 
+import ssl
 from pathlib import Path
 
 import orjson
@@ -18,6 +19,7 @@ from extender.negotiation.protocol import (
     PodName,
     Question,
 )
+from tests.kit.certificates import Authority
 from tests.kit.servers.canned import answer, serving
 
 CLAIM = ClaimAsk("ns", "c", "uid-c", 1, ({"name": "seat"},))
@@ -44,6 +46,8 @@ OTHER_REQUEST = orjson.dumps(
     }
 )
 """An allocation with configuration for a request that the controller was not asked about."""
+
+NOTHING_UNSUITABLE = b'{"claims": [{"uid": "uid-c"}]}'
 
 
 def settings(url: str, **more: object) -> ControllerSettings:
@@ -169,6 +173,45 @@ async def test_silent_controller_has_its_time() -> None:
         assert await asked(server.url, timeoutSeconds=0.05) == "no answer within 0.05 s"
 
 
+async def test_question_goes_nowhere_else() -> None:
+    async with serving(answer(200, NOTHING_UNSUITABLE)) as other:
+        async with serving(answer(307, b"", Location=f"{other.url}/unsuitableNodes")) as server:
+            assert await asked(server.url) == "HTTP 307"
+        assert other.seen == []
+
+
+async def test_replaced_certificates_are_used_without_a_restart(tmp_path: Path) -> None:
+    former, latter = Authority("former"), Authority("latter")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    ca = tmp_path / "ca.crt"
+
+    def replace(authority: Authority) -> None:
+        tls.load_cert_chain(*authority.server().write(tmp_path, "server"))
+        tls.load_verify_locations(cadata=authority.pem.decode())
+        authority.client("dra-extender").write(tmp_path, "client")
+        ca.write_bytes(authority.pem)
+
+    replace(former)
+    async with serving(answer(200, NOTHING_UNSUITABLE), tls=tls) as server:
+        files = {"ca": str(ca), "certificate": str(tmp_path / "client.crt"), "key": str(tmp_path / "client.key")}
+        controller = HttpController(settings(server.url, **files))
+        assert (await controller.ask(NODES)).unsuitable == {"uid-c": {}}
+        replace(latter)
+        server.cut()
+        assert (await controller.ask(NODES)).unsuitable == {"uid-c": {}}
+        ca.write_text("not yet written")
+        assert (await controller.ask(NODES)).unsuitable == {"uid-c": {}}
+        await controller.close()
+
+
+@pytest.mark.parametrize("text", ["", "a\nb", "t\u00f6ken", "a\x00b"])
+async def test_file_without_a_token_is_told(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    assert await asked("https://localhost:1", token=str(file)) == f"{file}: a token is one line of printable ASCII"
+
+
 async def test_token_needs_a_file(tmp_path: Path) -> None:
     missing = tmp_path / "token"
     assert (
@@ -184,7 +227,7 @@ async def test_token_needs_a_file(tmp_path: Path) -> None:
         ({"name": "Licences!"}, "Licences!"),
         ({"certificate": "a.crt"}, "certificate and key need each other"),
         ({"url": "http://a", "token": "t"}, "token needs a url with https"),
-        ({"timeoutSeconds": 5.0}, "timeoutSeconds"),
+        ({"timeoutSeconds": 0.0}, "timeoutSeconds"),
         ({"nodeLabels": ["a b"]}, "a b"),
     ],
 )

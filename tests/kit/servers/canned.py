@@ -1,6 +1,7 @@
 """An HTTP server with answers that are given beforehand, and a kubeconfig that names it."""
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -67,10 +68,10 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @asynccontextmanager
-async def serving(*answers: bytes | None) -> AsyncIterator[Server]:
+async def serving(*answers: bytes | None, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     found = Server(deque(answers))
-    server = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server = await asyncio.start_server(found.serve, "127.0.0.1", 0, ssl=tls)
+    found.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server:
         yield found
 
