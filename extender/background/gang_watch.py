@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from extender.gangs.planning import Shortfall
@@ -15,6 +16,9 @@ PATIENCE_SECONDS: Final = 1.0
 
 PLANNING_SECONDS: Final = 0.5
 """The longest time of all plans in one turn: the turns of other tasks wait."""
+
+IDLE_SECONDS: Final = 2 * KEPT_SECONDS
+"""A process whose scheduler has asked about no member for this time leaves what is kept to another process."""
 
 SEEN_SECONDS: Final = 10.0
 """If the watch does not show a plan within this time, another process has changed it."""
@@ -41,6 +45,7 @@ class Watch:
         begun: when devices were kept first; None while nothing is kept.
         bound: how many members had a node at the last look.
         until: when devices are given back.
+        active: when this process was last asked about a member, or has last written a plan.
         shortfall: why there was no plan.
     """
 
@@ -53,6 +58,7 @@ class Watch:
     begun: float | None = None
     bound: int = 0
     until: float = 0.0
+    active: float = -inf
     shortfall: Shortfall | None = None
 
 

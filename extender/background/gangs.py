@@ -3,7 +3,7 @@
 One gang after the other is planned on one snapshot: by priority, gangs with bound members first, then the oldest. So
 two gangs never wait for each other's devices. What is kept stands in the conditions of the pods
 (`extender.pods.gangs`), and any process carries on from there: it plans the rest of a gang with what is kept, or gives
-everything back.
+everything back. Only one process does so at a time: the one whose scheduler asks about the members.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import structlog
 from extender.background.gang_watch import (
     AGAIN_SECONDS,
     FIRST_PAUSE_SECONDS,
+    IDLE_SECONDS,
     KEPT_SECONDS,
     LONGEST_PAUSE_SECONDS,
     PATIENCE_SECONDS,
@@ -95,6 +96,7 @@ class Gangs(BackgroundTask):
         key = pod.gang_key
         if key is None or not rejection.result.awaits_gang:
             return
+        self._watch(key).active = self._clock()
         before = self._asked.get(pod.uid)
         names = tuple(rejection.names)
         if before is not None and (len(names) == 1 or names == before.names):
@@ -108,8 +110,9 @@ class Gangs(BackgroundTask):
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has its node."""
-        if pod.gang is not None:
+        if pod.gang_key is not None:
             self._rejected.pop(pod.uid, None)
+            self._watch(pod.gang_key).active = self._clock()
 
     async def tick(self) -> None:
         """Look after each gang, the most important first."""
@@ -168,7 +171,7 @@ class Gangs(BackgroundTask):
         self._note(gang, watch, now)
         if gang.is_placed:
             await self._finish(gang, watch, now)
-        elif watch.writing or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
+        elif not self._acts(gang, watch, now):
             return
         elif gang.kept and now > watch.until:
             await self._give_back_late(gang, watch, now)
@@ -193,10 +196,18 @@ class Gangs(BackgroundTask):
             watch.members, watch.is_due = members, True
         if len(gang.bound) != watch.bound:
             watch.bound, watch.until, watch.is_due = len(gang.bound), now + KEPT_SECONDS, True
+        if not (gang.kept or gang.is_placed or watch.writing):
+            watch.begun = None
         if gang.kept and watch.begun is None:
             watch.begun, watch.until = now, now + KEPT_SECONDS
         if watch.writing and (self._is_shown(watch) or now > watch.written + SEEN_SECONDS):
             watch.writing = {}
+
+    def _acts(self, gang: Gang, watch: Watch, now: float) -> bool:
+        """Whether this process may write now. Two that look after one gang at once would mix two plans in it."""
+        if watch.writing or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
+            return False
+        return not gang.kept or now <= watch.active + IDLE_SECONDS or now > watch.until + KEPT_SECONDS
 
     def _is_shown(self, watch: Watch) -> bool:
         pods = ((self._state.snapshot.pod(uid), keeping) for uid, keeping in watch.writing.items())
@@ -298,7 +309,8 @@ class Gangs(BackgroundTask):
         await _at_most(_MOST_WRITES, [partial(keep, seat.pod, seat.keeping) for seat in plan])
         if watch.begun is None:
             watch.begun = self._clock()
-        watch.until = self._clock() + KEPT_SECONDS
+        watch.active = self._clock()
+        watch.until = watch.active + KEPT_SECONDS
         self._metrics.planned()
 
     # --- look after what is kept ------------------------------------------------------------------------------

@@ -64,8 +64,12 @@ class Gang:
 
     @cached_property
     def robbed(self) -> tuple[Pod, ...]:
-        """The members that can't get what is kept for them: the node is gone, or another claim holds a kept device."""
-        return tuple(pod for pod in self.kept if _is_robbed(pod, self._snapshot))
+        """The members that can't get what is kept for them.
+
+        The node is gone, another claim holds a kept device, or the device is kept for an earlier member as well.
+        """
+        twice = _kept_twice(self.kept, self._snapshot)
+        return tuple(pod for pod in self.kept if pod.uid in twice or _is_robbed(pod, self._snapshot))
 
     @property
     def is_ready(self) -> bool:
@@ -141,6 +145,34 @@ def _is_robbed(pod: Pod, snapshot: Snapshot) -> bool:
     own = frozenset(claim_keys(pod))
     is_there = pod.kept.node in snapshot.nodes
     return not is_there or any(_is_taken(device, own, snapshot) for device in pod.kept.devices)
+
+
+def _kept_twice(pods: Iterable[Pod], snapshot: Snapshot) -> frozenset[str]:
+    """The uids of pods for which a whole device is kept that is kept for an earlier pod with other claims, too.
+
+    Two processes that plan one gang at once write this, each a part of its plan.
+    """
+    users: dict[DeviceId, frozenset[ObjectKey]] = {}
+    found = set()
+    for pod in pods:
+        own = frozenset(claim_keys(pod))
+        for device in pod.kept.devices:
+            before = users.get(device)
+            if before is not None and before.isdisjoint(own) and not _may_share(pod, device, snapshot):
+                found.add(pod.uid)
+            users[device] = own if before is None else before | own
+    return frozenset(found)
+
+
+def _may_share(pod: Pod, device: DeviceId, snapshot: Snapshot) -> bool:
+    """Whether several claims may have the device, or a claim of the pod has admin access."""
+    claims = (snapshot.claims.get(key) for key in claim_keys(pod))
+    ways = (way for each in claims if each for request in each.claim.spec.requests for way in request.alternatives)
+    pool = snapshot.inventory.pools.get(device.pool_id)
+    devices = (each for part in (pool.newest if pool else ()) for each in part.devices)
+    return any(way.admin_access for way in ways) or any(
+        each.id == device and each.allow_multiple_allocations for each in devices
+    )
 
 
 def _is_taken(device: DeviceId, own: frozenset[object], snapshot: Snapshot) -> bool:

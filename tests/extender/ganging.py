@@ -1,6 +1,7 @@
 """Clusters in which pods of gangs wait for devices, the task that plans them, and a scheduler that asks about them."""
 
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -75,6 +76,12 @@ class Scene:
             self.metrics,
             at_once,
         )
+
+    def replica(self) -> "Scene":
+        """The same cluster with the task of another process. The clock is that of this scene."""
+        other = copy(self)
+        other.start()
+        return other
 
     def known(self, name: str) -> Pod:
         return self.cluster.state.snapshot.pods[ObjectKey("ns", name)]

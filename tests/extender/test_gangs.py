@@ -149,6 +149,7 @@ async def test_a_process_that_starts_gives_back_what_cannot_be_completed() -> No
     await scene.task._evictor.end(scene.known("x1"), "as if it was never written")
     await scene.schedule(["p"])
     scene.start()
+    scene.filter("x0")
     await scene.turns()
     assert not scene.known("x0").kept.node
     assert scene.bound("x") == {}

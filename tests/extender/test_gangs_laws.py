@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.extender.ganging import Scene, member
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
+from tests.kit.servers.memory import Fault
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 LARGE: Final = f"device.attributes['{DRIVER}'].large"
@@ -75,9 +76,17 @@ def worlds(draw: st.DrawFn) -> World:
     return World(large, gangs, singles, events)
 
 
-async def run(world: World) -> Scene:
-    """What happens, and then time enough for everything that fits."""
+async def run(world: World, idle_turns: Sequence[bool] = ()) -> Scene:
+    """What happens, and then time enough for everything that fits.
+
+    Args:
+        idle_turns: before each of the first writes, whether an idle replica has a turn.
+    """
     scene = Scene(*world.objects())
+    if idle_turns:
+        other = scene.replica()
+        faults = [Fault(before=other.task.tick if each else None) for each in idle_turns]
+        scene.transport.script("patch_status pods", *faults)
     for what, number in world.events:
         if what == "ask" and (names := scene.pending()):
             await scene.schedule([names[number % len(names)]])
@@ -108,6 +117,15 @@ def assert_no_device_twice(scene: Scene) -> None:
 @given(worlds())
 async def test_no_gang_runs_in_part(world: World) -> None:
     scene = await run(world)
+    for number, wants in enumerate(world.gangs):
+        assert len(scene.bound(f"g{number}")) in {0, len(wants)}
+    assert_no_device_twice(scene)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(worlds(), st.lists(st.booleans(), min_size=1, max_size=12))
+async def test_no_gang_runs_in_part_beside_an_idle_replica(world: World, idle_turns: Sequence[bool]) -> None:
+    scene = await run(world, idle_turns)
     for number, wants in enumerate(world.gangs):
         assert len(scene.bound(f"g{number}")) in {0, len(wants)}
     assert_no_device_twice(scene)
