@@ -29,7 +29,14 @@ def rendered(template: str, values: Mapping[str, Any]) -> list[Any]:
     def file(name: str) -> str:
         return (CHART / name).read_text()
 
+    def repeated(found: re.Match[str]) -> str:
+        entries = enumerate(value_of(found[1]))
+        return "".join(found[2].replace("{{ $index }}", str(i)).replace("{{ $name }}", name) for i, name in entries)
+
     text = (CHART / "templates" / template).read_text()
+    text = re.sub(
+        r"\{\{- range \$index, \$name := \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}", repeated, text, flags=re.DOTALL
+    )
     text = re.sub(
         r"\{\{- if \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}",
         lambda found: found[2] if value_of(found[1]) else "",
@@ -175,6 +182,19 @@ def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> Non
     assert {"name": "grpc", "secret": {"secretName": "mine"}} in pod["volumes"]
     (mount,) = (each["mountPath"] for each in extender["volumeMounts"] if each["name"] == "grpc")
     assert (grpc.certificate, grpc.key) == (f"{mount}/tls.crt", f"{mount}/tls.key")
+
+
+def test_the_chart_mounts_the_secrets_of_controllers() -> None:
+    (found,) = rendered("deployment.yaml", {**VALUES, "controllers": {"secrets": ["licences", "fabric.example.com"]}})
+    pod = found["spec"]["template"]["spec"]
+    files = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    extender, scheduler = pod["containers"]
+    mounts = {files[each["name"]]: each for each in extender["volumeMounts"] if each["name"] in files}
+    assert {name: (each["mountPath"], each["readOnly"]) for name, each in mounts.items()} == {
+        "licences": ("/etc/dra-extender-controllers/licences", True),
+        "fabric.example.com": ("/etc/dra-extender-controllers/fabric.example.com", True),
+    }
+    assert scheduler["volumeMounts"] == POD["containers"][1]["volumeMounts"]
 
 
 def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:
