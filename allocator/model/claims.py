@@ -204,6 +204,7 @@ class Claim:
         owner_name: its name.
         pod_group: the PodGroup that it was made for; its pods share it. Empty for other claims.
         deleting: a deletionTimestamp is set.
+        finalizers: those who have something to do before it is gone.
     """
 
     namespace: str
@@ -217,6 +218,7 @@ class Claim:
     annotations: Mapping[str, str] = field(default_factory=dict)
     owner_name: str = ""
     pod_group: str = ""
+    finalizers: tuple[str, ...] = ()
 
     def is_reserved_for(self, pod_uid: str, pod_group: str) -> bool:
         """Whether it is reserved for a pod, or for the PodGroup of the pod: pods know only the name of their group."""

@@ -150,7 +150,7 @@ class ControllerReleases(BackgroundTask):
         return ""
 
     def _mark_of(self, claim: ClaimObject) -> Mark:
-        """The mark. If somebody has changed it to something else, the claim's device classes tell the controller."""
+        """The mark. If somebody has changed or removed it, the claim's device classes tell the controller."""
         mark = Mark.of(claim.claim)
         if mark is not None and mark.controller:
             return mark

@@ -29,7 +29,7 @@ class Mark:
     """A mark.
 
     Attributes:
-        controller: the name of the controller; empty if the annotation cannot be read.
+        controller: the name of the controller; empty if the annotation cannot be read, or is not ours.
         attempt: counts allocations and releases of the claim. A controller ignores attempts that are overtaken.
         state: until when the allocation may take, as RFC 3339; or ``releasing``, or ``released``.
     """
@@ -40,12 +40,16 @@ class Mark:
 
     @classmethod
     def of(cls, claim: Claim) -> "Mark | None":
-        """The mark of a claim; None if the claim was never marked."""
-        text = claim.annotations.get(MARK)
-        if text is None:
+        """The mark of a claim; None if the claim was never marked.
+
+        Users may change claims. While the finalizer is there, a mark that is gone or says ``released`` is not ours.
+        """
+        text, has_finalizer = claim.annotations.get(MARK), MARK_FINALIZER in claim.finalizers
+        if text is None and not has_finalizer:
             return None
-        match = _FORM.fullmatch(text)
-        return cls("", 0, "") if match is None else cls(match[1], int(match[2]), match[3])
+        match = _FORM.fullmatch(text or "")
+        found = cls("", 0, "") if match is None else cls(match[1], int(match[2]), match[3])
+        return cls("", 0, "") if has_finalizer and found.is_released else found
 
     @property
     def is_released(self) -> bool:

@@ -3,6 +3,7 @@
 v1beta1 keeps the fields of ``exactly`` in the request itself.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
@@ -115,6 +116,7 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
         annotations=annotations,
         owner_name=owners[0].text("name") if owners else "",
         pod_group=owners[0].text("name") if is_of_group else "",
+        finalizers=tuple(map(sys.intern, metadata.texts("finalizers"))),
     )
     reader.finish()
     return parsed
