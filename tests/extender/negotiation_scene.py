@@ -14,10 +14,12 @@ from extender.observe.metrics import Metrics
 from extender.offload import at_once
 from extender.service import RefusedError, Service
 from extender.state.objects import parse_pod
+from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
 from extender.writes.controller_marks import MARK, MARK_FINALIZER
+from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
 from tests.kit.controllers import Licences
@@ -67,13 +69,26 @@ class Scene:
         self.seconds = 0.0
         self.service = self.replica()
 
-    def replica(self, *, simulation: bool = False, controllers: list[dict[str, Any]] | None = None) -> Service:
-        """Another service over the cluster: a second replica, or the one after a crash."""
+    def replica(
+        self,
+        *,
+        simulation: bool = False,
+        controllers: list[dict[str, Any]] | None = None,
+        state: ClusterState | None = None,
+    ) -> Service:
+        """Another service over the cluster: the one after a crash, or, with a state of its own, a second replica."""
         named = [{**URL, "name": name} for name in self.controllers]
         settings = Settings.model_validate({"controllers": named if controllers is None else controllers})
         around = Surroundings(None, self.controllers, simulation, now=lambda: NOW + timedelta(seconds=self.seconds))
         metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=lambda: self.seconds)
-        return make_service(self.transport, self.cluster.state, by, settings, metrics, around=around, off_loop=at_once)
+        known = state or self.cluster.state
+        return make_service(self.transport, known, by, settings, metrics, around=around, off_loop=at_once)
+
+    def second(self) -> tuple[Service, Watch]:
+        """A second replica, and the watch that tells it what happens from now on, when it is told to."""
+        watch = Watch(ClusterState())
+        self.cluster.api.follow(watch)
+        return self.replica(state=watch.state), watch
 
     async def filter(self, name: str = "p", *names: str, by: Service | None = None) -> FilterResult:
         asked = parse_pod(await self.cluster.api.get(PODS, ObjectKey("ns", name)))

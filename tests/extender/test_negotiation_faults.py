@@ -227,11 +227,46 @@ def test_pod_that_is_deleted_meanwhile_leaves_nothing() -> None:
 def test_two_replicas_do_not_allocate_one_claim_twice() -> None:
     async def story() -> None:
         scene = Scene(*pods("p"), pod("q", "p-c"), licences=Licences(left=2))
-        other = scene.replica()
+        other, _ = scene.second()
         answers = await asyncio.gather(scene.bind("p"), scene.bind("q", "m", by=other))
         assert sorted(map(bool, answers)) == [False, True]
         assert len(scene.licences.asked(ALLOCATE)) == 1
         assert len(scene.licences.held) == 1
+
+    virtualtime.run(story())
+
+
+def test_replica_that_has_not_heard_of_an_allocation_does_not_ask_for_another() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"), pod("q", "p-c"), licences=Licences(left=2))
+        other, _ = scene.second()
+        assert await scene.bind("p") == ""
+        assert await scene.bind("q", "m", by=other) == "node m: claim ns/p-c was changed by others meanwhile"
+        assert len(scene.licences.asked(ALLOCATE)) == 1
+        assert scene.licences.held == {"uid-p-c": ("n", 1)}
+
+    virtualtime.run(story())
+
+
+@pytest.mark.parametrize("heard", ["before the mark", "the mark"])
+def test_replica_does_not_release_what_another_allocates_within_its_time(heard: str) -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        other, watch = scene.second()
+        done = asyncio.Event()
+        scene.licences.faults[ALLOCATE] = [Fault(until=done)]
+        assert await scene.bind() == "the bind of this pod is still running"
+        if heard == "the mark":
+            watch.tell("claims", len(watch.news["claims"]))
+            assert await scene.reasons(by=other) == [f"claim p-c waits until controller {NAME} has released it"]
+        await scene.tick(31.0, by=other)
+        assert scene.licences.asked(DEALLOCATE) == []
+        done.set()
+        await virtualtime.elapse(1)
+        assert await scene.bind() == ""
+        await scene.tick(60.0, by=other)
+        assert scene.licences.asked(DEALLOCATE) == []
+        assert scene.licences.held == {"uid-p-c": ("n", 1)}
 
     virtualtime.run(story())
 
