@@ -2,7 +2,7 @@
 
 One pod after the other gets the best node by its policy. If a pod finds no node, the search goes back and gives an
 earlier pod another node. After a failure, the search begins again, with the pods first that found no node. Pods of one
-kind are interchangeable: a node that did not help one of them is not tried for the next.
+kind that may go to the same nodes are interchangeable: a node that did not help one of them is not tried for the next.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -129,7 +129,7 @@ class Planner:
         """Seats in one domain. After a failure, the pods go first that found no node."""
         kinds: dict[Hashable, list[Pod]] = {}
         for pod in gang.free:
-            kinds.setdefault(kind_of(pod, world), []).append(pod)
+            kinds.setdefault((kind_of(pod, world), tuple(self.names_of(pod))), []).append(pod)
         is_simple = len(kinds) == 1 and not self.snapshot.inventory.roaming
         front: list[Hashable] = []
         best = Shortfall(0, wanted, "")

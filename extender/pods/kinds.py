@@ -19,4 +19,13 @@ def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
         return pod.uid
     namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
-    return pod.priority, pod.requirements, pod.policy, namespace, signature
+    resources = _resources(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
+    return pod.priority, pod.requirements, pod.policy, namespace, signature, resources
+
+
+def _resources(pod: Pod) -> Hashable:
+    """What decides, beside the devices, how much of a node the pod takes with devices that take some of it."""
+    own, places = pod.resources, {each.name: place for place, each in enumerate(pod.claims)}
+    amounts = [tuple(sorted(each.items())) for each in (own.containers, own.overhead)]
+    users = tuple(tuple(places.get(name) for name in names) for _, names in own.users)
+    return *amounts, users, repr(own.envelope)

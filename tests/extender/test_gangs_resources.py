@@ -43,3 +43,22 @@ async def test_pods_whose_devices_take_too_much_together_do_not_share_a_node() -
     scene = Counting(*nodes_with(5, "a", "b", devices=2), *pods)
     await scene.run()
     assert sorted(scene.bound().values()) == ["a", "b"]
+
+
+async def test_a_gang_is_planned_after_a_larger_one_has_found_no_place() -> None:
+    large, small = member("l0", "large", 1, resources={"cpu": "8"}), member("s0", "small", 1, resources={"cpu": "1"})
+    scene = Counting(*nodes_with(1, "a"), *large, *small)
+    await scene.run()
+    assert scene.bound() == {"s0": "a"}
+
+
+async def test_pods_that_need_more_of_a_node_are_not_alike() -> None:
+    """If p and q go to node a, which is the first, no node is left for r."""
+    small = [each for name in ("p", "q") for each in member(name, "x", 3, resources={"cpu": "1"})]
+    other = pod("other", on="b", resources={"cpu": "4"})
+    objects = [other, *small, *member("r", "x", 3, resources={"cpu": "3"})]
+    scene = Counting(*nodes_with(2, "a", "b", devices=2), *objects)
+    await scene.run()
+    bound = scene.bound("x")
+    assert sorted(bound.values()) == ["a", "a", "b"]
+    assert bound["r"] == "a"
