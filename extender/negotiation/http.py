@@ -21,7 +21,8 @@ from extender.negotiation.protocol import (
 )
 
 _CONNECT_SECONDS: Final = 1.0
-_MOST_BYTES: Final = 16 * 1024 * 1024
+_MOST_BYTES: Final = 4 * 1024 * 1024
+"""The longest answer. It is read on the event loop."""
 _AWAY: Final = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,

@@ -27,8 +27,8 @@ from extender.writes.controller_marks import Mark
 FRESH_SECONDS: Final = 1.0
 """An answer is not asked for again within this time, unless the controller's version changes."""
 
-_MOST_CLAIMS: Final = 1024
-"""Claims whose answers are remembered."""
+_MOST_CLAIMS: Final = 256
+"""Claims whose answers are remembered: 0.3 MB each if 5,000 nodes are refused for one reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Negotiation:
         self._clock = clock
         self._heard: dict[str, _Heard] = {}
         self._latest = ControllerAnswer()
+        self._asked_last: frozenset[str] = frozenset()
 
     async def ask(
         self,
@@ -85,6 +86,9 @@ class Negotiation:
             return
         nodes = snapshot.nodes if sent is None else sent
         asked = frozenset(names)
+        if asked == self._asked_last:
+            asked = self._asked_last
+        self._asked_last = asked
         by_controller: dict[str, list[NegotiatedClaim]] = defaultdict(list)
         for each in claims:
             if anew or not self._is_fresh(each, asked):
@@ -152,7 +156,7 @@ class Negotiation:
         if heard is None or known is None:
             return False
         is_current = heard.version == known.version and self._clock() < heard.at + FRESH_SECONDS
-        return is_current and claim.answer.asked is not None and names <= set(claim.answer.asked)
+        return is_current and claim.answer.asked is not None and names <= frozenset(claim.answer.asked)
 
     async def _asked(
         self,

@@ -3,11 +3,12 @@
 docs/reference/controllers.md has the JSON. Both sides use this module: the service, and the kit for controllers.
 """
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from allocator import JSON, AllocationResult, Fields, Problem, allocation_or_none, allocation_to_json, printable
+from allocator import JSON, AllocationResult, Fields, Problem, allocation_or_none, allocation_to_json, printable, shown
 
 UNSUITABLE_NODES: Final = "unsuitableNodes"
 ALLOCATE: Final = "allocate"
@@ -218,13 +219,13 @@ def answer_of(question: Question, obj: object) -> Answer:
     unsuitable: dict[str, Mapping[str, str]] = {}
     allocations: dict[str, AllocationResult] = {}
     asked = {each.uid: each for each in question.claims}
+    names = {each.name: each.name for each in question.nodes}
     for each in top.children("claims"):
         uid = each.required_text("uid")
         if uid not in asked:
             each.problem("uid", "is not the uid of a claim in the question")
         elif question.kind == UNSUITABLE_NODES:
-            reasons = each.text_mapping("unsuitableNodes")
-            unsuitable[uid] = {node: _reason(text) or "not suitable" for node, text in reasons.items()}
+            unsuitable[uid] = _unsuitable(each, names)
         elif question.kind == ALLOCATE:
             allocations[uid] = _allocation(each, asked[uid])
     if refused and question.kind != ALLOCATE:
@@ -236,6 +237,17 @@ def answer_of(question: Question, obj: object) -> Answer:
                 top.problem("claims", f"has no entry for claim {ask}, uid {uid}")
     _check(top.problems)
     return Answer(version, unsuitable, allocations, refused)
+
+
+def _unsuitable(entry: Fields, names: Mapping[str, str]) -> Mapping[str, str]:
+    """The nodes that do not suit, with reasons. Answers are remembered: each name and each reason is in memory once."""
+    told = entry.text_mapping("unsuitableNodes")
+    if others := [name for name in told if name not in names]:
+        text = f"has {len(others)} nodes that were not asked about, such as {shown(others[0])}"
+        entry.problem("unsuitableNodes", text)
+        return {}
+    reasons = {text: sys.intern(_reason(text) or "not suitable") for text in set(told.values())}
+    return {names[name]: reasons[text] for name, text in told.items()}
 
 
 def _allocation(entry: Fields, ask: ClaimAsk) -> AllocationResult:

@@ -65,6 +65,39 @@ def test_claim_that_its_controller_fails_on_keeps_only_its_own_pod_waiting(fault
     virtualtime.run(story())
 
 
+def test_answer_about_nodes_that_were_not_asked_about_is_wrong() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        told = {"n": "no", "m": "no", "x": "no", "y": "no"}
+        answer = {"claims": [{"uid": "uid-p-c", "unsuitableNodes": told}]}
+        scene.licences.faults[UNSUITABLE_NODES] = [Fault(answer=answer)]
+        problem = 'claims[0].unsuitableNodes: has 2 nodes that were not asked about, such as "x"'
+        assert await scene.reasons() == [f"controller {NAME}: wrong answer: {problem}"]
+
+    virtualtime.run(story())
+
+
+def test_nodes_and_reasons_of_answers_are_in_memory_once() -> None:
+    """An answer about 5,000 nodes would take 2 MB, and hundreds of answers are remembered."""
+
+    async def story() -> None:
+        scene = Scene(*pods("p", "q"), licences=Licences(refuses={"n": "no seat", "m": "no seat"}))
+        for name in ("p", "q"):
+            await scene.filter(name)
+        scene.licences.refuses = {"n": "no seat!".rstrip("!")}  # equal, and not the same object
+        scene.seconds += 2.0
+        await scene.filter("p")
+        snapshot = scene.cluster.state.snapshot
+        one, other = (snapshot.answers[f"uid-{name}-c"] for name in ("p", "q"))
+        assert one.unsuitable != other.unsuitable
+        assert one.asked is other.asked
+        assert one.unsuitable["n"] is other.unsuitable["n"]
+        names = {node.name: node.name for node in snapshot.nodes.values()}
+        assert all(names[name] is name for name in (*one.unsuitable, *other.unsuitable))
+
+    virtualtime.run(story())
+
+
 def test_controller_that_answers_with_an_error_is_there_again() -> None:
     async def story() -> None:
         scene = Scene(*pods("p", "q"))
