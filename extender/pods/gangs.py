@@ -142,9 +142,8 @@ def _problem(members: Iterable[Pod]) -> str:
 
 
 def _is_robbed(pod: Pod, snapshot: Snapshot) -> bool:
-    own = frozenset(claim_keys(pod))
     is_there = pod.kept.node in snapshot.nodes
-    return not is_there or any(_is_taken(device, own, snapshot) for device in pod.kept.devices)
+    return not is_there or any(_is_taken(device, pod, snapshot) for device in pod.kept.devices)
 
 
 def _kept_twice(pods: Iterable[Pod], snapshot: Snapshot) -> frozenset[str]:
@@ -175,13 +174,14 @@ def _may_share(pod: Pod, device: DeviceId, snapshot: Snapshot) -> bool:
     )
 
 
-def _is_taken(device: DeviceId, own: frozenset[object], snapshot: Snapshot) -> bool:
+def _is_taken(device: DeviceId, pod: Pod, snapshot: Snapshot) -> bool:
     """Whether a claim that is not the pod's holds the whole device."""
     if snapshot.usage.device(device) == FREE:
         return False
+    own = claim_keys(pod)
     for uid in snapshot.holders.get(device.pool_id, ()):
         claim = snapshot.claim(uid)
-        if claim is not None and claim.key in own:
+        if claim is not None and (claim.key in own or claim.special_of == pod.uid):
             continue
         for held in snapshot.held_by(uid):
             if any(each.device == device and each.share_id is None and not each.admin_access for each in held.results):

@@ -17,6 +17,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload, in_thread
+from extender.pods.gangs import gang_refusal
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -232,6 +233,7 @@ class Binder:
             pod = told
         await self._hear(revision, until)
         self._check(made)
+        self._check_gang(pod)
         return pod
 
     async def _again(self, old: Pod, new: Pod, plan: Plan, made: list[Reservation], until: float) -> Pod:
@@ -286,6 +288,13 @@ class Binder:
             raise LapsedError(f"claim {claim.key}: no longer {lack}")
         if lack is not None:
             raise BindError(str(lack))
+
+    def _check_gang(self, pod: Pod) -> None:
+        """Check that the pod's gang is still ready: the watch, or the pod as it was read, may show that it is not."""
+        snapshot = self._state.snapshot
+        for each in (pod, snapshot.pod(pod.uid) or pod):
+            if awaited := gang_refusal(each, snapshot):
+                raise WriteRefusedError(f"pod {pod.key}: {awaited}")
 
     async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
         left = await self._undo(pod, "", to_give_back(pod, claims))

@@ -29,6 +29,7 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind_errors import BindError, DoubleAllocationError
 from extender.verbs.bind_quota import check_planned
+from extender.verbs.filter import KEPT_ELSEWHERE
 from extender.writes.claim_json import Reservation, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.other_writers import double_allocation
@@ -115,6 +116,8 @@ class Planner:
             raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
         if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
             raise BindError(awaited)
+        if pod.gang is not None and pod.kept.node not in ("", node_name):
+            raise BindError(f"node {node_name}: {KEPT_ELSEWHERE.format(pod.kept.node)}")
         case = open_case(pod, snapshot, self._solver)
         if isinstance(case, Case) and case.claims.negotiated:
             case = open_case(pod, ready_to_bind(case.claims.negotiated, snapshot), self._solver)
