@@ -134,7 +134,12 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
 
 
 def _problem(members: Iterable[Pod]) -> str:
-    sizes = sorted({pod.gang.size for pod in members if pod.gang is not None and not pod.gang.problem})
+    """Why pods with annotations can't get devices together; empty if they can."""
+    said = [(pod.name, pod.gang) for pod in members if pod.gang is not None]
+    for name, membership in said:
+        if membership.problem:
+            return f"pod {name} of the group: {membership.problem}"
+    sizes = sorted({membership.size for _, membership in said})
     if len(sizes) < 2:
         return ""
     text = f"annotation {GROUP_SIZE}: the pods with the same {GROUP} have different sizes: {', '.join(map(str, sizes))}"

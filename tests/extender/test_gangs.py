@@ -72,7 +72,20 @@ async def test_annotations_that_cannot_be_used_are_named(annotations: dict[str, 
     scene = Scene(*raw)
     assert scene.reason("x0") == reason
     await scene.turns()
-    assert "a" in await scene.bind("x0", "a") or not scene.bound()
+    assert await scene.bind("x0", "a") == reason
+    assert not scene.known("x0").kept.node
+
+
+async def test_one_pod_with_a_bad_annotation_keeps_its_gang_waiting() -> None:
+    raw = members("x", 3)
+    raw[0]["metadata"]["annotations"][GROUP_SIZE] = "two"
+    scene = Scene(*nodes("abc"), *raw)
+    await scene.run()
+    problem = f'annotation {GROUP_SIZE} of the pod: "two" is not a number from 1 to 1024'
+    assert scene.reason("x0") == problem
+    assert scene.reason("x1") == f"pod x0 of the group: {problem}"
+    assert scene.bound() == {}
+    assert not any(scene.known(f"x{number}").kept.node for number in range(3))
 
 
 async def test_pods_of_one_gang_agree_on_its_size() -> None:
