@@ -31,7 +31,11 @@ def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solve
     found = Planner(snapshot, decider, limited, likely_nodes(snapshot)).plan(gang)
     if not isinstance(found, Shortfall):
         return ""
+    if not (found.is_final or found.placed):
+        return f"{refusal}: the search ended before it was known how many of them get devices"
     placed = len(gang.bound) + len(gang.kept) + found.placed
+    if not placed:
+        return f"{refusal}: no pod of them gets devices: {found.reason}"
     limit = "" if found.is_final else "; a limit has stopped the search"
     return f"{refusal}: {placed} of them get devices, and the next one finds none: {found.reason}{limit}"
 

@@ -141,7 +141,7 @@ class Planner:
             found = search.run(world)
             if found is not None:
                 return found
-            best = max(best, search.shortfall, key=lambda each: each.placed)
+            best = max(best, search.shortfall, key=lambda each: (each.placed, bool(each.reason)))
             if len(kinds) > 1 and search.stuck is not None and search.stuck not in front:
                 front.insert(0, search.stuck)
             elif search.is_complete or most > 2 * wanted:

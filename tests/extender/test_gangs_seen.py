@@ -1,14 +1,19 @@
 """What people and other verbs see of gangs: simulations, explanations, autoscalers."""
 
+from dataclasses import replace
+from itertools import count
+
 import pytest
 
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.decisions.evaluate import Decider
+from extender.explain.gangs import gang_hindrance
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
 from extender.simulation.cluster import Cluster as Simulated
 from extender.verbs.filter import filter_nodes
 from tests.extender.ganging import members, nodes
-from tests.kit.clusters import Object, snapshot_of, solver
+from tests.kit.clusters import Object, claim, snapshot_of, solver
 
 
 def simulated(*objects: Object) -> Simulated:
@@ -31,6 +36,13 @@ EXPLAINED = {
         members("x", 3)[:4],
         "pod ns/x0 cannot be placed: waiting for the pods of group x: 2 of 3 are there\n",
     ),
+    "there is no device for the first pod": (
+        [
+            *members("x", 3),
+            *(claim(f"held-{name}", allocated=[f"{name}/gpu-0"], at=name, users=["someone"]) for name in "ab"),
+        ],
+        f"pod ns/x0 cannot be placed: {TOGETHER}: no pod of them gets devices: {LACKING}\n",
+    ),
     "devices are missing": (
         members("x", 3),
         f"pod ns/x0 cannot be placed: {TOGETHER}: 2 of them get devices, and the next one finds none: {LACKING}\n",
@@ -41,6 +53,16 @@ EXPLAINED = {
 @pytest.mark.parametrize(("pods", "text"), EXPLAINED.values(), ids=EXPLAINED)
 def test_an_explanation_names_the_group_and_what_is_missing(pods: list[Object], text: str) -> None:
     assert as_text(simulated(*nodes("ab"), *pods).explain("ns/x0")) == text
+
+
+def test_an_explanation_says_that_its_time_was_over() -> None:
+    snapshot = snapshot_of(*nodes("abc"), *members("x", 3))
+    seconds = count()
+    hasty = replace(solver(), clock=lambda: float(next(seconds)))
+    decider = Decider(hasty, lambda _: None)
+    decider.follow(snapshot)
+    found = gang_hindrance(snapshot.pods[ObjectKey("ns", "x0")], snapshot, decider, hasty)
+    assert found == f"{TOGETHER}: the search ended before it was known how many of them get devices"
 
 
 def test_an_explanation_says_that_there_are_devices_for_all() -> None:
