@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 import anyio
 import anyio.to_thread
 
-from allocator import InvalidObjectError, dns_label, dns_subdomain
+from allocator import JSON, InvalidObjectError, dns_label, dns_subdomain
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
@@ -166,7 +166,8 @@ class Service:
         await self._volume_gate.wait(pod)
         snapshot = self._known()
         if snapshot.controllers:
-            await self._binder.negotiation.ask(refreshed(pod, snapshot), args.names, _sent_nodes(args))
+            sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
+            await self._binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent)
             snapshot = self._known()
         result = await self._filter(args, snapshot, solver)
         if not self._state.is_made_up(pod):
@@ -387,5 +388,5 @@ class Service:
             return await self._off_loop(work)
 
 
-def _sent_nodes(args: FilterArgs) -> Mapping[str, NodeObject] | None:
-    return None if args.nodes is None else {name: parse_node_object(args.nodes[name]) for name in args.names}
+def _read_nodes(names: Sequence[str], nodes: Mapping[str, Mapping[str, JSON]]) -> Mapping[str, NodeObject]:
+    return {name: parse_node_object(nodes[name]) for name in names}

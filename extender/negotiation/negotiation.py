@@ -66,7 +66,7 @@ class Negotiation:
         self,
         pod: Pod,
         names: Iterable[str],
-        sent: Mapping[str, NodeObject] | None = None,
+        sent: Callable[[], Mapping[str, NodeObject]] | None = None,
         *,
         anew: bool = False,
         may_wait: bool = False,
@@ -76,7 +76,7 @@ class Negotiation:
         Args:
             pod: may have negotiated claims.
             names: the nodes.
-            sent: the nodes, where whole nodes were sent.
+            sent: reads the nodes, where whole nodes were sent; that takes long, so it is called for a question only.
             anew: ask also if the answers are known.
             may_wait: ask also a controller that was away at the last question: nobody else waits for this answer.
         """
@@ -84,7 +84,6 @@ class Negotiation:
         claims = negotiated_claims(pod, snapshot)
         if not claims:
             return
-        nodes = snapshot.nodes if sent is None else sent
         asked = frozenset(names)
         if asked == self._asked_last:
             asked = self._asked_last
@@ -93,6 +92,9 @@ class Negotiation:
         for each in claims:
             if anew or not self._is_fresh(each, asked):
                 by_controller[each.controller].append(each)
+        if not by_controller:
+            return
+        nodes = snapshot.nodes if sent is None else sent()
         tries_again = may_wait or self.simulation  # a simulation has no background tasks that would
         found = await asyncio.gather(
             *(
@@ -100,8 +102,7 @@ class Negotiation:
                 for name, group in by_controller.items()
             )
         )
-        if found:
-            self._hear({uid: answer for each in found for uid, answer in each.items()})
+        self._hear({uid: answer for each in found for uid, answer in each.items()})
 
     async def allocate(
         self, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim], reservations: Sequence[Reservation]

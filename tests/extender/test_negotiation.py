@@ -1,16 +1,25 @@
 """Negotiated claims: controllers are asked where they can allocate, allocate at bind, and release in the end."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
+from extender.config.controllers import ControllerSettings
 from extender.kube.api import CLAIMS, ObjectKey
+from extender.negotiation.allocating import Allocating
+from extender.negotiation.negotiation import Negotiation
+from extender.negotiation.opening import known_controllers
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from tests.extender.negotiation_scene import LICENCE, NAME, WORLD, Scene, negotiated_class, pods
+from extender.observe.metrics import Metrics
+from extender.state.objects import NodeObject
+from extender.writes.claim_writes import Claims
+from tests.extender.negotiation_scene import LICENCE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime
-from tests.kit.clusters import GPU, claim, local_slice, node, pinned, pod, request
+from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request
 from tests.kit.controllers import NO_LICENCE, Licences
 
 GPU_REQUEST = request("gpu")
@@ -299,6 +308,31 @@ def test_class_with_wrong_annotations_is_not_used(annotations: dict[str, str], p
         (reason,) = await scene.reasons()
         assert reason.startswith("device class licence can't be read: ")
         assert problem in reason
+
+    virtualtime.run(story())
+
+
+@pytest.mark.parametrize(
+    ("requests", "reads"),
+    [pytest.param((LICENCE,), 1, id="negotiated"), pytest.param((GPU_REQUEST,), 0, id="not negotiated")],
+)
+def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], reads: int) -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p", requests=requests))
+        state, read = scene.cluster.state, []
+
+        def sent() -> Mapping[str, NodeObject]:
+            read.append(state.snapshot.version)
+            return dict(state.snapshot.nodes)
+
+        settings = [ControllerSettings.model_validate(URL)]
+        ledger = Metrics(CollectorRegistry()).controllers
+        known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, ledger)
+        allocating = Allocating(known, Claims(scene.transport, state), lambda: NOW)
+        negotiation = Negotiation(state, allocating, lambda: 0.0)
+        for _ in range(2):
+            await negotiation.ask(state.snapshot.pods[ObjectKey("ns", "p")], ["n", "m"], sent)
+        assert len(read) == len(scene.licences.questions) == reads
 
     virtualtime.run(story())
 
