@@ -21,7 +21,8 @@ IDLE_SECONDS: Final = 2 * KEPT_SECONDS
 """A process whose scheduler has asked about no member for this time leaves what is kept to another process."""
 
 SEEN_SECONDS: Final = 10.0
-"""If the watch does not show a plan within this time, another process has changed it."""
+"""If the watch does not show a plan within this time, another process has changed it. If it does not show a PodGroup
+within this time, the PodGroup is gone."""
 
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 300.0

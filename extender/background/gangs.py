@@ -89,6 +89,7 @@ class Gangs(BackgroundTask):
         self._watches: dict[GangKey, Watch] = {}
         self._asked: dict[str, Asked] = {}
         self._rejected: dict[str, Asked] = {}
+        self._strays: dict[str, float] = {}
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
@@ -128,6 +129,7 @@ class Gangs(BackgroundTask):
         for gang in gangs:
             with self._decider.solver.faults.of(f"group {gang}"):
                 await self._serve(gang, solver, hopeless)
+        await self._end_strays(snapshot, {gang.key for gang in gangs})
 
     async def prepare(self, pod: Pod) -> None:
         """Plan the gang of a pod at once: all pods of a simulation are there."""
@@ -212,6 +214,14 @@ class Gangs(BackgroundTask):
     def _is_shown(self, watch: Watch) -> bool:
         pods = ((self._state.snapshot.pod(uid), keeping) for uid, keeping in watch.writing.items())
         return all(pod is None or not pod.is_pending or pod.kept == keeping for pod, keeping in pods)
+
+    async def _end_strays(self, snapshot: Snapshot, known: Collection[GangKey]) -> None:
+        """Give back what is kept for pods without a gang. Not at once: a PodGroup may be shown later than its pods."""
+        now, pods = self._clock(), (pod for name in snapshot.nominated for pod in snapshot.nominated_to(name))
+        found = [pod for pod in pods if pod.kept.node and pod.gang_key is not None and pod.gang_key not in known]
+        self._strays = {pod.uid: self._strays.get(pod.uid, now) for pod in found}
+        over = [pod for pod in found if now > self._strays[pod.uid] + SEEN_SECONDS and not self._is_binding(pod.uid)]
+        await self._end(over, "the group of the pod is gone, or its pods need not run together any more")
 
     async def _finish(self, gang: Gang, watch: Watch, now: float) -> None:
         """The size is reached. What is kept for further pods is given back: each of them is on its own now."""
@@ -324,10 +334,8 @@ class Gangs(BackgroundTask):
         if gang.robbed:
             await self._end(gang.robbed, "the pod can't get any more what is kept for it")
             return
-        for pod in gang.kept:
-            rejected = self._rejected.pop(pod.uid, None)
-            if rejected is not None:
-                await self._answer(pod, rejected)
+        rejected = [(pod, self._rejected.pop(pod.uid)) for pod in gang.kept if pod.uid in self._rejected]
+        await _at_most(_MOST_WRITES, [partial(self._answer, *each) for each in rejected])
 
     async def _answer(self, pod: Pod, rejected: Asked) -> None:
         """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects."""

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from extender.kube.api import POD_GROUPS
+import pytest
+
+from extender.background.gang_watch import SEEN_SECONDS
+from extender.kube.api import POD_GROUPS, ObjectKey
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import GPU, Object, local_slice, node
 from tests.kit.objects.parts import api_object
@@ -45,6 +48,21 @@ async def test_a_pod_group_without_the_gang_policy_has_pods_that_are_on_their_ow
     scene = Scene(*nodes("a"), pod_group("x", None), *grouped("x", 2))
     await scene.schedule()
     assert len(scene.bound("x")) == 1
+
+
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["is deleted", "is no gang any more"])
+async def test_what_is_kept_is_given_back_if_the_pod_group(*, is_deleted: bool) -> None:
+    scene = Scene(*nodes("ab"), pod_group("x", 2), *grouped("x", 2))
+    await scene.schedule()
+    await scene.turns(1)
+    assert scene.known("x0").kept.node
+    await scene.cluster.api.delete(POD_GROUPS, ObjectKey("ns", "x"))
+    if not is_deleted:
+        await scene.cluster.api.create(POD_GROUPS, pod_group("x", None))
+    await scene.turns(1)
+    assert scene.known("x0").kept.node
+    await scene.turns(1, seconds=SEEN_SECONDS + 1)
+    assert not any(scene.known(f"x{number}").kept.node for number in range(2))
 
 
 async def test_pods_beyond_the_smallest_number_follow_alone() -> None:
