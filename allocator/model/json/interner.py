@@ -21,12 +21,13 @@ class Interner:
     """Values that were parsed before, by their source. Each table is cleared when it grows beyond the limit.
 
     Attributes:
-        limit: entries of one kind.
+        limit: entries of one kind. Values that a driver publishes anew each time, such as serial numbers, fill a table
+            with values of devices that are gone; so the limit bounds what they take.
         names: driver and published name to the qualified name.
         attributes, capacities, counters: whole maps, by their entries.
     """
 
-    limit: int = 100_000
+    limit: int = 20_000
     texts: dict[str, str] = field(default_factory=dict)
     names: dict[tuple[str, str], str] = field(default_factory=dict)
     quantities: dict[str, Quantity] = field(default_factory=dict)
