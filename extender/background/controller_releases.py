@@ -91,10 +91,6 @@ class ControllerReleases(BackgroundTask):
             if self._work.has_room([name]) and not (known and known.is_paused):
                 self._work.begin(key, f"claim {key}", [name], partial(self._release, key, claim))
 
-    async def finish(self) -> None:
-        """Wait for the releases that were begun."""
-        await self._work.finish()
-
     def _follow(self) -> None:
         """Find the marked claims without an allocation among those that have changed."""
         snapshot = self._state.snapshot

@@ -51,10 +51,6 @@ class ControllerWork(Generic[_K]):
         self._running[key] = (controllers, task)
         task.add_done_callback(lambda _: self._running.pop(key))
 
-    async def finish(self) -> None:
-        """Wait for the work that was begun."""
-        await asyncio.gather(*(task for _, task in self._running.values()))
-
     async def _run(self, subject: str, work: Callable[[], Awaitable[None]]) -> None:
         with self._faults.of(subject):
             await work()
