@@ -50,6 +50,8 @@ logger = structlog.get_logger()
 REASON: Final = "Gang"
 """The reason in the conditions of pods for which devices are kept."""
 
+ROBBED: Final = "node {} is gone, or another claim or pod has a device that was kept for the pod"
+
 _MOST_WRITES: Final = 32
 """At the same time, for one gang."""
 
@@ -332,7 +334,8 @@ class Gangs(BackgroundTask):
     async def _look_after(self, gang: Gang) -> None:
         """End what a member can't use; wake members that were asked too early."""
         if gang.robbed:
-            await self._end(gang.robbed, "the pod can't get any more what is kept for it")
+            ends = [partial(self._end, [pod], ROBBED.format(pod.kept.node)) for pod in gang.robbed]
+            await _at_most(_MOST_WRITES, ends)
             return
         rejected = [(pod, self._rejected.pop(pod.uid)) for pod in gang.kept if pod.uid in self._rejected]
         await _at_most(_MOST_WRITES, [partial(self._answer, *each) for each in rejected])

@@ -88,7 +88,9 @@ class Planner:
             for spares in (True, False):
                 world = self._begun(gang, spares=spares)
                 if world is None:
-                    return Shortfall(0, wanted, "a pod of the group can't get any more what is kept for it")
+                    return Shortfall(
+                        0, wanted, "another claim has a device that was kept for a pod, or its node is gone"
+                    )
                 with suppress(TimeoutError):
                     hasty = replace(self, solver=self.solver.share(4))
                     for domain in self._domains(gang):

@@ -99,7 +99,7 @@ def _taken(pod: Pod, held: Held, views: Mapping[PoolId, Mapping[DeviceId, Device
         raise ShortageError(f"a device takes {_listed(tally.names)} of its node, and cannot serve an extended resource")
     if tally.mapping and claim.reserved_for and not claim.is_reserved_for(pod.uid, pod.pod_group):
         parts = _listed(tally.mapping)
-        raise ShortageError(f"claim {claim.name} has {parts} of its node, so that pods cannot share it")
+        raise ShortageError(f"claim {claim.name} takes {parts} of its node: only one pod can use it")
     return ClaimResources(claim.name, _containers(pod, claim.name), tally.mapping, tally.per_pod, tally.per_container)
 
 
@@ -140,7 +140,8 @@ class _Tally:
             return entry.multiplier
         if not result.consumed_capacity:
             where = f"claim {self.claim}, device {result.device.device}"
-            raise ShortageError(f"{where}: {entry.name} counts capacity {entry.capacity}, which is not shared out")
+            lacking = f"capacity {entry.capacity}, but the claim consumes no part of that capacity"
+            raise ShortageError(f"{where}: its {entry.name} follows {lacking}")
         used = result.consumed_capacity.get(entry.capacity)
         return None if used is None else Quantity(-(-used.nano * entry.multiplier.nano // _NANO), used.format)
 

@@ -12,7 +12,10 @@ RELEASED: Final = "dra-extender/ClaimsReleased"
 """Condition of a pod whose claims were released: its bind failed, or the claims' devices kept it off every node."""
 
 KEPT: Final = "dra-extender/DevicesKept"
-"""Condition of a pod for which other pods are evicted. The message is a `Keeping` in words (`Keeping.message`)."""
+"""Condition of a pod for which devices are kept: other pods are evicted for it, or it is in a gang.
+
+The message is a `Keeping` in words (`Keeping.message`).
+"""
 
 _KEPT: Final = ": devices are kept for the pod: "
 _EVICTED: Final = "; evicted for it: "
@@ -22,7 +25,7 @@ _SANDBOX_READY: Final = "PodReadyToStartContainers"
 
 
 class Keeping(NamedTuple):
-    """What is kept for a pod for which other pods are evicted.
+    """What is kept for a pod: other pods are evicted for it, or its gang gets devices together.
 
     Attributes:
         node: the node of the devices; empty if nothing is kept.

@@ -6,6 +6,7 @@ from extender.background.gang_watch import KEPT_SECONDS
 from extender.background.task import Rejection
 from extender.kube.api import CLAIMS, NODES, PODS, ApiError, ObjectKey
 from extender.state.gangs import GROUP, GROUP_SIZE
+from extender.state.pod_conditions import KEPT
 from extender.verbs.filter import FilterResult
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
@@ -143,7 +144,12 @@ async def test_the_gang_is_planned_again_after_a_pause() -> None:
 async def test_bound_pods_stay_and_the_rest_is_planned_anew() -> None:
     scene = await planned(names="abc")
     await scene.schedule(["x0"])
-    await scene.cluster.api.delete(NODES, ObjectKey("", scene.known("x1").kept.node))
+    gone = scene.known("x1").kept.node
+    await scene.cluster.api.delete(NODES, ObjectKey("", gone))
+    await scene.turns(1)
+    conditions = (await scene.cluster.api.get(PODS, ObjectKey("ns", "x1")))["status"]["conditions"]
+    why = f"node {gone} is gone, or another claim or pod has a device that was kept for the pod"
+    assert [each["message"] for each in conditions if each["type"] == KEPT] == [why]
     await scene.run()
     assert len(scene.bound("x")) == 2
 

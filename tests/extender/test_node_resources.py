@@ -107,10 +107,10 @@ CASES: dict[str, tuple[Object, tuple[Object, ...], str]] = {
         (claim("a"), using(pod("p", "a", resources={"cpu": "3501m"}))),
         "too little cpu for the pod and its devices",
     ),
-    "a capacity of a device that is not shared out": (
+    "a capacity of which the claim consumes no part": (
         {"capacity": {"cores": {"value": "8"}}, "nodeAllocatableResources": SHARED["nodeAllocatableResources"]},
         (claim("a"), using(pod("p", "a"))),
-        "claim a, device gpu-0: cpu counts capacity cores, which is not shared out",
+        "claim a, device gpu-0: its cpu follows capacity cores, but the claim consumes no part of that capacity",
     ),
     "huge pages": (
         taking({"hugepages-2Mi": {"mapping": {"deviceMultiplier": "2Gi"}}}),
@@ -120,7 +120,7 @@ CASES: dict[str, tuple[Object, tuple[Object, ...], str]] = {
     "a part of the node cannot be shared by pods": (
         taking(CORES),
         (claim("a", allocated=["n/gpu-0"], users=["other"]), using(pod("other", "a", on="n")), using(pod("p", "a"))),
-        "claim a has cpu of its node, so that pods cannot share it",
+        "claim a takes cpu of its node: only one pod can use it",
     ),
     "an overhead can be shared by pods": (
         taking(HOST_MEMORY),
