@@ -72,12 +72,13 @@ test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minut
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000 --seed $(SEED)
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000 --seed $(SEED)
 
-test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, gangs, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
+test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, gangs, resource classes, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
 	PREEMPTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_laws.py
 	FRAGMENTATION_EXAMPLES=1000 FRAGMENTATION_NODES=5000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py tests/extender/test_fragmentation_memory.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/test_gangs_laws.py
+	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_resource_class_laws.py
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/test_expansion.py tests/extender/test_new_nodes.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py tests/extender/test_quota_bound.py

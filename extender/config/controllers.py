@@ -20,7 +20,7 @@ def _controller(name: str) -> str:
 
 def _url(text: str) -> str:
     if not _URL.fullmatch(text):
-        raise ValueError(f'{shown(text)} is not a URL such as "https://licences.example.com"')
+        raise ValueError(f'{shown(text)} is not a URL such as "https://licenses.example.com"')
     return text.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""What negotiation is tried on: two nodes with a GPU each, a controller with licences, and replicas of the service."""
+"""What negotiation is tried on: two nodes with a GPU each, a controller with licenses, and replicas of the service."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,25 +22,25 @@ from extender.writes.controller_marks import MARK, MARK_FINALIZER
 from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
-from tests.kit.controllers import Licences
+from tests.kit.controllers import Licenses
 from tests.kit.servers.memory import Transport
 
-NAME = "licences.example.com"
+NAME = "licenses.example.com"
 URL = {"name": NAME, "url": "http://localhost:1"}
 
 
-def negotiated_class(name: str = "licence", controller: str = NAME, **annotations: str) -> Object:
+def negotiated_class(name: str = "license", controller: str = NAME, **annotations: str) -> Object:
     found = device_class(name)
     keys = {f"dra-extender.dev/{key.replace('_', '-')}": text for key, text in annotations.items()}
     found["metadata"]["annotations"] = {"dra-extender.dev/controller": controller, **keys}
     return found
 
 
-LICENCE = request("licence", device_class="licence")
+LICENSE = request("license", device_class="license")
 WORLD = (GPU, negotiated_class(), node("n"), node("m"), local_slice("n"), local_slice("m"))
 
 
-def pods(*names: str, requests: tuple[Object, ...] = (LICENCE,)) -> list[Object]:
+def pods(*names: str, requests: tuple[Object, ...] = (LICENSE,)) -> list[Object]:
     """Pods, each with a claim of its own."""
     return [each for name in names for each in (pod(name, f"{name}-c"), claim(f"{name}-c", *requests))]
 
@@ -58,14 +58,14 @@ class Scene:
     def __init__(
         self,
         *objects: Object,
-        licences: Licences | None = None,
+        licenses: Licenses | None = None,
         world: tuple[Object, ...] = WORLD,
-        others: Mapping[str, Licences] | None = None,
+        others: Mapping[str, Licenses] | None = None,
     ) -> None:
         self.cluster = Cluster.of(*world, *objects)
         self.transport = Transport(self.cluster.api)
-        self.licences = licences or Licences()
-        self.controllers = {NAME: self.licences, **(others or {})}
+        self.licenses = licenses or Licenses()
+        self.controllers = {NAME: self.licenses, **(others or {})}
         self.seconds = 0.0
         self.service = self.replica()
 

@@ -11,17 +11,17 @@ from extender.kube.raw import timestamp
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.writes.controller_marks import MARK, MARK_FINALIZER
 from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
-from tests.extender.negotiation_scene import LICENCE, NAME, Scene, pods
+from tests.extender.negotiation_scene import LICENSE, NAME, Scene, pods
 from tests.extender.poison import Told
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Object, claim, pinned
-from tests.kit.controllers import Fault, Licences
+from tests.kit.controllers import Fault, Licenses
 
 OTHER = "other.example.com"
 
 
 def immediate() -> Object:
-    return claim("p-c", LICENCE, metadata={"annotations": {"dra-extender.dev/allocation-mode": "Immediate"}})
+    return claim("p-c", LICENSE, metadata={"annotations": {"dra-extender.dev/allocation-mode": "Immediate"}})
 
 
 async def turn(scene: Scene, seconds: float = 3.0) -> None:
@@ -35,7 +35,7 @@ async def turn(scene: Scene, seconds: float = 3.0) -> None:
     ("objects", "lease"),
     [
         pytest.param([immediate()], IMMEDIATE_CLAIMS, id="immediate claim"),
-        pytest.param([claim("p-c", LICENCE), pinned("p", "p-c", on="n")], PINNED_PODS, id="pinned pod"),
+        pytest.param([claim("p-c", LICENSE), pinned("p", "p-c", on="n")], PINNED_PODS, id="pinned pod"),
     ],
 )
 def test_turn_does_not_wait_for_an_allocation_and_the_lease_is_held_meanwhile(
@@ -43,30 +43,30 @@ def test_turn_does_not_wait_for_an_allocation_and_the_lease_is_held_meanwhile(
 ) -> None:
     async def story() -> None:
         scene, done = Scene(*objects), asyncio.Event()
-        scene.licences.faults[ALLOCATE] = [Fault(until=done)]
+        scene.licenses.faults[ALLOCATE] = [Fault(until=done)]
         for _ in range(10):
             await turn(scene)
-        assert len(scene.licences.asked(ALLOCATE)) == 1
+        assert len(scene.licenses.asked(ALLOCATE)) == 1
         spec = (await scene.cluster.api.get(LEASES, lease))["spec"]
         assert spec["holderIdentity"]
         done.set()
         await virtualtime.elapse(1)
         await turn(scene)
         assert await scene.allocation() is not None
-        assert len(scene.licences.asked(ALLOCATE)) == 1
+        assert len(scene.licenses.asked(ALLOCATE)) == 1
 
     virtualtime.run(story())
 
 
 def test_turn_does_not_wait_for_the_question_about_nodes_and_asks_it_once() -> None:
     async def story() -> None:
-        scene, done = Scene(*pods("p"), licences=Licences(left=0)), asyncio.Event()
+        scene, done = Scene(*pods("p"), licenses=Licenses(left=0)), asyncio.Event()
         assert await scene.reasons() != []
-        scene.licences.faults[UNSUITABLE_NODES] = [Fault(until=done)]
+        scene.licenses.faults[UNSUITABLE_NODES] = [Fault(until=done)]
         for _ in range(3):
             await turn(scene)
-        assert len(scene.licences.questions) == 2
-        scene.licences.left = 1
+        assert len(scene.licenses.questions) == 2
+        scene.licenses.left = 1
         done.set()
         for _ in range(2):
             await turn(scene, 0.2)
@@ -80,11 +80,11 @@ def test_filter_does_not_ask_a_controller_that_was_away_before_it_has_answered_i
 
     async def story() -> None:
         scene = Scene(*pods("p", "q"))
-        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
         waiting = await scene.reasons("p")
         scene.seconds += 20.0
         assert await scene.reasons("q") == waiting
-        assert len(scene.licences.questions) == 1
+        assert len(scene.licenses.questions) == 1
         for _ in range(2):
             await turn(scene)
         assert await scene.reasons("q") == []
@@ -95,7 +95,7 @@ def test_filter_does_not_ask_a_controller_that_was_away_before_it_has_answered_i
 def test_immediate_claim_asks_a_controller_that_was_away() -> None:
     async def story() -> None:
         scene = Scene(immediate())
-        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
         for _ in range(10):
             await turn(scene)
         assert await scene.allocation() is not None
@@ -109,10 +109,10 @@ def test_simulation_asks_a_controller_that_was_away_after_its_pause() -> None:
     async def story() -> None:
         scene = Scene(*pods("p"))
         simulation = scene.replica(simulation=True)
-        scene.licences.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+        scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
         assert await scene.reasons(by=simulation) != []
         assert await scene.reasons(by=simulation) != []
-        assert len(scene.licences.questions) == 1
+        assert len(scene.licenses.questions) == 1
         scene.seconds += 1.0
         assert await scene.reasons(by=simulation) == []
 
@@ -122,17 +122,17 @@ def test_simulation_asks_a_controller_that_was_away_after_its_pause() -> None:
 def left(name: str, controller: str) -> Object:
     """A claim that a killed process has left marked."""
     marked = {"annotations": {MARK: f"{controller} 1 {timestamp(NOW)}"}, "finalizers": [MARK_FINALIZER]}
-    return claim(name, LICENCE, metadata=marked)
+    return claim(name, LICENSE, metadata=marked)
 
 
 def test_controller_that_hangs_holds_up_no_release_of_another() -> None:
     async def story() -> None:
         claims = [left(f"c{number:02}", NAME) for number in range(40)]
-        scene = Scene(*claims, left("d", OTHER), others={OTHER: Licences()})
-        scene.licences.faults[DEALLOCATE] = [Fault(until=asyncio.Event())] * 40
+        scene = Scene(*claims, left("d", OTHER), others={OTHER: Licenses()})
+        scene.licenses.faults[DEALLOCATE] = [Fault(until=asyncio.Event())] * 40
         await turn(scene)
         assert await scene.mark("d") == f"{OTHER} 2 released"
-        assert len(scene.licences.asked(DEALLOCATE)) == 16
+        assert len(scene.licenses.asked(DEALLOCATE)) == 16
 
     virtualtime.run(story())
 
@@ -140,11 +140,11 @@ def test_controller_that_hangs_holds_up_no_release_of_another() -> None:
 def test_controller_that_is_away_is_asked_to_release_once_a_pause_and_not_for_each_claim() -> None:
     async def story() -> None:
         scene = Scene(*(left(f"c{number:02}", NAME) for number in range(40)))
-        scene.licences.faults[DEALLOCATE] = [Fault("no connection")] * 40
+        scene.licenses.faults[DEALLOCATE] = [Fault("no connection")] * 40
         await turn(scene)
-        asked = len(scene.licences.asked(DEALLOCATE))
+        asked = len(scene.licenses.asked(DEALLOCATE))
         await turn(scene, 0.2)
-        assert len(scene.licences.asked(DEALLOCATE)) == asked
+        assert len(scene.licenses.asked(DEALLOCATE)) == asked
 
     virtualtime.run(story())
 

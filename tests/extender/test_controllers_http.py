@@ -51,7 +51,7 @@ NOTHING_UNSUITABLE = b'{"claims": [{"uid": "uid-c"}]}'
 
 
 def settings(url: str, **more: object) -> ControllerSettings:
-    return ControllerSettings.model_validate({"name": "licences.example.com", "url": url, **more})
+    return ControllerSettings.model_validate({"name": "licenses.example.com", "url": url, **more})
 
 
 async def asked(url: str, question: Question = NODES, **more: object) -> Answer | str:
@@ -223,8 +223,8 @@ async def test_token_needs_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"url": "licences"}, 'is not a URL such as "https://licences.example.com"'),
-        ({"name": "Licences!"}, "Licences!"),
+        ({"url": "licenses"}, 'is not a URL such as "https://licenses.example.com"'),
+        ({"name": "Licenses!"}, "Licenses!"),
         ({"certificate": "a.crt"}, "certificate and key need each other"),
         ({"url": "http://a", "token": "t"}, "token needs a url with https"),
         ({"timeoutSeconds": 0.0}, "timeoutSeconds"),

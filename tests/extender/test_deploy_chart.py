@@ -185,13 +185,13 @@ def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> Non
 
 
 def test_the_chart_mounts_the_secrets_of_controllers() -> None:
-    (found,) = rendered("deployment.yaml", {**VALUES, "controllers": {"secrets": ["licences", "fabric.example.com"]}})
+    (found,) = rendered("deployment.yaml", {**VALUES, "controllers": {"secrets": ["licenses", "fabric.example.com"]}})
     pod = found["spec"]["template"]["spec"]
     files = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
     extender, scheduler = pod["containers"]
     mounts = {files[each["name"]]: each for each in extender["volumeMounts"] if each["name"] in files}
     assert {name: (each["mountPath"], each["readOnly"]) for name, each in mounts.items()} == {
-        "licences": ("/etc/dra-extender-controllers/licences", True),
+        "licenses": ("/etc/dra-extender-controllers/licenses", True),
         "fabric.example.com": ("/etc/dra-extender-controllers/fabric.example.com", True),
     }
     assert scheduler["volumeMounts"] == POD["containers"][1]["volumeMounts"]

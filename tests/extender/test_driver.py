@@ -1,4 +1,4 @@
-"""The kit for controllers: questions that come twice or late, crashes, and the licences of the example."""
+"""The kit for controllers: questions that come twice or late, crashes, and the licenses of the example."""
 
 import importlib.util
 import threading
@@ -29,24 +29,24 @@ from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import node
 
-EXAMPLE = Path(__file__).parents[2] / "config/example/controllers/licences.py"
+EXAMPLE = Path(__file__).parents[2] / "config/example/controllers/licenses.py"
 SITE = "topology.kubernetes.io/zone"
 A, B = NodeName("a1", {SITE: "a"}), NodeName("b1", {SITE: "b"})
-NONE_LEFT = "too few licences are left at site a"
+NONE_LEFT = "too few licenses are left at site a"
 
 
-def licences(**sites: int) -> Any:
+def licenses(**sites: int) -> Any:
     """The controller of the example."""
-    spec = importlib.util.spec_from_file_location("licences", EXAMPLE)
+    spec = importlib.util.spec_from_file_location("licenses", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.Licences(sites)
+    return module.Licenses(sites)
 
 
 def ask(uid: str, attempt: int = 1, count: int = 1) -> ClaimAsk:
-    return ClaimAsk("ns", uid, uid, attempt, ({"name": "licence", "count": count},))
+    return ClaimAsk("ns", uid, uid, attempt, ({"name": "license", "count": count},))
 
 
 def question(kind: str, *claims: ClaimAsk, nodes: tuple[NodeName, ...] = (A,), **more: Any) -> Question:
@@ -55,10 +55,10 @@ def question(kind: str, *claims: ClaimAsk, nodes: tuple[NodeName, ...] = (A,), *
 
 @pytest.fixture(name="desk")
 def _desk(tmp_path: Path) -> Desk:
-    return Desk(licences(a=2, b=1), Store.open(tmp_path / "store.json"))
+    return Desk(licenses(a=2, b=1), Store.open(tmp_path / "store.json"))
 
 
-def test_nodes_of_a_site_without_licences_are_unsuitable(desk: Desk) -> None:
+def test_nodes_of_a_site_without_licenses_are_unsuitable(desk: Desk) -> None:
     desk.answer(question(ALLOCATE, ask("x", count=2)))
     assert desk.answer(question(UNSUITABLE_NODES, ask("y"), nodes=(A, B))) == {
         "claims": [{"uid": "y", "unsuitableNodes": {"a1": NONE_LEFT}}]
@@ -209,7 +209,7 @@ class AtDesk:
         pass
 
 
-def test_pods_get_the_licences_of_their_sites_and_give_them_back(desk: Desk) -> None:
+def test_pods_get_the_licenses_of_their_sites_and_give_them_back(desk: Desk) -> None:
     world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
     told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
 

@@ -17,10 +17,10 @@ from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.observe.metrics import Metrics
 from extender.state.objects import NodeObject
 from extender.writes.claim_writes import Claims
-from tests.extender.negotiation_scene import LICENCE, NAME, URL, WORLD, Scene, negotiated_class, pods
+from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request
-from tests.kit.controllers import NO_LICENCE, Licences
+from tests.kit.controllers import NO_LICENSE, Licenses
 
 GPU_REQUEST = request("gpu")
 
@@ -36,7 +36,7 @@ def test_pod_gets_what_its_controller_allocates() -> None:
         assert config["opaque"]["parameters"] == {"node": "n"}
         assert [each["name"] for each in (await scene.claim())["status"]["reservedFor"]] == ["p"]
         assert await scene.cluster.node_of("p") == "n"
-        assert scene.licences.held == {"uid-p-c": ("n", 1)}
+        assert scene.licenses.held == {"uid-p-c": ("n", 1)}
         assert (await scene.mark()).startswith(f"{NAME} 1 ")
 
     virtualtime.run(story())
@@ -47,10 +47,10 @@ def test_controller_releases_when_the_pod_is_gone() -> None:
         scene = Scene(*pods("p"))
         await scene.bind()
         await scene.tick()
-        assert scene.licences.asked(DEALLOCATE) == []
+        assert scene.licenses.asked(DEALLOCATE) == []
         await scene.end()
         await scene.tick()
-        assert scene.licences.held == {}
+        assert scene.licenses.held == {}
         assert await scene.mark() == f"{NAME} 2 released"
 
     virtualtime.run(story())
@@ -64,7 +64,7 @@ def test_deleted_claim_stays_until_its_controller_has_released_it() -> None:
         await scene.end()
         assert await scene.exists()
         await scene.tick()
-        assert scene.licences.held == {}
+        assert scene.licenses.held == {}
         assert not await scene.exists()
 
     virtualtime.run(story())
@@ -79,15 +79,15 @@ def test_claim_can_be_allocated_again_after_its_release() -> None:
         await scene.tick()
         assert await scene.reasons("q") == []
         assert await scene.bind("q", "m") == ""
-        assert scene.licences.held == {"uid-p-c": ("m", 3)}
+        assert scene.licenses.held == {"uid-p-c": ("m", 3)}
 
     virtualtime.run(story())
 
 
 def test_structured_devices_are_searched_only_where_the_controller_accepts() -> None:
     async def story() -> None:
-        licences = Licences(refuses={"n": "the site has no server"})
-        scene = Scene(*pods("p", requests=(GPU_REQUEST, LICENCE)), licences=licences)
+        licenses = Licenses(refuses={"n": "the site has no server"})
+        scene = Scene(*pods("p", requests=(GPU_REQUEST, LICENSE)), licenses=licenses)
         result = await scene.filter()
         assert list(result.passed) == ["m"]
         assert result.unresolvable == {"n": f"controller {NAME}: the site has no server"}
@@ -96,16 +96,16 @@ def test_structured_devices_are_searched_only_where_the_controller_accepts() -> 
         assert allocation is not None
         assert [each["request"] for each in allocation["devices"]["results"]] == ["gpu"]
         assert len(allocation["devices"]["config"]) == 1
-        (question,) = scene.licences.asked(ALLOCATE)
+        (question,) = scene.licenses.asked(ALLOCATE)
         (ask,) = question.claims
-        assert [each["name"] for each in ask.requests] == ["licence"]
+        assert [each["name"] for each in ask.requests] == ["license"]
 
     virtualtime.run(story())
 
 
 def test_controller_may_name_devices() -> None:
     async def story() -> None:
-        scene = Scene(*pods("p"), licences=Licences(device=DeviceId("licences.example.com", "seats", "seat-7")))
+        scene = Scene(*pods("p"), licenses=Licenses(device=DeviceId("licenses.example.com", "seats", "seat-7")))
         assert await scene.bind() == ""
         allocation = await scene.allocation()
         assert allocation is not None
@@ -116,43 +116,43 @@ def test_controller_may_name_devices() -> None:
 
 def test_refusal_at_the_last_moment_leaves_nothing() -> None:
     async def story() -> None:
-        scene = Scene(*pods("p", requests=(GPU_REQUEST, LICENCE)))
+        scene = Scene(*pods("p", requests=(GPU_REQUEST, LICENSE)))
         await scene.filter()
-        scene.licences.left = 0
-        assert await scene.bind() == f"node n: controller {NAME}: {NO_LICENCE}"
+        scene.licenses.left = 0
+        assert await scene.bind() == f"node n: controller {NAME}: {NO_LICENSE}"
         assert await scene.allocation() is None
         assert not scene.cluster.state.snapshot.assumed
         await scene.tick()
         assert await scene.mark() == f"{NAME} 2 released"
-        assert await scene.reasons() == [f"controller {NAME}: {NO_LICENCE}"]
+        assert await scene.reasons() == [f"controller {NAME}: {NO_LICENSE}"]
 
     virtualtime.run(story())
 
 
 def test_answers_are_remembered_for_a_second_or_until_the_version_changes() -> None:
     async def story() -> None:
-        scene = Scene(*pods("p", "q"), licences=Licences(left=5, version="1"))
+        scene = Scene(*pods("p", "q"), licenses=Licenses(left=5, version="1"))
         await scene.filter()
         await scene.filter()
-        assert len(scene.licences.asked(UNSUITABLE_NODES)) == 1
-        scene.licences.version = "2"
+        assert len(scene.licenses.asked(UNSUITABLE_NODES)) == 1
+        scene.licenses.version = "2"
         await scene.filter("q")
         await scene.filter("p")
-        assert len(scene.licences.asked(UNSUITABLE_NODES)) == 3
+        assert len(scene.licenses.asked(UNSUITABLE_NODES)) == 3
         scene.seconds = 1.0
         await scene.filter("p")
-        assert len(scene.licences.asked(UNSUITABLE_NODES)) == 4
+        assert len(scene.licenses.asked(UNSUITABLE_NODES)) == 4
 
     virtualtime.run(story())
 
 
 def test_pod_is_woken_when_its_controller_accepts_a_node() -> None:
     async def story() -> None:
-        scene = Scene(*pods("p"), licences=Licences(left=0))
-        assert await scene.reasons() == [f"controller {NAME}: {NO_LICENCE}"]
+        scene = Scene(*pods("p"), licenses=Licenses(left=0))
+        assert await scene.reasons() == [f"controller {NAME}: {NO_LICENSE}"]
         await scene.tick(2.0)
         assert not await scene.woken()
-        scene.licences.left = 1
+        scene.licenses.left = 1
         await scene.tick(4.0)
         await scene.tick()
         assert await scene.woken()
@@ -164,7 +164,7 @@ def test_release_asks_for_the_pods_that_wait() -> None:
     async def story() -> None:
         scene = Scene(*pods("p", "q"))
         await scene.bind()
-        assert await scene.reasons("q") == [f"controller {NAME}: {NO_LICENCE}"]
+        assert await scene.reasons("q") == [f"controller {NAME}: {NO_LICENSE}"]
         await scene.end("p")
         for _ in range(3):
             await scene.tick()
@@ -186,27 +186,27 @@ def test_only_suitable_nodes_are_asked_about() -> None:
         told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}]
         result = await scene.filter(by=scene.replica(controllers=told))
         assert list(result.passed) == ["n"]
-        assert result.unresolvable == {"m": "device class licence: the node is not suitable"}
-        (question,) = scene.licences.questions
+        assert result.unresolvable == {"m": "device class license: the node is not suitable"}
+        (question,) = scene.licenses.questions
         assert [(each.name, each.labels) for each in question.nodes] == [("n", {"site": "a"})]
 
     virtualtime.run(story())
 
 
 def test_controller_is_told_the_configuration_of_class_and_claim() -> None:
-    of_class, of_claim = ({"opaque": {"driver": "licences.example.com", "parameters": {"of": x}}} for x in ("a", "b"))
-    licence = negotiated_class()
-    licence["spec"]["config"] = [of_class]
-    asked = claim("p-c", GPU_REQUEST, LICENCE)
-    asked["spec"]["devices"]["config"] = [{**of_claim, "requests": ["licence"]}, {**of_class, "requests": ["gpu"]}]
+    of_class, of_claim = ({"opaque": {"driver": "licenses.example.com", "parameters": {"of": x}}} for x in ("a", "b"))
+    made = negotiated_class()
+    made["spec"]["config"] = [of_class]
+    asked = claim("p-c", GPU_REQUEST, LICENSE)
+    asked["spec"]["devices"]["config"] = [{**of_claim, "requests": ["license"]}, {**of_class, "requests": ["gpu"]}]
 
     async def story() -> None:
-        scene = Scene(pod("p", "p-c"), asked, world=(GPU, licence, node("n"), local_slice("n")))
+        scene = Scene(pod("p", "p-c"), asked, world=(GPU, made, node("n"), local_slice("n")))
         await scene.filter("p", "n")
-        (question,) = scene.licences.questions
+        (question,) = scene.licenses.questions
         assert question.claims[0].config == (
-            {"source": "FromClass", "requests": ["licence"], **of_class},
-            {"source": "FromClaim", "requests": ["licence"], **of_claim},
+            {"source": "FromClass", "requests": ["license"], **of_class},
+            {"source": "FromClaim", "requests": ["license"], **of_claim},
         )
 
     virtualtime.run(story())
@@ -216,13 +216,13 @@ def test_controller_is_told_the_configuration_of_class_and_claim() -> None:
     ("asked", "reason"),
     [
         (
-            claim("p-c", LICENCE, request("other", device_class="other")),
+            claim("p-c", LICENSE, request("other", device_class="other")),
             f"claim p-c: spec.devices.requests: name several controllers: {NAME}, other.example.com",
         ),
         (
             claim(
                 "p-c",
-                {"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": "licence"}]},
+                {"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": "license"}]},
             ),
             "claim p-c: request any: firstAvailable cannot name a device class with a controller",
         ),
@@ -237,27 +237,27 @@ def test_claim_that_cannot_be_negotiated_says_why(asked: dict[str, Any], reason:
         world = (*WORLD, negotiated_class("other", "other.example.com"))
         scene = Scene(pod("p", "p-c"), asked, world=world)
         assert await scene.reasons() == [reason]
-        assert scene.licences.questions == []
+        assert scene.licenses.questions == []
 
     virtualtime.run(story())
 
 
 def test_constraint_cannot_name_a_negotiated_request() -> None:
-    asked = claim("p-c", GPU_REQUEST, LICENCE)
-    asked["spec"]["devices"]["constraints"] = [{"matchAttribute": "a.example.com/x", "requests": ["gpu", "licence"]}]
+    asked = claim("p-c", GPU_REQUEST, LICENSE)
+    asked["spec"]["devices"]["constraints"] = [{"matchAttribute": "a.example.com/x", "requests": ["gpu", "license"]}]
 
     async def story() -> None:
         scene = Scene(pod("p", "p-c"), asked)
         assert await scene.reasons() == [
-            "claim p-c: spec.devices.constraints[0]: names request licence, about which a controller decides"
+            "claim p-c: spec.devices.constraints[0]: names request license, about which a controller decides"
         ]
 
     virtualtime.run(story())
 
 
 def test_optional_request_cannot_be_negotiated() -> None:
-    asked = claim("p-c", GPU_REQUEST, LICENCE)
-    asked["metadata"]["annotations"] = {"dra-extender.dev/optional-requests": "licence"}
+    asked = claim("p-c", GPU_REQUEST, LICENSE)
+    asked["metadata"]["annotations"] = {"dra-extender.dev/optional-requests": "license"}
 
     async def story() -> None:
         scene = Scene(pod("p", "p-c"), asked)
@@ -268,14 +268,14 @@ def test_optional_request_cannot_be_negotiated() -> None:
 
 
 def test_immediate_claim_is_allocated_by_its_controller() -> None:
-    asked = claim("p-c", LICENCE)
+    asked = claim("p-c", LICENSE)
     asked["metadata"]["annotations"] = {"dra-extender.dev/allocation-mode": "Immediate"}
 
     async def story() -> None:
-        scene = Scene(pod("p", "p-c"), asked, licences=Licences(refuses={"m": "no server"}))
+        scene = Scene(pod("p", "p-c"), asked, licenses=Licenses(refuses={"m": "no server"}))
         for _ in range(6):
             await scene.tick(3.0)
-        assert scene.licences.held == {"uid-p-c": ("n", 1)}
+        assert scene.licenses.held == {"uid-p-c": ("n", 1)}
         assert await scene.allocation() is not None
         assert await scene.bind() == ""
 
@@ -284,11 +284,11 @@ def test_immediate_claim_is_allocated_by_its_controller() -> None:
 
 def test_pod_whose_author_chose_the_node_gets_its_claim_there() -> None:
     async def story() -> None:
-        scene = Scene(pinned("p", "p-c", on="m"), claim("p-c", LICENCE))
+        scene = Scene(pinned("p", "p-c", on="m"), claim("p-c", LICENSE))
         for _ in range(6):
             await scene.tick(3.0)
-        assert scene.licences.held == {"uid-p-c": ("m", 1)}
-        assert scene.licences.asked(UNSUITABLE_NODES) == []
+        assert scene.licenses.held == {"uid-p-c": ("m", 1)}
+        assert scene.licenses.asked(UNSUITABLE_NODES) == []
         assert [each["name"] for each in (await scene.claim())["status"]["reservedFor"]] == ["p"]
 
     virtualtime.run(story())
@@ -306,7 +306,7 @@ def test_class_with_wrong_annotations_is_not_used(annotations: dict[str, str], p
     async def story() -> None:
         scene = Scene(*pods("p"), world=(negotiated_class(**annotations), node("n"), node("m")))
         (reason,) = await scene.reasons()
-        assert reason.startswith("device class licence can't be read: ")
+        assert reason.startswith("device class license can't be read: ")
         assert problem in reason
 
     virtualtime.run(story())
@@ -314,7 +314,7 @@ def test_class_with_wrong_annotations_is_not_used(annotations: dict[str, str], p
 
 @pytest.mark.parametrize(
     ("requests", "reads"),
-    [pytest.param((LICENCE,), 1, id="negotiated"), pytest.param((GPU_REQUEST,), 0, id="not negotiated")],
+    [pytest.param((LICENSE,), 1, id="negotiated"), pytest.param((GPU_REQUEST,), 0, id="not negotiated")],
 )
 def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], reads: int) -> None:
     async def story() -> None:
@@ -332,7 +332,7 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
         negotiation = Negotiation(state, allocating, lambda: 0.0)
         for _ in range(2):
             await negotiation.ask(state.snapshot.pods[ObjectKey("ns", "p")], ["n", "m"], sent)
-        assert len(read) == len(scene.licences.questions) == reads
+        assert len(read) == len(scene.licenses.questions) == reads
 
     virtualtime.run(story())
 
@@ -343,7 +343,7 @@ def test_pods_without_negotiated_classes_ask_nobody() -> None:
         assert await scene.bind() == ""
         await scene.end()
         await scene.tick()
-        assert scene.licences.questions == []
+        assert scene.licenses.questions == []
         assert await scene.mark() == ""
 
     virtualtime.run(story())

@@ -14,7 +14,7 @@ from extender.state.device_expressions import check_expression
 from extender.state.resource_classes import Operator, Requirement, ResourceClass
 from tests.kit.objects.parts import api_object, slice_spec
 
-EXAMPLES = int(os.environ.get("RESOURCE_CLASS_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("RESOURCE_CLASS_EXAMPLES", "50"))
 DRIVER = "gpu.example.com"
 KEYS = ("memory", "model", "ecc", "gpu.example.com/memory", "other.example.com/model", "driverVersion")
 AMOUNTS = ("0", "-3", "40", "41", "40.5", "15G", "16Gi", "15000000000", "17179869184", "100m", "9223372036854775808")

@@ -142,11 +142,11 @@ def test_device_classes_of_others_are_never_changed() -> None:
 
 
 def test_requests_that_a_controller_decides_are_not_taken_over() -> None:
-    base = device_class("licence", extendedResourceName="nvidia.com/gpu")
+    base = device_class("license", extendedResourceName="nvidia.com/gpu")
     base["metadata"]["annotations"] = {CONTROLLER: "site"}
     assert judged(LARGE, existing=[base])["gold"] == (
         "Negotiated",
-        f"device class licence has the annotation {CONTROLLER}: its requests are negotiated",
+        f"device class license has the annotation {CONTROLLER}: its requests are negotiated",
     )
 
 

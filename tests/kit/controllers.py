@@ -1,4 +1,4 @@
-"""A controller for tests: floating licences, with faults that befall its answers."""
+"""A controller for tests: floating licenses, with faults that befall its answers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from extender.negotiation.protocol import (
     question_to_json,
 )
 
-NO_LICENCE = "no licence is left"
+NO_LICENSE = "no license is left"
 
 
 @dataclass
@@ -43,11 +43,11 @@ class Fault:
 
 
 @dataclass
-class Licences:
-    """A controller with some licences; implements `extender.negotiation.controller.Controller`.
+class Licenses:
+    """A controller with some licenses; implements `extender.negotiation.controller.Controller`.
 
     Attributes:
-        left: licences that nobody has.
+        left: licenses that nobody has.
         refuses: nodes that it refuses, with the reasons.
         held: by uid of the claim, the node and the attempt.
         ended: by uid of the claim, the attempt of the latest release.
@@ -101,7 +101,7 @@ class Licences:
     def _unsuitable(self, question: Question) -> Answer:
         reasons = {node.name: self.refuses[node.name] for node in question.nodes if node.name in self.refuses}
         if self._free(question) < len(question.claims):
-            reasons = {node.name: NO_LICENCE for node in question.nodes}
+            reasons = {node.name: NO_LICENSE for node in question.nodes}
         return Answer(self.version, {each.uid: reasons for each in question.claims})
 
     def _allocate(self, question: Question) -> Answer:
@@ -112,7 +112,7 @@ class Licences:
             if each.attempt <= self.ended.get(each.uid, 0):
                 return Answer(self.version, refused="this attempt is overtaken")
             if known is None and (self._free(question) < 1 or node in self.refuses):
-                return Answer(self.version, refused=self.refuses.get(node, NO_LICENCE))
+                return Answer(self.version, refused=self.refuses.get(node, NO_LICENSE))
             if not question.simulation:
                 self.left -= known is None
                 self.held[each.uid] = (node, each.attempt)
@@ -128,6 +128,6 @@ class Licences:
         return Answer(self.version)
 
     def _result(self, request: str, node: str) -> AllocationResult:
-        config = AllocatedConfig("FromClaim", OpaqueConfig("licences.example.com", f'{{"node":"{node}"}}'), (request,))
+        config = AllocatedConfig("FromClaim", OpaqueConfig("licenses.example.com", f'{{"node":"{node}"}}'), (request,))
         results = (DeviceResult(request, self.device),) if self.device else ()
         return AllocationResult(results=results, configs=(config,))

@@ -1,6 +1,6 @@
-"""A controller of floating licences: each site has some, and a pod takes as many as its claim asks for.
+"""A controller of floating licenses: each site has some, and a pod takes as many as its claim asks for.
 
-Run it beside the service: python config/example/controllers/licences.py site-a=2 site-b=5
+Run it beside the service: python config/example/controllers/licenses.py site-a=2 site-b=5
 """
 
 import sys
@@ -11,7 +11,7 @@ from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve
 SITE = "topology.kubernetes.io/zone"
 
 
-class Licences:
+class Licenses:
     def __init__(self, sites: Mapping[str, int]) -> None:
         self.sites = sites
 
@@ -20,11 +20,11 @@ class Licences:
 
     def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> dict[str, str]:
         full = [node for node in nodes if self.left(site_of(node), held) < count(claim)]
-        return {node.name: f"too few licences are left at site {site_of(node)}" for node in full}
+        return {node.name: f"too few licenses are left at site {site_of(node)}" for node in full}
 
     def allocate(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], *, simulation: bool) -> dict[str, object]:
         if self.left(site_of(node), held) < count(claim):
-            raise RefusedError(f"too few licences are left at site {site_of(node)}")
+            raise RefusedError(f"too few licenses are left at site {site_of(node)}")
         return {}
 
     def deallocate(self, held: Held) -> None:
@@ -40,4 +40,4 @@ def site_of(node: NodeName) -> str:
 
 
 if __name__ == "__main__":
-    serve(Licences({site: int(n) for site, _, n in (each.partition("=") for each in sys.argv[1:])}), "licences.json")
+    serve(Licenses({site: int(n) for site, _, n in (each.partition("=") for each in sys.argv[1:])}), "licenses.json")
