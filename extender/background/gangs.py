@@ -24,6 +24,7 @@ from extender.background.gang_watch import (
     PLANNING_SECONDS,
     SEEN_SECONDS,
     Asked,
+    Settled,
     Watch,
 )
 from extender.background.queueing_hints import NO_HINT, queueing_hint
@@ -34,7 +35,7 @@ from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes
 from extender.kube.api import OutcomeUnknownError
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
-from extender.pods.gangs import Gang, gang_at, gangs_of
+from extender.pods.gangs import Gang, gang_at
 from extender.pods.kinds import kind_of
 from extender.state.gangs import GangKey
 from extender.state.objects import Pod
@@ -92,6 +93,7 @@ class Gangs(BackgroundTask):
         self._asked: dict[str, Asked] = {}
         self._rejected: dict[str, Asked] = {}
         self._strays: dict[str, float] = {}
+        self._settled = Settled()
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
@@ -124,7 +126,7 @@ class Gangs(BackgroundTask):
             self._seen = snapshot
             return
         self._heed(snapshot)
-        gangs = sorted(gangs_of(snapshot), key=lambda gang: gang.order)
+        gangs = sorted(self._settled.others(snapshot), key=lambda gang: gang.order)
         self._forget(gangs)
         solver = self._decider.solver.within(self._clock() + PLANNING_SECONDS)
         hopeless: set[Hashable] = set()
@@ -132,6 +134,7 @@ class Gangs(BackgroundTask):
             with self._decider.solver.faults.of(f"group {gang}"):
                 await self._serve(gang, solver, hopeless)
         await self._end_strays(snapshot, {gang.key for gang in gangs})
+        self._settled.note(gangs, snapshot)
 
     async def prepare(self, pod: Pod) -> None:
         """Plan the gang of a pod at once: all pods of a simulation are there."""

@@ -5,7 +5,7 @@ before the pods that have a node or kept devices are as many as the gang's size.
 state of a gang: every replica, and a process that starts, reads it from there.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -98,12 +98,6 @@ def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
         return None if group is None or not group.size else Gang(key, members, size, group.topology, "", snapshot)
     said = [pod.gang for pod in members if pod.gang is not None]
     return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)
-
-
-def gangs_of(snapshot: Snapshot) -> Iterator[Gang]:
-    """All gangs that have members."""
-    found = (gang_at(key, snapshot) for key in snapshot.gangs.members)
-    return (gang for gang in found if gang is not None)
 
 
 def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:

@@ -305,3 +305,15 @@ async def test_metrics_count_gangs() -> None:
     scene = Scene(*nodes("ab"), *members("x", 2))
     await scene.run()
     assert scene.counted("gangs_planned_total") == scene.counted("gang_duration_seconds_count") == 1
+
+
+async def test_the_successor_of_a_pod_of_a_gang_that_has_run_for_long_is_planned() -> None:
+    scene = Scene(*nodes("abc"), *members("x", 2))
+    await scene.run()
+    await scene.turns()
+    await scene.end("x1")
+    await scene.turns()
+    for each in member("x2", "x", 2):
+        await scene.cluster.api.create(PODS if each["kind"] == "Pod" else CLAIMS, each)
+    await scene.run()
+    assert scene.known("x2").kept.node
