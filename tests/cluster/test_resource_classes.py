@@ -24,6 +24,9 @@ from tests.kit.objects.parts import api_object
 
 OPTIONS: Final = Options(more_controllers=("resourcequota-controller", "garbage-collector-controller"))
 
+COLLECTED: Final = 75.0
+"""Seconds within which the garbage collector knows a new kind, with a margin: it looks for kinds every 30 s."""
+
 
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
@@ -127,7 +130,7 @@ async def classes(client: Client, namespace: str, cards: Driver) -> AsyncIterato
     yield found
     for name in wanted:
         await client.delete(RESOURCE_CLASSES, ObjectKey("", f"{name}-{namespace}"))
-        await client.wait_for(CLASSES, ObjectKey("", f"{name}-{namespace}"), lambda obj: obj is None)
+        await client.wait_for(CLASSES, ObjectKey("", f"{name}-{namespace}"), lambda obj: obj is None, within=COLLECTED)
 
 
 async def asks(
