@@ -1,7 +1,8 @@
 """The chart deploys what the manifests do."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import orjson
@@ -16,59 +17,53 @@ from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, SCHEDULER_CO
 
 def rendered(template: str, values: Mapping[str, Any]) -> list[Any]:
     """The documents of a template, as far as ours go: Helm itself is not needed for that."""
+    text = (CHART / "templates" / template).read_text()
+    for pattern, step in steps(values):
+        text = re.sub(pattern, step, text, flags=re.DOTALL)
+    return [each for each in yaml.safe_load_all(text) if each]
 
-    def value_of(path: str) -> Any:
-        found: Any = values
-        for part in path.split("."):
-            found = found[part]
-        return found
 
-    def indented(text: str, width: str) -> str:
-        return "\n".join(" " * int(width) + line for line in text.splitlines())
+def steps(values: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[re.Match[str]], str]]]:
+    """Each form of text in our templates, and what Helm would put in its place; to be done in this order."""
 
-    def file(name: str) -> str:
-        return (CHART / name).read_text()
+    def value(path: str) -> Any:
+        return reduce(lambda found, part: found[part], path.split("."), values)
 
     def repeated(found: re.Match[str]) -> str:
-        entries = enumerate(value_of(found[1]))
+        entries = enumerate(value(found[1]))
         return "".join(found[2].replace("{{ $index }}", str(i)).replace("{{ $name }}", name) for i, name in entries)
 
-    text = (CHART / "templates" / template).read_text()
-    text = re.sub(
-        r"\{\{- range \$index, \$name := \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}", repeated, text, flags=re.DOTALL
+    yield r"\{\{- range \$index, \$name := \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}", repeated
+    yield r"\{\{- if \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}", lambda found: found[2] if value(found[1]) else ""
+    yield (
+        r"\{\{ if \.Values\.(\S+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
+        lambda found: found[2] if value(found[1]) else found[3],
     )
-    text = re.sub(
-        r"\{\{- if \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}",
-        lambda found: found[2] if value_of(found[1]) else "",
-        text,
-        flags=re.DOTALL,
+    yield r"\{\{ print [^{}]* \| sha256sum \}\}", lambda _: "sum"
+    yield (
+        r'\{\{ default \(\.Files\.Get "(\S+)"\) \.Values\.(\S+) \| indent (\d+) \}\}',
+        lambda found: indented(value(found[2]) or file(found[1]), found[3]),
     )
-    steps: list[tuple[str, Any]] = [
-        (
-            r"\{\{ if \.Values\.(\S+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
-            lambda found: found[2] if value_of(found[1]) else found[3],
-        ),
-        (r"\{\{ print .* \| sha256sum \}\}", lambda _: "sum"),
-        (
-            r'\{\{ default \(\.Files\.Get "(\S+)"\) \.Values\.(\S+) \| indent (\d+) \}\}',
-            lambda found: indented(value_of(found[2]) or file(found[1]), found[3]),
-        ),
-        (r'\{\{ \.Files\.Get "(\S+)" \| indent (\d+) \}\}', lambda found: indented(file(found[1]), found[2])),
-        (r'\{\{ \.Files\.Get "(\S+)" \}\}', lambda found: file(found[1])),
-        (
-            r'\{\{ \.Files\.Get "(\S+)" \| replace "(\S+)" \.Values\.(\S+) \}\}',
-            lambda found: file(found[1]).replace(found[2], value_of(found[3])),
-        ),
-        (
-            r"\{\{ toYaml \.Values\.(\S+) \| indent (\d+) \}\}",
-            lambda found: indented(yaml.safe_dump(value_of(found[1])), found[2]),
-        ),
-        (r"\{\{ toJson \.Values\.(\S+) \}\}", lambda found: orjson.dumps(value_of(found[1])).decode()),
-        (r"\{\{ \.Values\.(\S+) \}\}", lambda found: str(value_of(found[1]))),
-    ]
-    for pattern, step in steps:
-        text = re.sub(pattern, step, text)
-    return [each for each in yaml.safe_load_all(text) if each]
+    yield r'\{\{ \.Files\.Get "(\S+)" \| indent (\d+) \}\}', lambda found: indented(file(found[1]), found[2])
+    yield r'\{\{ \.Files\.Get "(\S+)" \}\}', lambda found: file(found[1])
+    yield (
+        r'\{\{ \.Files\.Get "(\S+)" \| replace "(\S+)" \.Values\.(\S+) \}\}',
+        lambda found: file(found[1]).replace(found[2], value(found[3])),
+    )
+    yield (
+        r"\{\{ toYaml \.Values\.(\S+) \| indent (\d+) \}\}",
+        lambda found: indented(yaml.safe_dump(value(found[1])), found[2]),
+    )
+    yield r"\{\{ toJson \.Values\.(\S+) \}\}", lambda found: orjson.dumps(value(found[1])).decode()
+    yield r"\{\{ \.Values\.(\S+) \}\}", lambda found: str(value(found[1]))
+
+
+def indented(text: str, width: str) -> str:
+    return "\n".join(" " * int(width) + line for line in text.splitlines())
+
+
+def file(name: str) -> str:
+    return (CHART / name).read_text()
 
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())

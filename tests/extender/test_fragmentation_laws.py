@@ -32,7 +32,9 @@ from tests.extender.fragmentation_reference import left_on
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, parsed, pod
 
 EXAMPLES = int(os.environ.get("FRAGMENTATION_EXAMPLES", "30"))
-BY_FRAGMENTATION = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
+BY_FRAGMENTATION = Settings(
+    scheduling=SchedulingSettings.model_validate({"policy": "fragmentation", "cpuOfAllPods": True})
+)
 MODELS = ("T4", "P100")
 NAMES = ("n", "m")
 HUNDREDTH = 0.005001
@@ -113,7 +115,8 @@ def test_loss_on_each_node_is_that_of_the_plain_reference(example: Example) -> N
     scores = case.solver.policy.scores(merits)
     best = min(losses.values(), default=0.0)
     assert all(losses[name] <= best + 2 * HUNDREDTH for name, score in scores.items() if score == MAX_SCORE)
-    assert all(scores[name] == MAX_SCORE for name, loss in losses.items() if loss == best)
+    # Best-fit decides between nodes with equal losses, so not each of them need score highest.
+    assert not scores or MAX_SCORE in scores.values()
 
 
 PLAIN = st.builds(
