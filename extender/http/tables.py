@@ -1,6 +1,7 @@
 """All tables on HTTP. A new table is an entry in `TABLES`, with a view in `extender.observe.tables`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Annotated, Any, Final, Literal
 
@@ -19,6 +20,7 @@ from extender.observe.tables.kinds import kinds
 from extender.observe.tables.pods import Waiting, pods
 from extender.observe.tables.pools import pools
 from extender.observe.tables.problems import problems
+from extender.observe.tables.resources import By, resources
 from extender.observe.tables.table import View
 
 _SELECTING: Final = Limits(steps=0, seconds=5.0)
@@ -98,9 +100,12 @@ def _devices(overview: Overview, query: Devices) -> View:
 
 
 def _members(overview: Overview, device_class: str) -> ClassMembers:
+    return ClassMembers(class_of(device_class, overview.state.snapshot), _timed_selectors(overview))
+
+
+def _timed_selectors(overview: Overview) -> TimedSelectors:
     solver = overview.decider.solver
-    budget = SearchBudget(_SELECTING, solver.clock)
-    return ClassMembers(class_of(device_class, overview.state.snapshot), TimedSelectors(solver.selectors, budget))
+    return TimedSelectors(solver.selectors, SearchBudget(_SELECTING, solver.clock))
 
 
 _DEVICES: Final = Table(
@@ -118,6 +123,69 @@ _DEVICES: Final = Table(
         "taints": [],
         "blockedBy": [],
         "why": "",
+    },
+    (SLICES, CLAIMS, TAINT_RULES, NODES, CLASSES),
+)
+
+
+class Resources(Paging):
+    """Which devices, and what a row is about."""
+
+    driver: str = Field(default="", description="Of this driver.", examples=["gpu.example.com"])
+    node: str = Field(default="", description="For this node only.", examples=["node-0"])
+    device_class: str = Field(
+        default="", alias="class", description="Of this device class, by its selectors.", examples=["gpu"]
+    )
+    by: By = Field(
+        default=By.NODE,
+        description="What a row is about: equal devices of a node, equal devices of all nodes, or a device class.",
+        examples=["class"],
+    )
+    properties: str = Field(
+        default="",
+        description="The properties that tell devices apart, with commas between them. Without this parameter, all "
+        "that do not name a device or its place.",
+        examples=["model"],
+    )
+    wide: bool = Field(default=False, description="With the states and names of the devices.", examples=["true"])
+
+    @property
+    def filters(self) -> Mapping[str, JSON]:
+        """The parameters that leave out devices."""
+        return {name: value for name, value in super().filters.items() if name in ("driver", "node", "class")}
+
+
+def _resources(overview: Overview, query: Resources) -> View:
+    snapshot, selectors = overview.state.snapshot, _timed_selectors(overview)
+    members = {name: ClassMembers(each, selectors) for name, each in snapshot.classes.items()}
+    wanted = DeviceFilter(query.driver, node=query.node)
+    if query.device_class:
+        only = ClassMembers(class_of(query.device_class, snapshot), selectors)
+        if query.by is By.CLASS:
+            members = {query.device_class: only}
+        else:
+            wanted = replace(wanted, members=only)
+    properties = frozenset(filter(None, map(str.strip, query.properties.split(","))))
+    return resources(snapshot, overview.devices, members, wanted, by=query.by, properties=properties, wide=query.wide)
+
+
+_RESOURCES: Final = Table(
+    "resources",
+    "Devices with equal properties: how many there are, and how many of them are free.",
+    Resources,
+    _resources,
+    {
+        "node": "node-0",
+        "resource": "example.com/gpu-3f2a91bc",
+        "driver": "gpu.example.com",
+        "attributes": {"model": "h100"},
+        "capacity": {"memory": "80Gi"},
+        "nodes": 1,
+        "devices": 8,
+        "allocatable": 8,
+        "free": 5,
+        "inUse": 3,
+        "classes": {"gpu": 8},
     },
     (SLICES, CLAIMS, TAINT_RULES, NODES, CLASSES),
 )
@@ -257,7 +325,7 @@ _DECISIONS: Final = Table(
     "is asked)",
 )
 
-TABLES: Final[tuple[Table[Any], ...]] = (_CLUSTER, _POOLS, _DEVICES, _CLAIMS, _PODS, _PROBLEMS, _DECISIONS)
+TABLES: Final[tuple[Table[Any], ...]] = (_CLUSTER, _POOLS, _DEVICES, _RESOURCES, _CLAIMS, _PODS, _PROBLEMS, _DECISIONS)
 
 
 def add_tables(app: FastAPI, overview: Overview) -> None:

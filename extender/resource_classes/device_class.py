@@ -105,6 +105,12 @@ def driver_of(resource: str) -> str:
     return f"{name}.{domain}".lower()
 
 
+def resource_of(driver: str) -> str:
+    """The raw resource name that means the devices of a driver, by the rule of `driver_of`."""
+    name, _, domain = driver.partition(".")
+    return f"{domain}/{name}" if domain else driver
+
+
 def _base(resource: str, others: Sequence[RawObject]) -> RawObject | None:
     """The device class that serves a raw resource name, as for pods: the newest, then the first by name."""
     found = sorted((each for each in others if _served_by(each) == resource), key=lambda each: each["metadata"]["name"])

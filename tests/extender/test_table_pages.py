@@ -113,7 +113,16 @@ async def test_the_documented_examples_run_and_look_like_the_answers(client: Asy
     cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
     paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
-    assert set(tables) == {"/cluster", "/pools", "/devices", "/claims", "/pods", "/problems", "/decisions"}
+    assert set(tables) == {
+        "/cluster",
+        "/pools",
+        "/devices",
+        "/resources",
+        "/claims",
+        "/pods",
+        "/problems",
+        "/decisions",
+    }
     for path, operation in tables.items():
         example = operation["responses"]["200"]["content"]["application/json"]["example"]["items"][0]
         assert list((await items(client, path))[0]) == list(example)

@@ -108,7 +108,7 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
                 if wanted.has(origin, device, state):
                     yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
 
-    cells: Mapping[str, Callable[[Any], str]] = {"attributes": _attributes, "capacity": _amounts}
+    cells: Mapping[str, Callable[[Any], str]] = {"attributes": attributes_text, "capacity": _amounts}
     return View(_COLUMNS + (_WIDE if wide else ()), rows(), cells, wanted.note)
 
 
@@ -164,7 +164,8 @@ class _PoolRows:
         }
         if self.wide:
             found["attributes"] = {
-                name.removeprefix(f"{device.id.driver}/"): _as_json(each) for name, each in device.attributes.items()
+                name.removeprefix(f"{device.id.driver}/"): attribute_json(each)
+                for name, each in device.attributes.items()
             }
             amounts = self.states.capacities(device)
             found["capacity"] = {name: {"left": left, "total": total} for name, left, total in amounts}
@@ -189,13 +190,14 @@ def _order(row: tuple[Slice, Device, DeviceState]) -> tuple[str, str]:
     return device.id.device, origin.name
 
 
-def _as_json(value: AttributeValue) -> JSON:
+def attribute_json(value: AttributeValue) -> JSON:
+    """The value of an attribute as JSON; a version is its text."""
     if isinstance(value, tuple):
-        return [_as_json(each) for each in value]
+        return [attribute_json(each) for each in value]
     return str(value) if isinstance(value, Version) else value
 
 
-def _attributes(attributes: Mapping[str, JSON]) -> str:
+def attributes_text(attributes: Mapping[str, JSON]) -> str:
     """``model=A100, minors=[0, 1], healthy=true``."""
     texts = {name: value if isinstance(value, str) else dumps(value) for name, value in attributes.items()}
     return ", ".join(f"{name}={text}" for name, text in texts.items())
