@@ -126,9 +126,14 @@ class Service:
         """Say from now on that we are not ready; calls are still answered."""
         self._stopping = True
 
-    async def finish(self, seconds: float) -> int:
-        """Let binds come to their end, also those whose callers have given up; returns how many have not in time."""
-        return await self._binder.finish(seconds)
+    async def finish(self, seconds: float) -> dict[str, int]:
+        """Let binds and background tasks come to their end, also binds whose callers have given up.
+
+        Returns:
+            how much of each has not ended in time.
+        """
+        binds, tasks = await asyncio.gather(self._binder.finish(seconds), self.background.finish(seconds))
+        return {"unfinished_binds": binds, "unfinished_tasks": tasks}
 
     async def close(self) -> None:
         """Close the connections to controllers. A later call opens new ones."""

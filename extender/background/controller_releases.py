@@ -5,7 +5,8 @@ mark and the claim's status, or the claim is deleted. The mark counts one up fir
 its way is ignored by the controller, and a bind that still runs is refused by the API server.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -76,6 +77,11 @@ class ControllerReleases(BackgroundTask):
         self._seen = -1
         self._marked: dict[ObjectKey, _Pause] = {}
         self._work = ControllerWork[ObjectKey](faults, _MOST_AT_ONCE)
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """Releases."""
+        return self._work.running
 
     async def tick(self) -> None:
         """Begin to release what is due. A controller that is slow holds up no other task and no other controller."""

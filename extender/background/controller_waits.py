@@ -3,6 +3,7 @@
 If a controller then accepts a node that it has refused, the pod is judged anew, and woken if it fits.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,11 @@ class ControllerWaits(BackgroundTask):
         self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
         self._judge_anew = judge_anew
         self._waiting: dict[str, _Waiting] = {}
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """Questions."""
+        return self._work.running
 
     def waiting(self) -> Mapping[str, int]:
         """The number of pods that wait for each controller."""

@@ -4,7 +4,7 @@ A controller may take minutes for an answer. No task waits for it in a turn: all
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from extender.faults import Faults
@@ -32,6 +32,11 @@ class ControllerWork(Generic[_K]):
 
     def __contains__(self, key: _K) -> bool:
         return key in self._running
+
+    @property
+    def running(self) -> Sequence[asyncio.Task[None]]:
+        """The pieces that run."""
+        return [task for _, task in self._running.values()]
 
     def has_room(self, controllers: Collection[str]) -> bool:
         """Whether work that waits for these controllers may begin."""

@@ -1,5 +1,6 @@
 """Immediate claims: allocated as soon as that is possible, before a pod needs them (KEP-3063, "Allocation modes")."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -92,6 +93,11 @@ class ImmediateAllocation(BackgroundTask):
         self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
         self._told: Recent[str] = Recent(_KEPT)
         self._checked: Recent[str] = Recent(_KEPT)
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """Allocations by controllers."""
+        return self._work.running
 
     async def tick(self) -> None:
         """Look for immediate claims, allocate the due ones, and tell the others what they wait for."""

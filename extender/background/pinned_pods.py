@@ -4,6 +4,7 @@ Such a pod comes to no scheduler, and kubelet does not start it. So its claims a
 pods with unallocated or unreserved claims"), or an Event on the pod says why not.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -106,6 +107,11 @@ class PinnedPods(BackgroundTask):
         self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """Pods that controllers are asked for."""
+        return self._work.running
 
     def on_rejected(self, _: Rejection) -> None:
         """A scheduler asks this replica."""

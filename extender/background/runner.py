@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from extender.background.task import BackgroundTask, Rejection
@@ -26,6 +27,8 @@ class BackgroundRunner:
     def __init__(self, tasks: Sequence[BackgroundTask], faults: Faults) -> None:
         self._tasks = tasks
         self._faults = faults
+        self._turns: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
@@ -49,10 +52,36 @@ class BackgroundRunner:
             await task.prepare(pod)
 
     async def run(self) -> None:
-        """Give the tasks their turns until cancelled."""
+        """Give the tasks their turns until `finish` is called."""
+        self._turns = asyncio.current_task()
         while True:
-            await asyncio.sleep(PAUSE_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._stopping.wait()
+                    return
             await self.tick()
+
+    async def finish(self, seconds: float) -> int:
+        """Begin no turn any more, and let what was begun come to its end.
+
+        Returns:
+            how much has not ended in time. It is cut off: the next process, or another replica, goes on with it.
+        """
+        self._stopping.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while begun := self._begun():
+                    await asyncio.wait(begun)
+        begun = self._begun()
+        for each in begun:
+            each.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+        return len(begun)
+
+    def _begun(self) -> list[asyncio.Task[None]]:
+        """The turns, and what they have begun."""
+        turns = [] if self._turns is None or self._turns.done() else [self._turns]
+        return [*turns, *(work for task in self._tasks for work in task.unfinished)]
 
     async def tick(self) -> None:
         """Give each task a turn. What fails in one task keeps no other from its work."""

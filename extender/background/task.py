@@ -1,5 +1,6 @@
 """What a background task is: told what filter has answered, and given a turn several times a second."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,11 @@ class Rejection:
 
 class BackgroundTask:
     """One thing that is done in the background. A task overrides what concerns it."""
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """What goes on between the turns, and is to come to its end before the process stops."""
+        return ()
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Filter has left a pod no node. Nothing is written here: the answer goes first."""

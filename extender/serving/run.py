@@ -177,17 +177,16 @@ async def serve(
         service.metrics.registry.register(LogGauges(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)
         servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
-        caring = tasks.create_task(service.background.run())
+        tasks.create_task(service.background.run())
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
         logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
         await start_grpc(autoscaler, service.metrics)
         async with beside(servers.operations, ports.operations):
             async with beside(servers.api, ports.api), following(servers.main, ports.server):
                 await servers.main.serve(sockets=[ports.server.socket])
-            caring.cancel()
             unfinished = await service.finish(settings.server.stop_seconds)
             await service.close()
-        logger.info("stopped", unfinished_binds=unfinished)
+        logger.info("stopped", **unfinished)
 
 
 @dataclass(frozen=True, slots=True)
