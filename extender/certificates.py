@@ -208,7 +208,7 @@ def _context(files: CertificateFiles, pem: Pem) -> ssl.SSLContext:
         # Without a password, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(files.certificate, files.key, password="")
     except (ssl.SSLError, OSError) as error:
-        raise CertificateError(f"{files.certificate} and {files.key}: {_reason(error)}") from error
+        raise CertificateError(f"{files.certificate} and {files.key}: {file_problem(error)}") from error
     if files.client_ca is not None:
         _trust(context, files.client_ca, pem.client_ca)
         context.verify_mode = ssl.CERT_REQUIRED if files.required else ssl.CERT_OPTIONAL
@@ -223,7 +223,7 @@ def _trust(context: ssl.SSLContext, path: Path, pem: bytes) -> None:
     try:
         context.load_verify_locations(cadata=pem.decode("ascii", errors="replace"))
     except ssl.SSLError as error:
-        raise CertificateError(f"{path}: {_reason(error)}") from error
+        raise CertificateError(f"{path}: {file_problem(error)}") from error
     # An intermediate authority may be trusted without its root, as in Go.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
@@ -235,6 +235,9 @@ _REASONS: Final = {
 }
 
 
-def _reason(error: OSError) -> str:
-    reason = getattr(error, "reason", None) or error.strerror or str(error)
+def file_problem(error: OSError) -> str:
+    """Why files are no certificate with its key, or no authorities."""
+    if not isinstance(error, ssl.SSLError):
+        return f"cannot be read: {error.strerror or error}"
+    reason = error.reason or "not PEM"  # for input that is not PEM, OpenSSL names only a place in its code
     return _REASONS.get(reason) or f"it is no certificate or no key ({reason})"

@@ -1,7 +1,7 @@
 """A running service that a command asks: where it is, whom the command trusts, and who the caller is."""
 
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx
 
 from extender.config.text_file import UnreadableError, read_text
+from extender.tls_problem import Subject, TlsProblem, tls_problem
 
 _SECONDS: Final = 60.0
 _HEADERS: Final = {"accept": "application/json"}
@@ -131,24 +132,12 @@ def _document(where: str, response: httpx.Response) -> Mapping[str, Any]:
 
 def _in_words(error: BaseException) -> str:
     """What is wrong with a connection; of TLS, whose certificate it is about."""
-    for each in _causes(error):
-        if isinstance(each, ssl.SSLCertVerificationError):
-            return (
-                f"the certificate of the service is not accepted: {each.verify_message.rstrip('.')}. "
-                "--cacert names the authority that has issued it"
-            )
-        if isinstance(each, ssl.SSLError) and "WRONG_VERSION_NUMBER" in (each.reason or ""):
+    match tls_problem(error):
+        case TlsProblem(Subject.THEIRS, reason):
+            told = f"the certificate of the service is not accepted: {reason}"
+            return f"{told}. --cacert names the authority that has issued it"
+        case TlsProblem(Subject.NO_TLS):
             return "the service does not speak TLS; its URL may begin with http:"
-        if isinstance(each, ssl.SSLError) and "ALERT" in (each.reason or ""):
-            _, _, alert = (each.reason or "").lower().partition("alert_")
-            return (
-                f"the service does not accept the client certificate ({alert.replace('_', ' ')}). "
-                "The options are --cert and --key"
-            )
+        case TlsProblem(Subject.OURS, reason):
+            return f"the service does not accept the client certificate ({reason}). The options are --cert and --key"
     return str(error) or type(error).__name__
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

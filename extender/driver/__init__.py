@@ -3,10 +3,13 @@
 docs/reference/controllers.md shows one. The kit remembers allocations on disk, so that each question may come twice.
 """
 
+from extender.certificates import CertificateFiles as CertificateFiles
+from extender.certificates import Certificates as Certificates
 from extender.driver.controller import Controller as Controller
 from extender.driver.controller import Held as Held
 from extender.driver.controller import RefusedError as RefusedError
 from extender.driver.desk import Desk as Desk
+from extender.driver.server import Listening as Listening
 from extender.driver.server import serve as serve
 from extender.driver.store import Store as Store
 from extender.negotiation.protocol import ClaimAsk as ClaimAsk

@@ -1,12 +1,21 @@
 """A controller on HTTP: one process, one question at a time."""
 
+import hmac
 import json
+import signal
+import socket
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
+from extender.certificates import Certificates
+from extender.config.text_file import UnreadableError, read_bytes
 from extender.driver.controller import Controller
 from extender.driver.desk import Desk
 from extender.driver.store import Store
@@ -14,63 +23,159 @@ from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _IDLE_SECONDS: Final = 120
+_HANDSHAKE_SECONDS: Final = 10
+_QUESTIONS: Final = frozenset({UNSUITABLE_NODES, ALLOCATE, DEALLOCATE})
 
 
-def serve(controller: Controller, store: Path | str, *, host: str = "127.0.0.1", port: int = 9377) -> None:
-    """Serve a controller until the process ends.
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a controller listens, and whom it answers.
+
+    Attributes:
+        host: address to listen on.
+        port: to listen on.
+        certificates: for TLS, also the authorities for the certificates of clients; read again when the files change.
+            None: no TLS.
+        token: file with the token that each question brings, read for each question; None: none.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9377
+    certificates: Certificates | None = None
+    token: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and self.certificates is None:
+            raise ValueError("token: a token without TLS can be read by others; give certificates")
+
+
+_LOOPBACK: Final = Listening()
+
+
+def serve(controller: Controller, store: Path | str, listening: Listening = _LOOPBACK) -> None:
+    """Serve a controller until SIGTERM or SIGINT comes. A question that is being answered is finished then.
 
     Args:
         controller: decides.
         store: the file that remembers what is allocated. Only one process may use it.
-        host: address to listen on. There is no TLS: put a proxy before it if it listens to the network.
-        port: to listen on.
+        listening: where, and to whom.
+
+    Raises:
+        ValueError: the file is not a file of a store.
+        OSError: the file cannot be read, or the address cannot be listened on.
     """
-    with new_server(Desk(controller, Store.open(Path(store))), host, port) as server:
+    with new_server(Desk(controller, Store.open(Path(store))), listening) as server, _until_a_signal():
         server.serve_forever()
 
 
-def new_server(desk: Desk, host: str, port: int) -> ThreadingHTTPServer:
+def new_server(desk: Desk, listening: Listening = _LOOPBACK) -> "Server":
     """A server that listens and does not answer yet."""
-    turn = threading.Lock()
+    return Server((listening.host, listening.port), desk, listening)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = _IDLE_SECONDS
 
-        def do_POST(self) -> None:
-            length = self.headers.get("Content-Length", "")
-            kind = self.path.rpartition("/")[2]
-            if not length.isdecimal() or int(length) > _MOST_BYTES:
-                self.close_connection = True
-                self._reply(HTTPStatus.BAD_REQUEST, "a question has a Content-Length of at most 16 MiB")
-                return
-            body = self.rfile.read(int(length))
-            if kind not in {UNSUITABLE_NODES, ALLOCATE, DEALLOCATE}:
-                self._reply(HTTPStatus.NOT_FOUND, f"there is no question {kind}")
-                return
-            try:
-                question = question_of(kind, json.loads(body))
-            except (ProtocolError, ValueError) as error:
-                self._reply(HTTPStatus.BAD_REQUEST, str(error))
-                return
-            try:
-                with turn:
-                    answer = desk.answer(question)
-            except Exception as error:  # noqa: BLE001 - a fault in the controller fails one question
-                self.log_error("fault: %s: %s", type(error).__name__, error)
-                self._reply(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
-                return
-            self._reply(HTTPStatus.OK, json.dumps(answer))
+class Server(ThreadingHTTPServer):
+    """Passes questions to a desk, one at a time."""
 
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Answers are not logged."""
+    def __init__(self, address: tuple[str, int], desk: Desk, listening: Listening) -> None:
+        self.desk = desk
+        self.listening = listening
+        self.turn = threading.Lock()
+        super().__init__(address, _Handler)
 
-        def _reply(self, status: HTTPStatus, text: str) -> None:
-            body = text.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json" if status is HTTPStatus.OK else "text/plain")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def server_close(self) -> None:
+        """Listen no longer. A question that is being answered is finished."""
+        super().server_close()
+        with self.turn:
+            pass
 
-    return ThreadingHTTPServer((host, port), Handler)
+    def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Answer on a connection, in a thread of its own."""
+        certificates = self.listening.certificates
+        if certificates is None or not isinstance(request, socket.socket):
+            super().finish_request(request, client_address)
+            return
+        with self.turn:
+            certificates.look()
+        request.settimeout(_HANDSHAKE_SECONDS)
+        with certificates.context.wrap_socket(request, server_side=True) as secure:
+            super().finish_request(secure, client_address)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - as in the library
+        """Say why a connection has ended. Others go on."""
+        error = sys.exc_info()[1]
+        sys.stderr.write(f"connection of {client_address}: {type(error).__name__}: {error}\n")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_SECONDS
+
+    def do_POST(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or int(length) > _MOST_BYTES:
+            self.close_connection = True
+            self._reply(HTTPStatus.BAD_REQUEST, "a question has a Content-Length of at most 16 MiB")
+            return
+        self._reply(*self._answer(self.path.rpartition("/")[2], self.rfile.read(int(length))))
+
+    def _answer(self, kind: str, body: bytes) -> tuple[HTTPStatus, str]:
+        if problem := self._refusal():
+            return HTTPStatus.UNAUTHORIZED, problem
+        if kind not in _QUESTIONS:
+            return HTTPStatus.NOT_FOUND, f"there is no question {kind}"
+        try:
+            question = question_of(kind, json.loads(body))
+        except (ProtocolError, ValueError) as error:
+            return HTTPStatus.BAD_REQUEST, str(error)
+        try:
+            with self.server.turn:
+                return HTTPStatus.OK, json.dumps(self.server.desk.answer(question))
+        except Exception as error:  # noqa: BLE001 - a fault in the controller fails one question
+            self.log_error("fault: %s: %s", type(error).__name__, error)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
+
+    def _refusal(self) -> str:
+        """Why the caller gets no answer; empty if it gets one."""
+        file = self.server.listening.token
+        if file is None:
+            return ""
+        try:
+            token = read_bytes(file).strip()
+        except UnreadableError as error:
+            self.log_error("%s: %s", file, error)
+            return "the token of this controller cannot be read"
+        shown = self.headers.get("Authorization", "").removeprefix("Bearer ").encode(errors="replace")
+        return "" if token and hmac.compare_digest(shown, token) else "the token is not that of this controller"
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Answers are not logged."""
+
+    def _reply(self, status: HTTPStatus, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json" if status is HTTPStatus.OK else "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class _SignalError(Exception):
+    """A signal asks us to stop."""
+
+
+@contextmanager
+def _until_a_signal() -> Iterator[None]:
+    """End the body without an error on SIGTERM and SIGINT."""
+
+    def stop(*_: object) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_DFL)  # the next one ends the process at once
+        raise _SignalError
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, stop)
+    try:
+        yield
+    except _SignalError:
+        return

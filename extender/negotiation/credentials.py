@@ -7,14 +7,20 @@ from typing import TypeAlias
 
 import structlog
 
+from extender.certificates import file_problem
 from extender.config.controllers import ControllerSettings
 from extender.config.text_file import UnreadableError, read_bytes
 from extender.negotiation.controller import ControllerAwayError
+from extender.tls_problem import Subject, TlsProblem, tls_problem
 
 logger = structlog.get_logger()
 
 _Seen: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 """Of each file: time of its last change in nanoseconds, inode, bytes. None: there is no such file."""
+
+
+class _FileError(Exception):
+    """Files cannot be used; the text names them."""
 
 
 class Credentials:
@@ -45,11 +51,10 @@ class Credentials:
             return self._context
         try:
             self._context = self._read()
-        except OSError as error:  # an SSLError is one, too
-            problem = f"its certificates cannot be used: {error}"
+        except _FileError as error:
             if self._context is None:
-                raise ControllerAwayError(problem) from error
-            logger.warning("former certificates stay in use", controller=settings.name, problem=problem)
+                raise ControllerAwayError(str(error)) from error
+            logger.warning("former certificates stay in use", controller=settings.name, problem=str(error))
         self._seen = seen
         return self._context
 
@@ -70,11 +75,36 @@ class Credentials:
             raise ControllerAwayError(f"{path}: a token is one line of printable ASCII")
         return {"Authorization": f"Bearer {token}"}
 
+    def refused(self, error: BaseException | None) -> str:
+        """What the error of a connection says about certificates: whose, and why; empty: nothing."""
+        settings = self._settings
+        match tls_problem(error):
+            case TlsProblem(Subject.THEIRS, reason):
+                authorities = f"file {settings.ca}" if settings.ca else "those of the system"
+                return f"the certificate of {settings.url} is not accepted: {reason}. The authorities are {authorities}"
+            case TlsProblem(Subject.OURS, reason) if settings.certificate:
+                return f"{settings.url} does not accept our certificate {settings.certificate}: {reason}"
+            case TlsProblem(Subject.OURS, reason):
+                return f"{settings.url} asks for our certificate, and the settings name none: {reason}"
+            case TlsProblem(Subject.NO_TLS):
+                return f"{settings.url} does not speak TLS; its url may begin with http:"
+            case TlsProblem(_, reason):
+                return f"{settings.url}: TLS fails: {reason}"
+        return ""
+
     def _read(self) -> ssl.SSLContext:
         settings = self._settings
-        context = ssl.create_default_context(cafile=settings.ca or None)
+        try:
+            context = ssl.create_default_context(cafile=settings.ca or None)
+        except OSError as error:  # an SSLError is one, too
+            raise _FileError(f"ca {settings.ca}: {file_problem(error)}") from error
         if settings.certificate:
-            context.load_cert_chain(settings.certificate, settings.key)
+            try:
+                # Without a password, OpenSSL would ask for one on the terminal.
+                context.load_cert_chain(settings.certificate, settings.key, password="")
+            except OSError as error:
+                files = f"certificate {settings.certificate} and key {settings.key}"
+                raise _FileError(f"{files}: {file_problem(error)}") from error
         return context
 
 

@@ -1,8 +1,10 @@
 """Controllers behind HTTP: each question is a POST, on connections that are kept."""
 
 import asyncio
+import ssl
 from http import HTTPStatus
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -25,6 +27,7 @@ _MOST_BYTES: Final = 4 * 1024 * 1024
 """The longest answer. It is read on the event loop."""
 _AWAY: Final = frozenset(
     {
+        HTTPStatus.UNAUTHORIZED,
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -32,6 +35,8 @@ _AWAY: Final = frozenset(
     }
 )
 """Statuses that are about the controller. Others may be about the question."""
+
+_HTTPS: Final = 443
 
 _LONGEST_TEXT: Final = 200
 """Characters of an error's text that a message quotes."""
@@ -51,13 +56,9 @@ class HttpController:
         seconds = settings.timeout_seconds if question.kind == UNSUITABLE_NODES else settings.allocation_seconds
         try:
             async with asyncio.timeout(seconds):
-                body = await self._post(question)
+                body = await self._reached(question)
         except TimeoutError as error:
             raise ControllerAwayError(f"no answer within {seconds:g} s") from error
-        except aiohttp.ClientConnectorError as error:
-            raise ControllerAwayError(f"no connection to {settings.url}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise ControllerAwayError(f"the connection was lost: {type(error).__name__}") from error
         try:
             return answer_of(question, orjson.loads(body))
         except orjson.JSONDecodeError as error:
@@ -70,6 +71,15 @@ class HttpController:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _reached(self, question: Question) -> bytes:
+        try:
+            return await self._post(question)
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            problem = self._credentials.refused(error) or self._credentials.refused(await self._alert())
+            raise ControllerAwayError(problem or _in_words(error, self._settings)) from error
 
     async def _post(self, question: Question) -> bytes:
         body = orjson.dumps(question_to_json(question))
@@ -85,11 +95,36 @@ class HttpController:
                 raise error(f"HTTP {response.status}: {text}" if text else f"HTTP {response.status}")
             return found
 
+    async def _alert(self) -> Exception | None:
+        """What a server says that ends connections, if it does not accept our certificate.
+
+        With TLS 1.3, it says so after the handshake. Who writes a question then often loses the alert.
+        """
+        url, tls = urlsplit(self._settings.url), self._credentials.tls()
+        if url.hostname is None or not isinstance(tls, ssl.SSLContext):
+            return None
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                reader, writer = await asyncio.open_connection(url.hostname, url.port or _HTTPS, ssl=tls)
+                try:
+                    await reader.read(1)
+                finally:
+                    writer.transport.abort()
+        except OSError as error:  # an error of time or of TLS is one, too
+            return error
+        return None
+
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
             self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
         return self._session
+
+
+def _in_words(error: Exception, settings: ControllerSettings) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection to {settings.url}"
+    return f"the connection was lost: {type(error).__name__}"
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -133,7 +133,17 @@ async def test_everything_else_is_no_answer(kind: str, status: int, body: bytes,
 
 @pytest.mark.parametrize(
     ("status", "is_away"),
-    [(400, False), (403, False), (404, False), (429, True), (500, False), (502, True), (503, True), (504, True)],
+    [
+        (400, False),
+        (401, True),
+        (403, False),
+        (404, False),
+        (429, True),
+        (500, False),
+        (502, True),
+        (503, True),
+        (504, True),
+    ],
 )
 async def test_some_statuses_say_that_the_controller_is_away_for_all_questions(status: int, is_away: bool) -> None:
     async with serving(answer(status, b"")) as server:

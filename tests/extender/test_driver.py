@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from extender.config.controllers import ControllerSettings
-from extender.driver import Desk, Held, RefusedError, Store
+from extender.driver import Desk, Held, Listening, RefusedError, Store
 from extender.driver.server import new_server
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
@@ -24,10 +24,12 @@ from extender.negotiation.protocol import (
     ProtocolError,
     Question,
     answer_of,
+    ask_to_json,
 )
 from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import node
+from tests.kit.driver import answering
 
 EXAMPLE = Path(__file__).parents[2] / "config/example/controllers/licenses.py"
 SITE = "topology.kubernetes.io/zone"
@@ -230,12 +232,8 @@ def test_pods_get_the_licenses_of_their_sites_and_give_them_back(desk: Desk) -> 
 
 @pytest.fixture(name="url")
 def _url(desk: Desk) -> Iterator[str]:
-    with new_server(desk, "127.0.0.1", 0) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with answering(desk) as url:
+        yield url
 
 
 async def test_service_asks_the_kit_over_http(url: str) -> None:
@@ -258,3 +256,36 @@ async def test_service_asks_the_kit_over_http(url: str) -> None:
 def test_wrong_question_is_refused(url: str, path: str, body: bytes, status: int, text: str) -> None:
     reply = httpx.post(url + path, content=body)
     assert (reply.status_code, text in reply.text) == (status, True)
+
+
+class Slow(Outside):
+    """A controller that answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def unsuitable_nodes(self, *_: object) -> dict[str, str]:
+        self.begun.set()
+        assert self.may_end.wait(10)
+        return {}
+
+
+def test_stop_waits_for_the_question_that_is_being_answered(tmp_path: Path) -> None:
+    slow = Slow()
+    server = new_server(Desk(slow, Store(tmp_path / "store.json")), Listening(port=0))
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    serving.start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/unsuitableNodes"
+    asking = threading.Thread(target=httpx.post, args=(url,), kwargs={"json": {"claims": [ask_to_json(ask("x"))]}})
+    asking.start()
+    assert slow.begun.wait(10)
+    server.shutdown()
+    closing = threading.Thread(target=server.server_close)
+    closing.start()
+    closing.join(0.05)
+    assert closing.is_alive()
+    slow.may_end.set()
+    for each in (closing, asking, serving):
+        each.join(10)
+        assert not each.is_alive()
