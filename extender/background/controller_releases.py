@@ -19,6 +19,7 @@ from extender.faults import Faults
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped, loads
 from extender.negotiation.controller import ControllerError
+from extender.negotiation.known import KnownController
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.questions import release
 from extender.state.kinds import Topic
@@ -38,6 +39,10 @@ _MOST_AT_ONCE: Final = 16
 
 _OVERTAKES_ALL: Final = 10**12
 """The attempt after a mark that cannot be read: higher than any that was counted."""
+
+
+class _RefusedError(Exception):
+    """A controller does not release a claim; the text names the controller, and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,10 @@ class ControllerReleases(BackgroundTask):
             claim = self._state.snapshot.claims.get(key)
             if claim is None or key in self._work or self._clock() < pause.until or not self._is_idle(claim):
                 continue
-            name = self._mark_of(claim).controller
-            known = self._negotiation.controllers.get(name)
-            if self._work.has_room([name]) and not (known and known.is_paused):
-                self._work.begin(key, f"claim {key}", [name], partial(self._release, key, claim))
+            names = self._controllers_of(claim)
+            known = self._negotiation.controllers
+            if self._work.has_room(names) and not any(name in known and known[name].is_paused for name in names):
+                self._work.begin(key, f"claim {key}", names, partial(self._release, key, claim))
 
     def _follow(self) -> None:
         """Find the marked claims without an allocation among those that have changed."""
@@ -132,33 +137,58 @@ class ControllerReleases(BackgroundTask):
 
     async def _problem(self, claim: ClaimObject) -> str:
         """Release a claim; why that was not possible, empty if it was."""
-        mark, name = self._mark_of(claim), ""
-        known = self._negotiation.controllers.get(mark.controller)
-        if known is None:
-            return f"controller {mark.controller} is not in the settings"
+        names, mark = self._controllers_of(claim), Mark.of(claim.claim)
+        if not names:
+            return "neither its mark nor its device classes name a controller"
+        if mark is None or not mark.controller:
+            mark = Mark(names[0], _OVERTAKES_ALL, "")
+        mark, controllers = mark.releasing(), self._negotiation.controllers
         try:
-            name = known.name
-            claim = await self._marked_as(claim, mark.releasing())
-            await known.ask(release(claim, mark.releasing()))
-            await self._marked_as(claim, mark.releasing().released())
-        except ControllerError as error:
-            return f"controller {name}: {error}"
+            for name in names:
+                if name in controllers:
+                    claim, mark = await self._asked(claim, mark, controllers[name])
+            if missing := [name for name in names if name not in controllers]:
+                return f"controller {missing[0]} is not in the settings"
+            await self._marked_as(claim, mark.released())
+        except _RefusedError as error:
+            return str(error)
         except ApiError as error:
             return "" if error.is_missing else str(error)
         except OutcomeUnknownError as error:
             return str(error)
-        logger.info("claim released by its controller", claim=str(claim.key), controller=name)
-        self._on_released(name)
+        logger.info("claim released by its controller", claim=str(claim.key), controller=", ".join(names))
+        for name in names:
+            self._on_released(name)
         return ""
 
-    def _mark_of(self, claim: ClaimObject) -> Mark:
-        """The mark. If somebody has changed or removed it, the claim's device classes tell the controller."""
-        mark = Mark.of(claim.claim)
-        if mark is not None and mark.controller:
-            return mark
-        controllers = self._state.snapshot.controllers
-        names = (each.device_class for request in claim.claim.spec.requests for each in request.alternatives)
-        return Mark(next((controllers[name] for name in names if name in controllers), ""), _OVERTAKES_ALL, "")
+    async def _asked(self, claim: ClaimObject, mark: Mark, known: KnownController) -> tuple[ClaimObject, Mark]:
+        """Ask a controller for a release; returns the claim and the mark of the attempt that has released it.
+
+        Raises:
+            _RefusedError: the controller does not release the claim.
+        """
+        uid = claim.claim.uid
+        try:
+            for _ in range(2):
+                claim = await self._marked_as(claim, mark)
+                latest = (await known.ask(release(claim, mark))).overtaken.get(uid)
+                if latest is None:
+                    return claim, mark
+                mark = replace(mark, attempt=latest + 1)  # somebody has changed the mark
+        except ControllerError as error:
+            raise _RefusedError(f"controller {known.name}: {error}") from error
+        raise _RefusedError(f"controller {known.name}: each time, it tells a later attempt")
+
+    def _controllers_of(self, claim: ClaimObject) -> Sequence[str]:
+        """The controllers that may hold a claim: that of its device class now, and that of its mark.
+
+        The mark tells who has allocated when the class had another controller. But users may write any name there.
+        """
+        mark, controllers = Mark.of(claim.claim), self._state.snapshot.controllers
+        classes = (each.device_class for request in claim.claim.spec.requests for each in request.alternatives)
+        names = [controllers[name] for name in classes if name in controllers]
+        names += [mark.controller] if mark is not None and mark.controller else []
+        return list(dict.fromkeys(names))
 
     async def _marked_as(self, claim: ClaimObject, mark: Mark) -> ClaimObject:
         """The claim with a mark; refused if the claim has changed since it was read."""

@@ -40,9 +40,7 @@ class Desk:
             ProtocolError: the controller has allocated something that the protocol does not allow.
         """
         if question.kind == DEALLOCATE:
-            for each in question.claims:
-                self._deallocate(each)
-            return {}
+            return {"claims": [entry for each in question.claims if (entry := self._deallocate(each))]}
         held = self._held(question)
         if question.kind == ALLOCATE:
             return self._allocate(question, held)
@@ -107,10 +105,13 @@ class Desk:
             self.store.allocate(claim.uid, entry)
         return entry
 
-    def _deallocate(self, claim: ClaimAsk) -> None:
+    def _deallocate(self, claim: ClaimAsk) -> Object | None:
+        """Give back what is allocated for a claim, unless a later attempt is known: then the answer tells it."""
         entry = self.store.allocated.get(claim.uid)
-        if entry is not None and entry["attempt"] > claim.attempt:
-            return
+        known = max(self.store.released.get(claim.uid, 0), 0 if entry is None else entry["attempt"])
+        if known > claim.attempt:
+            return {"uid": claim.uid, "attempt": known}
         if entry is not None:
             self.controller.deallocate(Held(ask_of(entry["claim"]), node_of(entry["node"])))
-        self.store.release(claim.uid, max(claim.attempt, self.store.released.get(claim.uid, 0)))
+        self.store.release(claim.uid, claim.attempt)
+        return None

@@ -93,12 +93,15 @@ class Answer:
         unsuitable: by uid of the claim, the nodes that do not suit, with the reasons.
         allocations: by uid of the claim.
         refused: why nothing is allocated; empty if it is.
+        overtaken: to `DEALLOCATE`, by uid of each claim whose attempt the controller has seen overtaken: the highest
+            attempt that it knows. It has deallocated nothing for this claim.
     """
 
     version: str = ""
     unsuitable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
     refused: str = ""
+    overtaken: Mapping[str, int] = field(default_factory=dict)
 
 
 # --- questions ----------------------------------------------------------------------------------------------
@@ -195,7 +198,7 @@ def answer_to_json(answer: Answer) -> Object:
     found: Object = {"version": answer.version} if answer.version else {}
     if answer.refused:
         found["refused"] = answer.refused
-    uids = dict.fromkeys((*answer.unsuitable, *answer.allocations))
+    uids = dict.fromkeys((*answer.unsuitable, *answer.allocations, *answer.overtaken))
     found["claims"] = [_entry(uid, answer) for uid in uids]
     return found
 
@@ -206,6 +209,8 @@ def _entry(uid: str, answer: Answer) -> Object:
         entry["unsuitableNodes"] = dict(answer.unsuitable[uid])
     if uid in answer.allocations:
         entry["allocation"] = allocation_to_json(answer.allocations[uid])
+    if uid in answer.overtaken:
+        entry["attempt"] = answer.overtaken[uid]
     return entry
 
 
@@ -218,6 +223,7 @@ def answer_of(question: Question, obj: object) -> Answer:
     version, refused = top.text("version"), _reason(top.text("refused"))
     unsuitable: dict[str, Mapping[str, str]] = {}
     allocations: dict[str, AllocationResult] = {}
+    overtaken: dict[str, int] = {}
     asked = {each.uid: each for each in question.claims}
     names = {each.name: each.name for each in question.nodes}
     for each in top.children("claims"):
@@ -228,6 +234,8 @@ def answer_of(question: Question, obj: object) -> Answer:
             unsuitable[uid] = _unsuitable(each, names)
         elif question.kind == ALLOCATE:
             allocations[uid] = _allocation(each, asked[uid])
+        elif (attempt := each.integer("attempt")) > asked[uid].attempt:
+            overtaken[uid] = attempt
     if refused and question.kind != ALLOCATE:
         top.problem("refused", "only allocate can be refused")
     elif question.kind != DEALLOCATE and not refused:
@@ -236,7 +244,7 @@ def answer_of(question: Question, obj: object) -> Answer:
             if uid not in told:
                 top.problem("claims", f"has no entry for claim {ask}, uid {uid}")
     _check(top.problems)
-    return Answer(version, unsuitable, allocations, refused)
+    return Answer(version, unsuitable, allocations, refused, overtaken)
 
 
 def _unsuitable(entry: Fields, names: Mapping[str, str]) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ outlives a crash. A finalizer keeps a marked claim from being deleted.
 
 import re
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import Claim
@@ -21,7 +21,11 @@ MARK_FINALIZER: Final = "dra-extender.dev/controller"
 
 _RELEASED: Final = "released"
 _RELEASING: Final = "releasing"
-_FORM: Final = re.compile(r"(\S+) (\d{1,18}) (\S+)")
+_FORM: Final = re.compile(r"(\S+) (\d{1,15}) (\S+)")
+"""Attempts fit the numbers of JSON in all languages."""
+
+_LONGEST: Final = timedelta(minutes=15)
+"""An allocation has less time by the settings, and the clocks of replicas differ less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,9 @@ class Mark:
         return self.state == _RELEASED
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the allocation has had its time."""
+        """Whether the allocation has had its time. A time that is further ahead than any of ours is not ours."""
         try:
-            return datetime.fromisoformat(self.state) <= now
+            return not now < datetime.fromisoformat(self.state) <= now + _LONGEST
         except (ValueError, TypeError):
             return True
 

@@ -77,17 +77,18 @@ def test_allocation_is_remembered_by_the_next_process_and_comes_twice_as_it_was(
 
 
 def test_allocation_that_comes_after_its_release_is_refused(desk: Desk) -> None:
-    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {}
+    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": []}
     assert desk.answer(question(ALLOCATE, ask("x", 1)))["refused"] == "this attempt is overtaken"
     assert "refused" not in desk.answer(question(ALLOCATE, ask("x", 3)))
 
 
 def test_release_that_comes_after_the_next_allocation_is_ignored(desk: Desk) -> None:
     desk.answer(question(ALLOCATE, ask("x", 3)))
-    desk.answer(question(DEALLOCATE, ask("x", 2)))
+    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": [{"uid": "x", "attempt": 3}]}
     assert desk.store.allocated.keys() == {"x"}
-    desk.answer(question(DEALLOCATE, ask("x", 4)))
+    assert desk.answer(question(DEALLOCATE, ask("x", 4))) == {"claims": []}
     assert not desk.store.allocated
+    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": [{"uid": "x", "attempt": 4}]}
 
 
 def test_claims_of_a_pod_are_allocated_all_or_none(desk: Desk) -> None:

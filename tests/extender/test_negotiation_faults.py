@@ -7,7 +7,6 @@ import pytest
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey
 from extender.kube.raw import timestamp
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.writes.controller_marks import MARK
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, pod
@@ -331,36 +330,5 @@ def test_controller_that_is_out_of_the_settings_keeps_its_claims_marked() -> Non
         assert await scene.exists()
         await scene.tick()
         assert not await scene.exists()
-
-    virtualtime.run(story())
-
-
-@pytest.mark.parametrize(
-    "annotations",
-    [
-        pytest.param({MARK: "nonsense"}, id="not a mark"),
-        pytest.param({}, id="no annotation"),
-        pytest.param({MARK: f"{NAME} 1 released"}, id="released by nobody"),
-    ],
-)
-@pytest.mark.parametrize("is_deleted", [False, True])
-def test_mark_that_somebody_has_changed_is_released_by_the_controller_of_the_class(
-    annotations: dict[str, str], *, is_deleted: bool
-) -> None:
-    async def story() -> None:
-        scene = Scene(*pods("p"))
-        await scene.bind()
-        raw = await scene.claim()
-        raw["metadata"]["annotations"] = annotations
-        await scene.cluster.api.update(CLAIMS, raw)
-        if is_deleted:
-            await scene.cluster.api.delete(CLAIMS, ObjectKey("ns", "p-c"))
-        await scene.end()
-        await scene.tick()
-        assert scene.licenses.held == {}
-        if is_deleted:
-            assert not await scene.exists()
-        else:
-            assert (await scene.mark()).endswith(" released")
 
     virtualtime.run(story())

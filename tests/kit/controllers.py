@@ -120,12 +120,16 @@ class Licenses:
         return Answer(self.version, allocations=results)
 
     def _deallocate(self, question: Question) -> Answer:
+        overtaken = {}
         for each in question.claims:
-            self.ended[each.uid] = max(each.attempt, self.ended.get(each.uid, 0))
-            if each.uid in self.held and self.held[each.uid][1] < each.attempt:
-                del self.held[each.uid]
+            latest = max(self.ended.get(each.uid, 0), self.held.get(each.uid, ("", 0))[1])
+            if latest > each.attempt:
+                overtaken[each.uid] = latest
+                continue
+            self.ended[each.uid] = each.attempt
+            if self.held.pop(each.uid, None):
                 self.left += 1
-        return Answer(self.version)
+        return Answer(self.version, overtaken=overtaken)
 
     def _result(self, request: str, node: str) -> AllocationResult:
         config = AllocatedConfig("FromClaim", OpaqueConfig("licenses.example.com", f'{{"node":"{node}"}}'), (request,))

@@ -1,0 +1,97 @@
+"""Marks that somebody has changed: users may write to claims, and no license may be kept so."""
+
+import pytest
+
+from extender.kube.api import CLAIMS, ObjectKey
+from extender.writes.controller_marks import MARK
+from tests.extender.negotiation_scene import NAME, Scene, pods
+from tests.kit import virtualtime
+from tests.kit.controllers import Licenses
+
+OTHER = "other.example.com"
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({MARK: "nonsense"}, id="not a mark"),
+        pytest.param({}, id="no annotation"),
+        pytest.param({MARK: f"{NAME} 1 released"}, id="released by nobody"),
+        pytest.param({MARK: f"{NAME} 0 releasing"}, id="a release that is overtaken"),
+        pytest.param({MARK: f"{NAME} 0 2026-01-01T00:00:00Z"}, id="an attempt that is overtaken"),
+        pytest.param({MARK: f"{NAME} 7 2126-01-01T00:00:00Z"}, id="an allocation without end"),
+        pytest.param({MARK: f"{NAME} {'9' * 15} releasing"}, id="the last attempt that there is"),
+        pytest.param({MARK: f"{OTHER} 5 releasing"}, id="of another controller"),
+    ],
+)
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_mark_that_somebody_has_changed_is_released_by_the_controller_of_the_class(
+    annotations: dict[str, str], *, is_deleted: bool
+) -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"), others={OTHER: Licenses()})
+        await scene.bind()
+        raw = await scene.claim()
+        raw["metadata"]["annotations"] = annotations
+        await scene.cluster.api.update(CLAIMS, raw)
+        if is_deleted:
+            await scene.cluster.api.delete(CLAIMS, ObjectKey("ns", "p-c"))
+        await scene.end()
+        await scene.tick()
+        assert scene.licenses.held == {}
+        if is_deleted:
+            assert not await scene.exists()
+        else:
+            assert (await scene.mark()).endswith(" released")
+
+    virtualtime.run(story())
+
+
+def test_mark_that_is_changed_before_the_allocation_and_after_it_keeps_no_license() -> None:
+    """The attempt is first made high, so that the allocation has it, and then low: each release seems overtaken."""
+
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await changed(scene, f"{NAME} {'9' * 13} released")
+        assert await scene.bind() == ""
+        assert scene.licenses.held["uid-p-c"] == ("n", 10**13)
+        await changed(scene, f"{NAME} 1 releasing")
+        await scene.end()
+        await scene.tick()
+        assert scene.licenses.held == {}
+        assert await scene.mark() == f"{NAME} {10**13 + 1} released"
+
+    virtualtime.run(story())
+
+
+def test_claim_whose_attempt_was_made_low_can_be_allocated_again() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        scene.licenses.ended["uid-p-c"] = 8
+        await changed(scene, f"{NAME} 3 released")
+        assert await scene.bind() == f"node n: controller {NAME}: this attempt is overtaken"
+        await scene.tick()
+        assert await scene.mark() == f"{NAME} 9 released"
+        assert await scene.bind() == ""
+
+    virtualtime.run(story())
+
+
+def test_mark_of_a_controller_that_does_not_exist_keeps_no_license() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await scene.bind()
+        await changed(scene, "nobody.example.com 1 releasing")
+        await scene.end()
+        await scene.tick()
+        assert scene.licenses.held == {}
+        assert await scene.mark() == "nobody.example.com 1 releasing"
+
+    virtualtime.run(story())
+
+
+async def changed(scene: Scene, mark: str) -> None:
+    """Somebody writes another mark on the claim."""
+    raw = await scene.claim()
+    raw["metadata"]["annotations"] = {MARK: mark}
+    await scene.cluster.api.update(CLAIMS, raw)
