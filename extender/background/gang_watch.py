@@ -20,7 +20,10 @@ PATIENCE_SECONDS: Final = 1.0
 """The longest time from the first rejection of a member to the plan: kube-scheduler asks about the others meanwhile."""
 
 PLANNING_SECONDS: Final = 0.5
-"""The longest time of all plans in one turn: the turns of other tasks wait."""
+"""The longest time of all plans in one turn, except gangs that need more: the turns of other tasks wait."""
+
+LONGEST_PLAN_SECONDS: Final = 8.0
+"""A plan that its time has stopped gets twice the time when it is made again, up to this time."""
 
 IDLE_SECONDS: Final = 2 * KEPT_SECONDS
 """A process whose scheduler has asked about no member for this time leaves what is kept to another process."""
@@ -34,7 +37,7 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 """After devices were given back, a gang waits this time, and twice as long each time: others may get the devices."""
 
 AGAIN_SECONDS: Final = 2.0
-"""A plan that a limit has stopped is made again after this time."""
+"""A plan that a limit has stopped is made again after this time, or after four times as long as it took."""
 
 
 class Settled:
@@ -76,6 +79,7 @@ class Watch:
         members: the size, and the uids of the pods, at the last look.
         is_due: something has changed that may help.
         again: no plan is made before, by the solver's clock.
+        seconds: the time for a plan.
         pause: from devices that are given back to the next plan.
         writing: what was written for pods, until the watch shows it.
         written: when that was.
@@ -89,6 +93,7 @@ class Watch:
     members: tuple[int, frozenset[str]] = (0, frozenset())
     is_due: bool = True
     again: float = 0.0
+    seconds: float = PLANNING_SECONDS
     pause: float = FIRST_PAUSE_SECONDS
     writing: dict[str, Keeping] = field(default_factory=dict)
     written: float = 0.0
@@ -97,6 +102,12 @@ class Watch:
     until: float = 0.0
     active: float = -inf
     shortfall: Shortfall | None = None
+
+    def stopped(self, now: float, began: float, *, is_late: bool) -> None:
+        """A limit has stopped a plan that began at that time. ``is_late``: more time may help."""
+        self.again = now + max(AGAIN_SECONDS, 4 * (now - began))
+        if is_late:
+            self.seconds = min(2 * self.seconds, LONGEST_PLAN_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,8 @@ class Gangs(BackgroundTask):
             await self._look_after(gang)
         elif self._may_plan(gang, watch, now) and not solver.is_late:
             before = watch.shortfall
-            plan = await self._plan(gang, watch, solver, hopeless)
+            own = self._decider.solver.within(now + watch.seconds)
+            plan = await self._plan(gang, watch, own if watch.seconds > PLANNING_SECONDS else solver, hopeless)
             if plan:
                 nodes = {str(seat.pod): seat.keeping.node for seat in plan}
                 logger.info("group planned", group=str(gang), size=gang.size, nodes=nodes)
@@ -256,13 +257,14 @@ class Gangs(BackgroundTask):
             watch.is_due = False
             return ()
         planner = Planner(self._with_writes(present), self._decider, solver, self._names(present))
+        began = self._clock()
         found = await self._off_loop(partial(self._planned, planner, gang, present))
         if not isinstance(found, Shortfall):
             await self._keep(gang, watch, found)
             return found
         watch.shortfall, watch.is_due = found, not found.is_final
         if not found.is_final:
-            watch.again = self._clock() + AGAIN_SECONDS
+            watch.stopped(self._clock(), began, is_late=solver.is_late)
         elif likeness is not None:
             hopeless.add(likeness)
         if gang.kept:

@@ -5,9 +5,11 @@ earlier pod another node. After a failure, the search begins again, with the pod
 kind that may go to the same nodes are interchangeable: a node that did not help one of them is not tried for the next.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 from immutables import Map
@@ -15,18 +17,18 @@ from immutables import Map
 from allocator import DeviceId
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
+from extender.gangs.options import Options, options_after, options_of
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
+from extender.kube.api import ObjectKey
+from extender.pods.claims import claim_keys
 from extender.pods.gangs import Gang
 from extender.pods.kinds import kind_of
 from extender.pods.nominated import held_for_nominated
-from extender.pods.policy import policy_of
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.pod_conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import Grant, grant, place
-from extender.verbs.prioritize import score_nodes
 
 _MORE: Final = 256
 """In one search, this number of places is tried beyond four for each pod."""
@@ -85,19 +87,19 @@ class Planner:
         wanted = gang.size - len(gang.bound) - len(gang.kept)
         nowhere = Shortfall(0, wanted, "no time was left", is_final=False)
         try:
-            for spares in (True, False):
-                world = self._begun(gang, spares=spares)
-                if world is None:
+            for spares in (True, False) if self._may_take_kept(gang) else (False,):
+                fork = self._begun(gang, spares=spares)
+                if fork is None:
                     return Shortfall(
                         0, wanted, "another claim has a device that was kept for a pod, or its node is gone"
                     )
                 with suppress(TimeoutError):
                     hasty = replace(self, solver=self.solver.share(4))
                     for domain in self._domains(gang):
-                        found = hasty._search(gang, wanted, world, domain)
+                        found = hasty._search(gang, wanted, fork, domain)
                         if not isinstance(found, Shortfall):
                             return found
-                found = self._search(gang, wanted, world, EVERYWHERE)
+                found = self._search(gang, wanted, fork, EVERYWHERE)
                 if not isinstance(found, Shortfall):
                     return found
                 nowhere = found
@@ -105,21 +107,26 @@ class Planner:
             return replace(nowhere, is_final=False)
         return nowhere
 
+    def _may_take_kept(self, gang: Gang) -> bool:
+        """Whether devices are kept for a pod of lower priority."""
+        nominated = (pod for name in self.snapshot.nominated for pod in self.snapshot.nominated_to(name))
+        return any(pod.kept.devices and pod.priority < gang.members[0].priority for pod in nominated)
+
     def _begun(self, gang: Gang, *, spares: bool) -> Snapshot | None:
         """The cluster in which others have what is kept from the gang, and members have what is kept for them."""
         bare = self.snapshot
         for pod in gang.kept:
             bare = bare.with_pod(_alone(pod))
-        world = held_for_nominated(_alone(gang.members[0]), bare, self.solver, spares=spares)
-        world = world._replace(nominated=Map())
+        fork = held_for_nominated(_alone(gang.members[0]), bare, self.solver, spares=spares)
+        fork = fork._replace(nominated=Map())
         for pod in gang.kept:
             solver = replace(self.solver, among=frozenset(pod.kept.devices)) if pod.kept.devices else self.solver
-            there = pod.kept.node in world.nodes
-            found = place(_alone(pod), pod.kept.node, world, solver) if there else No("")
+            there = pod.kept.node in fork.nodes
+            found = place(_alone(pod), pod.kept.node, fork, solver) if there else No("")
             if isinstance(found, No):
                 return None
-            world = found
-        return world
+            fork = found
+        return fork
 
     def _domains(self, gang: Gang) -> Sequence[Domain]:
         """The domains that the gang may share, those of its members with a node first."""
@@ -127,12 +134,19 @@ class Planner:
         nodes = {pod.node_name or pod.kept.node for pod in gang.members} - {""}
         return sorted(found, key=lambda domain: not nodes.issubset(domain.nodes or ())) if nodes else found
 
-    def _search(self, gang: Gang, wanted: int, world: Snapshot, domain: Domain) -> Plan | Shortfall:
-        """Seats in one domain. After a failure, the pods go first that found no node."""
+    def _kinds(self, pods: Sequence[Pod], fork: Snapshot) -> Mapping[Hashable, Sequence[Pod]]:
+        """The pods by their kind, their nodes, and the claims that they share with other pods of the gang."""
         kinds: dict[Hashable, list[Pod]] = {}
-        for pod in gang.free:
-            kinds.setdefault((kind_of(pod, world), tuple(self.names_of(pod))), []).append(pod)
-        is_simple = len(kinds) == 1 and not self.snapshot.inventory.roaming
+        shared = _shared(pods)
+        for pod in pods:
+            own = tuple(key for key in claim_keys(pod) if key in shared)
+            kinds.setdefault((kind_of(pod, fork), own, tuple(self.names_of(pod))), []).append(pod)
+        return kinds
+
+    def _search(self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain) -> Plan | Shortfall:
+        """Seats in one domain. After a failure, the pods go first that found no node."""
+        kinds = self._kinds(gang.free, fork)
+        is_simple = len(kinds) == 1 and not (_shared(gang.free) or self.snapshot.inventory.roaming)
         front: list[Hashable] = []
         best = Shortfall(0, wanted, "")
         most = 2 * wanted
@@ -140,7 +154,7 @@ class Planner:
             order = [*front, *(kind for kind in kinds if kind not in front)]
             queue = [(kind, _alone(pod)) for kind in order for pod in kinds[kind]]
             search = _Search(self, queue, wanted, domain, most, backtracks=not is_simple)
-            found = search.run(world)
+            found = search.run(fork)
             if found is not None:
                 return found
             best = max(best, search.shortfall, key=lambda each: (each.placed, bool(each.reason)))
@@ -158,17 +172,19 @@ class _Step:
 
     Attributes:
         number: of the pod in the queue.
-        world: the cluster before.
+        fork: the cluster before.
         seats: of the pods before.
-        options: the nodes that are left; None at the end: the pod stays without a node.
+        left: the nodes that are left to try; None at the end: the pod stays without a node.
         tried: nodes that were tried for this pod, and that need not be tried for later pods of its kind.
+        options: the nodes that take the pod; None: there is no pod to place.
     """
 
     number: int
-    world: Snapshot
+    fork: Snapshot
     seats: Plan
-    options: Iterator[str | None]
-    tried: set[str]
+    left: Iterator[str | None] = field(default_factory=lambda: iter(()))
+    tried: set[str] = field(default_factory=set)
+    options: Options | None = None
 
 
 @dataclass(slots=True)
@@ -196,13 +212,13 @@ class _Search:
     def __post_init__(self) -> None:
         self.shortfall = Shortfall(0, self.wanted, "")
 
-    def run(self, world: Snapshot) -> Plan | None:
+    def run(self, fork: Snapshot) -> Plan | None:
         """Seats for as many pods as are wanted; None if none are found.
 
         Raises:
             TimeoutError: the solver's time is up.
         """
-        trail = [self._step(0, world, (), ())]
+        trail = [self._step(0, fork, ())]
         while trail:
             step = trail[-1]
             if len(step.seats) == self.wanted:
@@ -224,68 +240,100 @@ class _Search:
 
     def _next(self, step: _Step) -> _Step | None:
         """The step after the next node that takes the pod; None if there is none."""
-        for name in step.options:
+        for name in step.left:
             if name is None:
-                return self._step(step.number + 1, step.world, step.seats, step.tried)
+                return self._step(step.number + 1, step.fork, step.seats, step.tried, step.options)
             if self.left <= 0:
                 return None
             self.left -= 1
             self.planner.solver.look()
             before = frozenset(step.tried)
             step.tried.add(name)
-            seat = self._seat(self.queue[step.number][1], name, step.world)
-            if seat is not None:
-                found, world = seat
-                return self._step(step.number + 1, world, (*step.seats, found), before)
+            found = self._grant(self.queue[step.number][1], name, step.fork)
+            if found is not None:
+                return self._placed(step, found, name, before)
         return None
 
-    def _seat(self, pod: Pod, name: str, world: Snapshot) -> tuple[Seat, Snapshot] | None:
-        solver = self.planner.solver
-        among = self.domain.devices
-        found = grant(pod, name, world, solver if among is None else replace(solver, among=among))
-        if isinstance(found, No):
-            return None
-        devices = tuple(sorted(_devices(found, self.planner.snapshot)))
-        return Seat(pod, Keeping(name, devices)), found.held(pod, name, world)
+    def _grant(self, pod: Pod, name: str, fork: Snapshot) -> Grant | None:
+        solver, among = self.planner.solver, self.domain.devices
+        found = grant(pod, name, fork, solver if among is None else replace(solver, among=among))
+        return None if isinstance(found, No) else found
 
-    def _step(self, number: int, world: Snapshot, seats: Plan, tried: Collection[str]) -> _Step:
-        """The step of a pod. ``tried``: nodes that need not be tried for another pod of the kind of the pod before."""
+    def _placed(self, step: _Step, found: Grant, name: str, tried: Collection[str]) -> _Step:
+        """The step after the pod has got a node. ``tried`` as in `_step`."""
+        planner, pod, number = self.planner, self.queue[step.number][1], step.number + 1
+        fork = found.held(pod, name, step.fork)
+        seats = (*step.seats, Seat(pod, Keeping(name, tuple(sorted(_devices(found, planner.snapshot))))))
+        options = None
+        is_local = found.pools.issubset(fork.inventory.local.get(name, ()))
+        if is_local and step.options is not None and len(seats) < self.wanted and self._is_same_kind(number):
+            following = self.queue[number][1]
+            options = options_after(step.options, following, name, fork, planner.solver, planner.decider)
+        return self._step(number, fork, seats, tried, options)
+
+    def _is_same_kind(self, number: int) -> bool:
+        """Whether the pod at this place of the queue is of the kind of the pod before."""
+        return 0 < number < len(self.queue) and self.queue[number - 1][0] == self.queue[number][0]
+
+    def _step(
+        self, number: int, fork: Snapshot, seats: Plan, tried: Collection[str] = (), options: Options | None = None
+    ) -> _Step:
+        """The step of a pod.
+
+        Args:
+            number: of the pod in the queue.
+            fork: the cluster before.
+            seats: of the pods before.
+            tried: nodes that need not be tried for another pod of the kind of the pod before.
+            options: the nodes that take another pod of that kind; None: they are not known.
+        """
         if number == len(self.queue) or len(seats) == self.wanted:
-            return _Step(number, world, seats, iter(()), set())
+            return _Step(number, fork, seats)
         kind, pod = self.queue[number]
-        is_same = number > 0 and self.queue[number - 1][0] == kind
+        is_same = self._is_same_kind(number)
         known = set(tried) if is_same else set()
-        options: list[str | None] = [*self._options(kind, pod, world, known, len(seats))]
+        if options is None or not is_same or options.places.keys() <= known:
+            options = self._options(pod, fork, known)
+        if not options.places:
+            self._note(kind, options, len(seats))
+        left: Iterator[str | None] = options.best_first(known)
         if len(self.queue) - number > self.wanted - len(seats):
-            options.append(None)
-        return _Step(number, world, seats, iter(options), known)
+            left = chain(left, (None,))
+        return _Step(number, fork, seats, left, known, options)
 
-    def _options(self, kind: Hashable, pod: Pod, world: Snapshot, tried: Collection[str], placed: int) -> list[str]:
-        """The nodes that take a pod, the best by its policy first."""
+    def _options(self, pod: Pod, fork: Snapshot, tried: Collection[str]) -> Options:
+        """The nodes that take a pod, of those that were not tried."""
         planner = self.planner
         names = [name for name in self.domain.among(planner.names_of(pod)) if name not in tried]
-        result = filter_nodes(
-            pod, names, world, planner.solver, decider=planner.decider, bounds=Bounds(planner.solver.until)
-        )
-        if not result.passed:
-            self._note(kind, result, placed)
-            return []
-        policy = policy_of(pod, planner.solver.policy) or planner.solver.policy
-        scores = dict(zip(result.passed, score_nodes(result.passed, result.merits, policy), strict=True))
-        return sorted(result.passed, key=lambda name: -scores[name])
+        return options_of(pod, names, fork, planner.solver, planner.decider)
 
-    def _note(self, kind: Hashable, result: FilterResult, placed: int) -> None:
+    def _note(self, kind: Hashable, options: Options, placed: int) -> None:
         if self.stuck is None:
             self.stuck = kind
         if placed >= self.shortfall.placed:
-            self.shortfall = Shortfall(placed, self.wanted, _commonest(result.unresolvable))
+            self.shortfall = Shortfall(placed, self.wanted, _commonest(options.reasons))
 
 
 def likely_nodes(snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
     """The nodes on which kube-scheduler might bind a pod, as far as its conditions are known here."""
     plugged = (pod for pod in snapshot.pods.values() if pod.containers)
-    checks = SchedulerChecks(snapshot.nodes, plugged)
-    return lambda pod: [name for name in sorted(snapshot.nodes) if name not in checks.rejections(pod)]
+    checks, names = SchedulerChecks(snapshot.nodes, plugged), sorted(snapshot.nodes)
+    known: dict[Hashable, Sequence[str]] = {}
+
+    def likely(pod: Pod) -> Sequence[str]:
+        kind = pod.requirements, pod.containers
+        if kind not in known:
+            rejected = checks.rejections(pod)
+            known[kind] = tuple(name for name in names if name not in rejected)
+        return known[kind]
+
+    return likely
+
+
+def _shared(pods: Iterable[Pod]) -> Collection[ObjectKey]:
+    """The claims that more than one of the pods uses."""
+    users = Counter(key for pod in pods for key in claim_keys(pod))
+    return {key for key, number in users.items() if number > 1}
 
 
 def _alone(pod: Pod) -> Pod:

@@ -15,12 +15,13 @@ def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.negotiated:
         return pod.uid
-    if claims.special.is_needed or pod.nominated_node:
+    special = claims.special
+    if special.made or special.void or special.assumed or pod.extended_claim or pod.nominated_node:
         return pod.uid
     namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
     resources = _resources(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
-    return pod.priority, pod.requirements, pod.policy, namespace, signature, resources
+    return pod.priority, pod.requirements, pod.policy, namespace, signature, pod.containers, resources
 
 
 def _resources(pod: Pod) -> Hashable:

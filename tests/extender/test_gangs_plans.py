@@ -1,6 +1,13 @@
 """Plans of gangs: which pods count as alike, what other gangs have, and how long a plan takes."""
 
+import copy
+from dataclasses import replace
+
+import pytest
+
+from extender.state.gangs import GROUP, GROUP_SIZE
 from tests.extender.ganging import Scene, members, nodes
+from tests.kit.clusters import GPU, Object, claim, pod
 
 
 async def test_pods_that_were_asked_about_other_nodes_are_not_alike() -> None:
@@ -10,3 +17,75 @@ async def test_pods_that_were_asked_about_other_nodes_are_not_alike() -> None:
         scene.filter("x1", names="a")
         await scene.turns()
     assert (scene.known("x0").kept.node, scene.known("x1").kept.node) == ("b", "a")
+
+
+def counted(scene: Scene) -> int:
+    """How many nodes the plans of the task were asked about."""
+    return scene.task._decider.asked
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+async def test_the_work_for_a_gang_grows_with_its_pods_and_not_with_pods_times_nodes(devices: int) -> None:
+    number = 32
+    scene = Scene(*nodes(map(str, range(number // devices)), devices), *members("x", number))
+    await scene.schedule()
+    await scene.turns(1)
+    assert all(scene.known(name).kept.node for name in scene.pending())
+    assert counted(scene) <= 2 * number
+
+
+async def test_pods_that_ask_for_extended_resources_are_alike() -> None:
+    number = 16
+    wanted = {"example.com/gpu": "1"}
+    pods = [pod(f"x{place}", resources=wanted) for place in range(number)]
+    for each in pods:
+        each["metadata"]["annotations"] = {GROUP: "x", GROUP_SIZE: str(number)}
+    offered = copy.deepcopy(GPU)
+    offered["spec"]["extendedResourceName"] = "example.com/gpu"
+    scene = Scene(*nodes(map(str, range(number)))[1:], offered, *pods)
+    await scene.schedule()
+    await scene.turns(1)
+    assert all(scene.known(name).kept.node for name in scene.pending())
+    assert counted(scene) <= 2 * number
+
+
+async def test_pods_that_share_a_claim_go_where_the_claim_is_and_the_others_beside_them() -> None:
+    raw = members("x", 4)
+    for each in raw[:4:2]:
+        each["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": "shared"}]
+    scene = Scene(*nodes("abc"), *raw, claim("shared"))
+    await scene.run()
+    bound = scene.bound("x")
+    assert bound["x0"] == bound["x1"]
+    assert len(set(bound.values())) == 3
+
+
+async def test_pods_that_all_share_a_claim_leave_a_node_that_is_too_small_for_all_of_them() -> None:
+    raw = members("x", 3)
+    for each in raw[::2]:
+        each["spec"]["resourceClaims"].append({"name": "shared", "resourceClaimName": "shared"})
+    scene = Scene(*nodes("a", 2), *nodes("b", 4)[1:], *raw, claim("shared"))
+    await scene.run()
+    assert set(scene.bound("x").values()) == {"b"}
+
+
+class Slow(Scene):
+    """A cluster in which each look at the clock takes a while."""
+
+    def __init__(self, *objects: Object) -> None:
+        super().__init__(*objects)
+        self.solver = replace(self.solver, clock=self.clock)
+        self.start()
+
+    def clock(self) -> float:
+        self.now += 0.01
+        return self.now
+
+
+async def test_a_gang_that_takes_long_to_plan_gets_more_time_each_try() -> None:
+    scene = Slow(*nodes(map(str, range(16))), *members("x", 16))
+    await scene.schedule()
+    await scene.turns(1)
+    assert not any(scene.known(name).kept.node for name in scene.pending()), "half a second does not suffice"
+    await scene.turns(4, seconds=40)
+    assert all(scene.known(name).kept.node for name in scene.pending())
