@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -32,12 +33,12 @@ class Event:
     value: Any = None
 
 
-def key_of(obj: RawObject) -> ObjectKey:
-    """Namespace and name of an object; empty where they are missing or no strings."""
+def key_of(obj: Mapping[str, object]) -> ObjectKey:
+    """Namespace and name of an object; empty where they are missing or no strings. Keys share their namespaces."""
     metadata = obj.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     namespace, name = found.get("namespace"), found.get("name")
-    return ObjectKey(namespace if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
+    return ObjectKey(sys.intern(namespace) if isinstance(namespace, str) else "", name if isinstance(name, str) else "")
 
 
 def revision_of(obj: RawObject) -> int:

@@ -3,10 +3,10 @@
 Policies prefer nodes by CPU, but CPU never decides whether a pod fits. So an unreadable amount counts as absent.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
-from allocator import Quantity
+from extender.state.node_resources import quantity_of
 from extender.state.peak import ContainerNeeds, peak
 
 _MILLI: Final = 10**6
@@ -19,17 +19,20 @@ def cpu_request(spec: object) -> int:
     """
     of_pod = _requested(_at(spec, "resources"))
     if of_pod is None:
-        of_pod = peak(_needs(spec))["cpu"]
+        of_pod = peak(_needs(spec))["cpu"] if _at(spec, "initContainers") else _sum(_at(spec, "containers"))
     return of_pod + (cpu_of(_at(spec, "overhead")) or 0)
 
 
 def cpu_of(amounts: object) -> int | None:
     """The CPU in amounts by resource, rounded up; None without CPU."""
-    value = _at(amounts, "cpu")
-    try:
-        return None if value is None else max(0, -(-Quantity.parse(str(value)).nano // _MILLI))
-    except ValueError:
-        return None
+    amount = quantity_of(_at(amounts, "cpu"))
+    return None if amount is None else max(0, -(-amount.nano // _MILLI))
+
+
+def _sum(containers: object) -> int:
+    """What containers request together that run at the same time."""
+    found = containers if isinstance(containers, list) else ()
+    return sum(_requested(_at(each, "resources")) or 0 for each in found)
 
 
 def _needs(spec: object) -> Iterator[ContainerNeeds]:
@@ -48,4 +51,4 @@ def _requested(resources: object) -> int | None:
 
 
 def _at(value: object, field: str) -> object:
-    return value.get(field) if isinstance(value, Mapping) else None
+    return value.get(field) if isinstance(value, dict) else None

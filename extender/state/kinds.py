@@ -117,11 +117,11 @@ class Kind(Generic[_T]):
         return all(getattr(one, part) is getattr(other, part) for part in self.parts)
 
 
-def all_kinds() -> Mapping[str, Kind[Any]]:
+def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> Mapping[str, Kind[Any]]:
     """The kinds by name. All slices that they parse share equal values, and all claims share equal specs."""
     kinds: tuple[Kind[Any], ...] = (
         _kind(NODES, parse_node_object, Topic.NODE, "nodes"),
-        _pods(),
+        _pods(parse_pod),
         _kind(
             CLAIMS,
             partial(parse_claim_object, read_spec=SpecCache().read),
@@ -195,7 +195,7 @@ def _kind(
     )
 
 
-def _pods() -> Kind[Pod]:
+def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> Kind[Pod]:
     """Pods. No change of a pod without devices is mentioned: most pods of a cluster have none."""
 
     def touched(key: ObjectKey, old: Pod | None, new: Pod | None) -> Touched:
@@ -203,7 +203,7 @@ def _pods() -> Kind[Pod]:
 
     return Kind(
         PODS,
-        parse_pod,
+        parse,
         objects=lambda snapshot: snapshot.pods,
         put=lambda snapshot, _, pod: snapshot.with_pod(pod) if pod.needs_devices else snapshot.with_other(pod),
         drop=Snapshot.without_pod,

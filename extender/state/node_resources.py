@@ -148,7 +148,7 @@ def amounts_of(amounts: object) -> Amounts:
     return {
         name: amount.nano
         for name, value in amounts.items()
-        if is_node_resource(name) and (amount := _quantity(value)) is not None
+        if is_node_resource(name) and (amount := quantity_of(value)) is not None
     }
 
 
@@ -213,11 +213,12 @@ def _claim_resources(entry: object) -> ClaimResources:
 
 
 def _by_name(entries: list[Any], field_name: str) -> Mapping[str, Quantity]:
-    found = ((str(_at(each, "name")), _quantity(_at(each, field_name))) for each in entries)
+    found = ((str(_at(each, "name")), quantity_of(_at(each, field_name))) for each in entries)
     return {name: amount for name, amount in found if amount is not None}
 
 
-def _quantity(value: object) -> Quantity | None:
+def quantity_of(value: object) -> Quantity | None:
+    """A quantity in JSON; None if it is absent or cannot be read."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         return None
     text = str(value)

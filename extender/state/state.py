@@ -17,7 +17,8 @@ from extender.state.edit import Edit, read
 from extender.state.kinds import Kind, Topic, all_kinds
 from extender.state.node_requests import NodeRequests
 from extender.state.node_resources import Amounts
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects import ClaimObject, Pod, parse_pod
+from extender.state.plain_pods import parse_counted_pod
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY, NO_SPEC, AssumedAllocation, Snapshot
 
@@ -68,7 +69,7 @@ class ClusterState:
             others=Map() if counts_cpu and cpu_of_all_pods else None,
             node_requests=NodeRequests() if counts_resources else None,
         )
-        self._kinds: Mapping[str, Kind[Any]] = all_kinds()
+        self._kinds: Mapping[str, Kind[Any]] = all_kinds(parse_pod if counts_resources else parse_counted_pod)
         self._log = ChangeLog(log_size)
         self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)
         self._seen = dict.fromkeys(RESOURCES, 0)

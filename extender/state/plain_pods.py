@@ -1,0 +1,51 @@
+"""What counts of a pod without devices: its node and its CPU. Most pods of a cluster have no devices."""
+
+from collections.abc import Mapping
+
+from extender.kube.raw import key_of
+from extender.state.cpu import cpu_request
+from extender.state.extended_resources import is_extended
+from extender.state.gangs import GROUP, GROUP_SIZE
+from extender.state.objects import Pod, parse_pod
+
+
+def parse_counted_pod(obj: Mapping[str, object]) -> Pod:
+    """A core/v1 Pod. Of a pod that uses no devices and names no gang, only what counts is read.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type, of a pod that may use devices.
+    """
+    metadata, spec = obj.get("metadata"), obj.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not _is_plain(metadata, spec):
+        return parse_pod(obj)
+    (namespace, name), status = key_of(obj), obj.get("status")
+    node, phase = spec.get("nodeName"), status.get("phase") if isinstance(status, dict) else ""
+    return Pod(
+        namespace,
+        name,
+        uid="",
+        node_name=node if isinstance(node, str) else "",
+        phase=phase if isinstance(phase, str) else "",
+        cpu=cpu_request(spec),
+    )
+
+
+def _is_plain(metadata: Mapping[str, object], spec: Mapping[str, object]) -> bool:
+    """Whether a pod certainly uses no devices and names no gang."""
+    annotations = metadata.get("annotations") or {}
+    if spec.get("resourceClaims") or spec.get("schedulingGroup") or not isinstance(annotations, dict):
+        return False
+    containers = spec.get("containers") or [], spec.get("initContainers") or []
+    return (
+        GROUP not in annotations
+        and GROUP_SIZE not in annotations
+        and all(isinstance(each, list) and all(map(_is_plain_container, each)) for each in containers)
+    )
+
+
+def _is_plain_container(container: object) -> bool:
+    resources = (container.get("resources") or {}) if isinstance(container, dict) else None
+    if not isinstance(resources, dict):
+        return False
+    amounts = resources.get("limits") or {}, resources.get("requests") or {}
+    return all(isinstance(each, dict) and not any(map(is_extended, each)) for each in amounts)

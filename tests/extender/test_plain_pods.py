@@ -1,0 +1,87 @@
+"""What is read of a pod without devices is what the full reading would say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocator import InvalidObjectError
+from extender.state.objects import Pod, parse_pod
+from extender.state.plain_pods import parse_counted_pod
+from tests.kit.clusters import Object, pod
+
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "example.com/gpu", "requests.cpu", "kubernetes.io/batch"]),
+    st.sampled_from(["1", "250m", 2, "no amount", "1e3", -1]),
+    max_size=3,
+)
+RESOURCES = st.fixed_dictionaries({}, optional={"requests": AMOUNTS, "limits": AMOUNTS})
+CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["a", "b"])},
+        optional={"resources": RESOURCES, "restartPolicy": st.just("Always")},
+    ),
+    max_size=3,
+)
+SPECS = st.fixed_dictionaries(
+    {"containers": CONTAINERS},
+    optional={
+        "initContainers": CONTAINERS,
+        "nodeName": st.sampled_from(["", "n"]),
+        "overhead": AMOUNTS,
+        "resources": RESOURCES,
+        "resourceClaims": st.just([{"name": "gpu", "resourceClaimName": "mine"}]),
+        "schedulingGroup": st.just({"podGroupName": "g"}),
+    },
+)
+ANNOTATIONS = st.dictionaries(st.sampled_from(["dra-extender.dev/group", "note"]), st.just("g"))
+PHASES = st.sampled_from(["Pending", "Running", "Succeeded", "Failed"])
+
+
+def counted(found: Pod) -> tuple[object, ...]:
+    return found.key, found.node_name, found.cpu, found.is_finished, found.needs_devices, found.gang_key
+
+
+@given(SPECS, ANNOTATIONS, PHASES)
+def test_what_counts_of_a_pod_is_what_the_full_reading_says(spec: Object, annotations: Object, phase: str) -> None:
+    made = pod("p")
+    metadata = {**made["metadata"], "annotations": annotations}
+    read = {**made, "metadata": metadata, "spec": spec, "status": {"phase": phase}}
+    try:
+        expected = parse_pod(read)
+    except InvalidObjectError:
+        with pytest.raises(InvalidObjectError):
+            parse_counted_pod(read)
+    else:
+        assert counted(parse_counted_pod(read)) == counted(expected)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"resourceClaims": [{"name": "gpu"}]}, id="a claim without a source"),
+        pytest.param({"containers": [7]}, id="a container that is a number"),
+        pytest.param({"containers": [{"resources": 7}]}, id="resources that are a number"),
+        pytest.param({"containers": [{"resources": {"limits": 7}}]}, id="limits that are a number"),
+        pytest.param({"containers": 7}, id="containers that are a number"),
+    ],
+)
+def test_pod_that_may_use_devices_is_refused_as_by_the_full_reading(spec: Object) -> None:
+    with pytest.raises(InvalidObjectError) as expected:
+        parse_pod({**pod("p"), "spec": spec})
+    with pytest.raises(InvalidObjectError) as refused:
+        parse_counted_pod({**pod("p"), "spec": spec})
+    assert refused.value.summary == expected.value.summary
+
+
+@pytest.mark.parametrize("field", ["metadata", "spec"])
+def test_pod_without_metadata_or_spec_is_read_in_full(field: str) -> None:
+    odd = {**pod("p"), field: None}
+    try:
+        expected: object = counted(parse_pod(odd))
+    except InvalidObjectError as error:
+        expected = error.summary
+    try:
+        found: object = counted(parse_counted_pod(odd))
+    except InvalidObjectError as error:
+        found = error.summary
+    assert found == expected
