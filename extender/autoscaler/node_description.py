@@ -12,7 +12,7 @@ from typing import Any, Final
 from allocator import Node, Quantity, hint, shown
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.templates import NODE_NAME, complete, rendered
+from extender.autoscaler.templates import NODE_NAME, of_node
 from extender.kube.api import RawObject
 from extender.state.snapshot import Snapshot
 
@@ -62,18 +62,14 @@ class NodeDescription:
             "spec": spec,
             "status": dict(self.amounts),
         }
-        pools = [_pool_of(each) for each in self.specs]
-        slices = (
-            complete(spec, pool[1], pools.count(pool), NODE_NAME) for spec, pool in zip(self.specs, pools, strict=True)
-        )
         items = [
             {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceSlice",
                 "metadata": {"name": f"{node_name}-{number}"},
-                "spec": rendered(each, node_name),
+                "spec": each,
             }
-            for number, each in enumerate(slices)
+            for number, each in enumerate(of_node(self.specs, node_name))
         ]
         return {"apiVersion": "v1", "kind": "List", "items": [node, *items]}
 
@@ -169,10 +165,6 @@ def _with_placeholder(value: Any, node_name: str) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {kind: _with_placeholder(each, node_name) for kind, each in value.items()}
     return NODE_NAME if value == node_name else value
-
-
-def _pool_of(spec: Mapping[str, Any]) -> tuple[str, str]:
-    return spec["driver"], (spec.get("pool") or {}).get("name") or NODE_NAME
 
 
 def _name(obj: RawObject) -> str:

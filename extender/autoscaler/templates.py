@@ -4,10 +4,10 @@ The file is YAML; `config/node-templates.yaml` shows all of it. A node has the s
 carries, so that one template can bring GPUs and another NICs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
 from allocator import (
     Features,
@@ -135,6 +135,18 @@ def complete(spec: Mapping[str, object], pool: str, slice_count: int, node_name:
     written = of_pool if isinstance(of_pool, dict) else {}
     counts = {"generation": 1, "resourceSliceCount": slice_count}
     return {**spec, "nodeName": node_name, "pool": {**counts, **written, "name": pool}}
+
+
+def of_node(specs: Sequence[Mapping[str, Any]], node_name: str) -> list[dict[str, Any]]:
+    """The specs of slices as a node of this name publishes them.
+
+    Args:
+        specs: of valid templates, as written.
+        node_name: of the node.
+    """
+    pools = [(each["driver"], (each.get("pool") or {}).get("name") or NODE_NAME) for each in specs]
+    whole = (complete(each, pool[1], pools.count(pool), NODE_NAME) for each, pool in zip(specs, pools, strict=True))
+    return [{key: rendered(value, node_name) for key, value in each.items()} for each in whole]
 
 
 def _pool_name(spec: Fields) -> tuple[str, str]:

@@ -32,7 +32,18 @@ _NAME: Final = "dra-extender"
 _SERVE: Final = "serve"
 """Its libraries may have work to do when Python exits."""
 
-_OTHERS: Final = ("validate", "convert", "simulate", "audit", "explain", "defragment", "template", "config", "version")
+_OTHERS: Final = (
+    "validate",
+    "convert",
+    "simulate",
+    "audit",
+    "explain",
+    "defragment",
+    "template",
+    "mock-driver",
+    "config",
+    "version",
+)
 _COMMANDS: Final = (_SERVE, *_OTHERS)
 
 
@@ -43,7 +54,7 @@ class _Modules(Mapping[str, Any]):
         if name not in _COMMANDS:
             raise KeyError(name)
         with undisturbed():
-            module = import_module(f"extender.cli.{name}")
+            module = import_module(f"extender.cli.{name.replace('-', '_')}")
         return get_command(module.app)
 
     def __iter__(self) -> Iterator[str]:

@@ -108,6 +108,13 @@ KubeconfigOption = Annotated[
 ContextOption = Annotated[
     str, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current one.")
 ]
+NodeNameOption = Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that this runs on.")]
+KubeletDirOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=_path, help="The kubelet's root directory.")]
+CdiDirOption = Annotated[
+    Path, typer.Option(metavar="FOLDER", parser=_path, help="Where the container runtime looks for CDI files.")
+]
+KUBELET_DIR: Final = Path("/var/lib/kubelet")
+CDI_DIR: Final = Path("/var/run/cdi")
 TokenFileOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", parser=_path, help="With --server: a file with a bearer token that says who calls."),

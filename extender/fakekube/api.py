@@ -106,7 +106,7 @@ class MemoryApi:
 
     async def select(self, resource: Resource, namespace: str, fields: Mapping[str, str]) -> tuple[RawObject, ...]:
         """Objects of a namespace by the values of any fields."""
-        of_namespace = (obj for obj in self._all(resource) if obj["metadata"]["namespace"] == namespace)
+        of_namespace = (obj for obj in self._all(resource) if obj["metadata"].get("namespace", "") == namespace)
         return tuple(obj for obj in of_namespace if all(_field(obj, path) == value for path, value in fields.items()))
 
     async def create(self, resource: Resource, obj: RawObject) -> RawObject:

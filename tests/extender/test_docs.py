@@ -62,7 +62,7 @@ def test_every_setting_is_listed(path: tuple[str, ...]) -> None:
 
 
 def test_every_command_is_listed() -> None:
-    listed = set(re.findall(r"^\| `dra-extender ([a-z]+)", REFERENCE, re.MULTILINE))
+    listed = set(re.findall(r"^\| `dra-extender ([a-z-]+)", REFERENCE, re.MULTILINE))
     assert listed == set(getattr(get_command(app), "commands", ()))
 
 

@@ -11,8 +11,10 @@ from tests.extender.test_docs import DOCS, REFERENCE, ROOT
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "told"}
 WRITES = {"create", "update", "update_status", "patch", "patch_status", "delete", "bind_pod"}
-WRITERS = {"writes", "fakekube", "resource_classes"}
-"""Rooms that write. The second is the API server in memory, with its controllers; the third writes device classes."""
+WRITERS = {"writes", "fakekube", "resource_classes", "node"}
+"""Rooms that write. The second is the API server in memory, with its controllers; the third writes device classes; the
+fourth runs on nodes and writes slices.
+"""
 
 REASONS = ("pods/claims.py", "pods/extended_resources/requests.py", "pods/extended_resources/special_claim.py")
 """Modules whose texts of several words are reasons of filter."""

@@ -1,0 +1,53 @@
+"""The messages of kubelet plugins, by the numbers of their fields.
+
+Sources: ``k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto`` and ``k8s.io/kubelet/pkg/apis/dra/v1/api.proto`` of
+Kubernetes 1.37, which are those of 1.34 and later.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from extender.grpc.declaration import Declarations, declare
+
+_ERROR: Final = "error string"
+
+MESSAGES: Final[Declarations] = {
+    # --- pluginregistration ---------------------------------------------------------------------------------
+    "InfoRequest": {},
+    "PluginInfo": {1: "type string", 2: "name string", 3: "endpoint string", 4: "supported_versions [string]"},
+    "RegistrationStatus": {1: "plugin_registered bool", 2: _ERROR},
+    "RegistrationStatusResponse": {},
+    # --- k8s.io.kubelet.pkg.apis.dra.v1 ---------------------------------------------------------------------
+    "NodePrepareResourcesRequest": {1: "claims [Claim]"},
+    "NodePrepareResourcesResponse": {1: "claims {NodePrepareResourceResponse}"},
+    "NodePrepareResourceResponse": {1: "devices [Device]", 2: _ERROR},
+    "NodeUnprepareResourcesRequest": {1: "claims [Claim]"},
+    "NodeUnprepareResourcesResponse": {1: "claims {NodeUnprepareResourceResponse}"},
+    "NodeUnprepareResourceResponse": {1: _ERROR},
+    "Claim": {1: "namespace string", 2: "uid string", 3: "name string"},
+    "Device": {
+        1: "request_names [string]",
+        2: "pool_name string",
+        3: "device_name string",
+        4: "cdi_device_ids [string]",
+        5: "share_id string",
+    },
+}
+
+
+def new(name: str, /, **fields: Any) -> Any:  # noqa: ANN401  # its attributes are those of `MESSAGES`
+    """A message of a name in `MESSAGES`."""
+    return _classes()[name](**fields)
+
+
+def read(name: str, data: bytes) -> Any:  # noqa: ANN401  # as `new`
+    """A message from its bytes. Raises google.protobuf.message.DecodeError: the bytes are something else."""
+    return _classes()[name].FromString(data)
+
+
+@cache
+def _classes() -> Mapping[str, type[Message]]:
+    return declare(MESSAGES)
