@@ -37,7 +37,8 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 """After devices were given back, a gang waits this time, and twice as long each time: others may get the devices."""
 
 AGAIN_SECONDS: Final = 2.0
-"""A plan that a limit has stopped is made again after this time, or after four times as long as it took."""
+"""A plan is made again after this time if its scheduler asks again. If a limit has stopped the plan, it is made again
+after four times as long as it took, but not before this time."""
 
 
 class Settled:
@@ -102,6 +103,11 @@ class Watch:
     until: float = 0.0
     active: float = -inf
     shortfall: Shortfall | None = None
+
+    def asked_again(self, now: float) -> None:
+        """A scheduler tries a member again: something may have changed that is not known here, such as free CPU."""
+        if not self.is_due:
+            self.is_due, self.again = True, max(self.again, now + AGAIN_SECONDS)
 
     def stopped(self, now: float, began: float, *, is_late: bool) -> None:
         """A limit has stopped a plan that began at that time. ``is_late``: more time may help."""

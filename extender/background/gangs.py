@@ -104,10 +104,9 @@ class Gangs(BackgroundTask):
         self._watch(key).active = self._clock()
         before = self._asked.get(pod.uid)
         names = tuple(rejection.names)
-        if before is not None and (len(names) == 1 or names == before.names):
-            names = tuple(before.names)
-        elif before is not None:
-            self._watch(key).is_due = True
+        if before is not None:
+            self._watch(key).asked_again(self._clock())
+            names = names if len(names) > 1 else tuple(before.names)
         since = self._clock() if before is None else before.since
         was_ready = not rejection.result.is_blocked
         self._asked[pod.uid] = Asked(names, since, was_ready)

@@ -109,24 +109,35 @@ class Planner:
 
     def _may_take_kept(self, gang: Gang) -> bool:
         """Whether devices are kept for a pod of lower priority."""
-        nominated = (pod for name in self.snapshot.nominated for pod in self.snapshot.nominated_to(name))
-        return any(pod.kept.devices and pod.priority < gang.members[0].priority for pod in nominated)
+        return any(pod.kept.devices and pod.priority < gang.members[0].priority for pod in _nominated(self.snapshot))
 
     def _begun(self, gang: Gang, *, spares: bool) -> Snapshot | None:
-        """The cluster in which others have what is kept from the gang, and members have what is kept for them."""
+        """The cluster in which others have what is kept from the gang, and members have what is kept for them.
+
+        The pods of other gangs are placed, so that their devices count for quotas, and their CPU on the node.
+        """
         bare = self.snapshot
         for pod in gang.kept:
             bare = bare.with_pod(_alone(pod))
-        fork = held_for_nominated(_alone(gang.members[0]), bare, self.solver, spares=spares)
+        asking = _alone(gang.members[0])
+        for pod in _kept_in_gangs(bare):
+            if spares or pod.priority >= asking.priority:
+                bare = self._with_kept(pod, bare) or bare
+        fork = held_for_nominated(asking, bare, self.solver, spares=spares)
         fork = fork._replace(nominated=Map())
         for pod in gang.kept:
-            solver = replace(self.solver, among=frozenset(pod.kept.devices)) if pod.kept.devices else self.solver
-            there = pod.kept.node in fork.nodes
-            found = place(_alone(pod), pod.kept.node, fork, solver) if there else No("")
-            if isinstance(found, No):
+            placed = self._with_kept(pod, fork)
+            if placed is None:
                 return None
-            fork = found
+            fork = placed
         return fork
+
+    def _with_kept(self, pod: Pod, fork: Snapshot) -> Snapshot | None:
+        """The cluster in which a pod has what is kept for it; None if that is impossible."""
+        solver = replace(self.solver, among=frozenset(pod.kept.devices)) if pod.kept.devices else self.solver
+        there = pod.kept.node in fork.nodes
+        found = place(_alone(pod), pod.kept.node, fork, solver) if there else No("")
+        return None if isinstance(found, No) else found
 
     def _domains(self, gang: Gang) -> Sequence[Domain]:
         """The domains that the gang may share, those of its members with a node first."""
@@ -328,6 +339,16 @@ def likely_nodes(snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
         return known[kind]
 
     return likely
+
+
+def _nominated(snapshot: Snapshot) -> Iterator[Pod]:
+    return (pod for name in snapshot.nominated for pod in snapshot.nominated_to(name))
+
+
+def _kept_in_gangs(snapshot: Snapshot) -> Sequence[Pod]:
+    """The nominated pods of gangs, in the order of held devices."""
+    found = (pod for pod in _nominated(snapshot) if pod.kept.node and pod.gang_key is not None and not pod.deleting)
+    return sorted(found, key=lambda pod: (-pod.priority, pod.created, pod.uid))
 
 
 def _shared(pods: Iterable[Pod]) -> Collection[ObjectKey]:

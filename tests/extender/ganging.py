@@ -16,9 +16,11 @@ from extender.observe.gang_metrics import GangMetrics
 from extender.offload import at_once
 from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import Pod
+from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.evictions import Evictor
 from extender.writes.writer import Writer
+from tests.extender.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Transport
@@ -77,11 +79,9 @@ class Scene:
             at_once,
         )
 
-    def replica(self) -> "Scene":
-        """The same cluster with the task of another process. The clock is that of this scene."""
-        other = copy(self)
-        other.start()
-        return other
+    def replica(self) -> "Replica":
+        """Another process on the same API server. The clock is that of this scene."""
+        return Replica(self)
 
     def known(self, name: str) -> Pod:
         return self.cluster.state.snapshot.pods[ObjectKey("ns", name)]
@@ -147,3 +147,24 @@ class Scene:
 
     def counted(self, name: str) -> float:
         return self.registry.get_sample_value(f"dra_extender_{name}") or 0
+
+
+class Replica:
+    """A process with a task and a state of its own, whose scheduler asks nothing.
+
+    Attributes:
+        transport: of the task to the API server.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        other = copy(scene)
+        other.cluster = Cluster(ClusterState(), scene.cluster.api)
+        self._watch = Watch(other.cluster.state)
+        scene.cluster.api.follow(self._watch)
+        other.start()
+        self.task, self.transport = other.task, other.transport
+
+    def hear(self) -> None:
+        """The watches tell all that has happened; until then, the process knows nothing of it."""
+        for of, news in self._watch.news.items():
+            self._watch.tell(of, len(news))

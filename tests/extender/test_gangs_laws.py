@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import permutations
 from typing import Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.extender.ganging import Scene, member
+from tests.extender.ganging import Replica, Scene, member
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
 from tests.kit.servers.memory import Fault
 
@@ -76,20 +77,19 @@ def worlds(draw: st.DrawFn) -> World:
     return World(large, gangs, singles, events)
 
 
-async def run(world: World, idle_turns: Sequence[bool] = ()) -> tuple[Scene, set[int]]:
+async def run(world: World, idle: Sequence[str] = ()) -> tuple[Scene, set[int]]:
     """What happens, and then time enough for everything that fits.
 
     Args:
-        idle_turns: before each of the first writes, whether an idle replica has a turn.
+        idle: what an idle replica does before each of the first writes: "", "hear", "turn" or both.
 
     Returns:
         The cluster, and the gangs of which some pods were not bound in time: others could take their devices.
     """
     scene, overdue = Scene(*world.objects()), set[int]()
-    if idle_turns:
+    if idle:
         other = scene.replica()
-        faults = [Fault(before=other.task.tick if each else None) for each in idle_turns]
-        scene.transport.script("patch_status pods", *faults)
+        scene.transport.script("patch_status pods", *(Fault(before=partial(act, other, each)) for each in idle))
     for what, number in world.events:
         if what == "ask" and (names := scene.pending()):
             await scene.schedule([names[number % len(names)]])
@@ -103,6 +103,13 @@ async def run(world: World, idle_turns: Sequence[bool] = ()) -> tuple[Scene, set
         assert_no_device_twice(scene)
     await settle(scene)
     return scene, overdue
+
+
+async def act(replica: Replica, what: str) -> None:
+    if "hear" in what:
+        replica.hear()
+    if "turn" in what:
+        await replica.task.tick()
 
 
 def in_part(scene: Scene, world: World) -> set[int]:
@@ -131,9 +138,9 @@ async def test_no_gang_runs_in_part(world: World) -> None:
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(worlds(), st.lists(st.booleans(), min_size=1, max_size=12))
-async def test_no_gang_runs_in_part_beside_an_idle_replica(world: World, idle_turns: Sequence[bool]) -> None:
-    scene, overdue = await run(world, idle_turns)
+@given(worlds(), st.lists(st.sampled_from(("", "hear", "turn", "hear, turn")), min_size=1, max_size=12))
+async def test_no_gang_runs_in_part_beside_an_idle_replica(world: World, idle: Sequence[str]) -> None:
+    scene, overdue = await run(world, idle)
     assert in_part(scene, world) <= overdue
     assert_no_device_twice(scene)
 

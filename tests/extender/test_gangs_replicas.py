@@ -21,6 +21,7 @@ async def test_the_idle_replica_adds_nothing_to_a_plan_that_is_being_written() -
 
     async def turn() -> None:
         scene.now += 0.3
+        other.hear()
         await other.task.tick()
 
     scene.transport.script("patch_status pods", Fault(), Fault(before=turn))
@@ -34,6 +35,7 @@ async def test_the_idle_replica_gives_nothing_back_while_the_other_one_binds() -
     other = scene.replica()
     await scene.schedule(["x0", "x1"])
     await scene.turns(1)
+    other.hear()
     await other.task.tick()
     scene.now += KEPT_SECONDS + 1
     await other.task.tick()

@@ -62,3 +62,23 @@ async def test_pods_that_need_more_of_a_node_are_not_alike() -> None:
     bound = scene.bound("x")
     assert sorted(bound.values()) == ["a", "a", "b"]
     assert bound["r"] == "a"
+
+
+async def test_a_gang_that_lacked_cpu_is_planned_again_when_its_scheduler_asks_again() -> None:
+    other = pod("other", on="a", resources={"cpu": "4"})
+    scene = Counting(*nodes_with(5, "a"), other, *member("p", "x", 1))
+    await scene.run()
+    assert not scene.bound("x")
+    await scene.end("other")
+    await scene.run()
+    assert scene.bound("x") == {"p": "a"}
+
+
+async def test_what_is_kept_for_another_gang_takes_cpu_of_its_node() -> None:
+    """Both gangs want one of two devices on node a, which has CPU for one of them."""
+    pods = [*member("p", "x", 1, resources={"cpu": "1"}), *member("q", "y", 1, resources={"cpu": "1"})]
+    scene = Counting(*nodes_with(4, "a", devices=2), *pods)
+    for name in ("p", "q"):
+        scene.filter(name)
+    await scene.turns(2)
+    assert [scene.known(name).kept.node for name in ("p", "q")] == ["a", ""]
