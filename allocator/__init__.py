@@ -84,6 +84,7 @@ from allocator.model.claims import Consumer as Consumer
 from allocator.model.claims import DeviceClass as DeviceClass
 from allocator.model.claims import DeviceRequest as DeviceRequest
 from allocator.model.claims import DeviceResult as DeviceResult
+from allocator.model.claims import GroupResource as GroupResource
 from allocator.model.claims import Request as Request
 from allocator.model.claims import TaintRule as TaintRule
 from allocator.model.devices import JSON as JSON
@@ -124,6 +125,10 @@ from allocator.model.json.device_controllers import CONTROLLER as CONTROLLER
 from allocator.model.json.device_controllers import SUITABLE_NODES as SUITABLE_NODES
 from allocator.model.json.fields import Fields as Fields
 from allocator.model.json.fields import shown as shown
+from allocator.model.json.group_resources import MATCH_ATTRIBUTE as MATCH_ATTRIBUTE
+from allocator.model.json.group_resources import MEMBERS as MEMBERS
+from allocator.model.json.group_resources import read_match_attribute as read_match_attribute
+from allocator.model.json.group_resources import read_members as read_members
 from allocator.model.json.interner import Interner as Interner
 from allocator.model.json.render import allocation_to_json as allocation_to_json
 from allocator.model.json.slices import parse_slice as parse_slice

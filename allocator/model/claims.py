@@ -31,12 +31,26 @@ class OpaqueConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupResource:
+    """Devices of several device classes under one name (KEP-14).
+
+    Attributes:
+        members: each device class, by name, with the number of its devices.
+        match_attribute: all devices have the same value of this attribute; empty: they need not.
+    """
+
+    members: tuple[tuple[str, int], ...]
+    match_attribute: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceClass:
     """A DeviceClass: selectors (CEL) that each of its devices passes, and configuration.
 
     Attributes:
         controller: the name of the controller that decides about requests of this class; empty: we do.
         suitable_nodes: where the controller may have devices; None: on any node.
+        group: what containers get that ask for the extended resource of the class; None: devices of the class.
     """
 
     name: str
@@ -46,6 +60,7 @@ class DeviceClass:
     created: str = ""
     controller: str = ""
     suitable_nodes: NodeSelector | None = None
+    group: GroupResource | None = None
 
 
 class AllocationMode(Enum):

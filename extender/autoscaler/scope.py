@@ -100,10 +100,16 @@ class Scope:
         )
 
     def _left(self, container: Container, snapshot: Snapshot, solver: Solver) -> Container:
-        """The container with the extended resources that no device class of another driver serves."""
+        """The container with the extended resources that no device class of another driver serves.
+
+        A group resource is judged as a whole if one of its members is.
+        """
 
         def is_own(resource: str) -> bool:
             device_class = snapshot.classes.get(class_serving(resource, snapshot) or "")
+            if device_class is not None and device_class.group is not None:
+                members = (snapshot.classes.get(name) for name, _ in device_class.group.members)
+                return any(each is None or self._is_own(each.selectors, solver) for each in members)
             return device_class is None or self._is_own(device_class.selectors, solver)
 
         own = tuple(each for each in container.requests if is_own(each.resource))

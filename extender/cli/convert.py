@@ -1,6 +1,7 @@
-"""`dra-extender convert`: the device classes of ResourceClasses, as manifests."""
+"""`dra-extender convert`: the device classes of ResourceClasses, and claim templates for those with members."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import typer
 import yaml
@@ -10,8 +11,9 @@ from extender.cli.messages import FOUND_PROBLEMS, note, refuse, say
 from extender.cli.options import PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
 from extender.fakekube.manifests import RawObject
-from extender.kube.api import CLASSES, RESOURCE_CLASSES
+from extender.kube.api import CLASSES, RESOURCE_CLASSES, TEMPLATES
 from extender.resource_classes.device_class import Judgement, judge
+from extender.resource_classes.group_requests import devices_json, group_requests
 from extender.state.resource_classes import ResourceClass
 
 app = command_app()
@@ -21,12 +23,16 @@ app = command_app()
     epilog=examples("dra-extender convert classes.yaml", "dra-extender convert classes.yaml | kubectl apply -f -")
 )
 def convert(paths: PathsArgument) -> None:
-    """Print the DeviceClass of each ResourceClass, for clusters where the kind ResourceClass is not installed."""
+    """Print the DeviceClass of each ResourceClass, for clusters where the kind ResourceClass is not installed.
+
+    For a class with members, a ResourceClaimTemplate is printed, too: with it, pods of every scheduler get the devices.
+    """
     loaded = manifests_of(paths)
     judgements = judgements_of(loaded.objects)
     made = [each.device_class for each in judgements if each.device_class is not None]
     for each in made:
         del each["metadata"]["ownerReferences"]  # without the kind, there is no owner
+    made += _templates(each.resource_class for each in judgements if each.device_class is not None)
     if made:
         typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=False), nl=False)
     if not judgements:
@@ -36,6 +42,18 @@ def convert(paths: PathsArgument) -> None:
     refuse(loaded.problems)
     if refused:
         raise typer.Exit(FOUND_PROBLEMS)
+
+
+def _templates(classes: Iterable[ResourceClass]) -> Iterable[dict[str, Any]]:
+    """A claim template for each class with members, of its name."""
+    for each in classes:
+        if each.group is not None:
+            yield {
+                "apiVersion": TEMPLATES.api_versions()[0],
+                "kind": TEMPLATES.kind,
+                "metadata": {"name": each.name},
+                "spec": {"spec": {"devices": devices_json(*group_requests(each.group))}},
+            }
 
 
 def judgements_of(objects: Sequence[RawObject]) -> Sequence[Judgement]:

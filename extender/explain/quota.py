@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from extender.kube.api import RawObject
 from extender.pods.claims import claim_from_template
 from extender.pods.extended_resources.requests import DemandError, demand, special_claim, wanted
-from extender.pods.extended_resources.special_claim import class_serving
+from extender.pods.extended_resources.special_claim import class_serving, groups_of
 from extender.quota.account import Account, Charge
 from extender.quota.charges import claim_charges, pod_charges
 from extender.quota.resource_quota import Extended, parse_resource_quota
@@ -70,6 +70,6 @@ def _special(pod: Pod, snapshot: Snapshot) -> ClaimObject | None:
     if not classes or snapshot.special_claims(pod.uid):
         return None
     try:
-        return special_claim(pod, demand(pod, classes).spec)
+        return special_claim(pod, demand(pod, classes, groups_of(classes.values(), snapshot)).spec)
     except DemandError:
         return None

@@ -1,6 +1,6 @@
 """A pod's claims: where each is written, and which name was meant."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +10,7 @@ from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.claims import claim_from_template, is_made_for
 from extender.pods.extended_resources.requests import wanted
-from extender.pods.extended_resources.special_claim import class_serving
+from extender.pods.extended_resources.special_claim import class_serving, groups_of
 from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.objects import ClaimObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
@@ -59,7 +59,10 @@ def advice(pod: Pod, snapshot: Snapshot) -> str:
 
 
 def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
-    """What to do about the first extended resource that no node and no device class offers; empty if there is none."""
+    """What to do about the first extended resource that nothing offers, or that a claim asks for; empty if none is."""
+    if group := next(_groups_in_claims(pod, snapshot), ""):
+        resource = snapshot.classes[group].extended_resource_name
+        return f"write {resource} in the limits of a container: no claim can ask for class {group}, which has members"
     plugins = {name for node in snapshot.nodes.values() for name, amount in node.allocatable.items() if amount.nano}
     offered = plugins | set(snapshot.extended)
     missing = next((n for n in wanted(pod) if n not in offered and class_serving(n, snapshot) is None), "")
@@ -69,6 +72,15 @@ def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
     if refused is not None:
         return f"correct ResourceClass {refused.name}, which is not accepted: {refused.refusal or 'it is new'}"
     return f"create a DeviceClass with extendedResourceName {missing}{hint(missing, offered)}"
+
+
+def _groups_in_claims(pod: Pod, snapshot: Snapshot) -> Iterator[str]:
+    """The device classes with members that claims of a pod ask for."""
+    for reference in pod.claims:
+        name = reference.claim_name or pod.claim_statuses.get(reference.name)
+        found = snapshot.claims.get(ObjectKey(pod.namespace, name or ""))
+        ways = (way for request in found.claim.spec.requests for way in request.alternatives) if found else ()
+        yield from groups_of((way.device_class for way in ways), snapshot)
 
 
 def _advice(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:

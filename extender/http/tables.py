@@ -157,7 +157,7 @@ class Resources(Paging):
 
 def _resources(overview: Overview, query: Resources) -> View:
     snapshot, selectors = overview.state.snapshot, _timed_selectors(overview)
-    members = {name: ClassMembers(each, selectors) for name, each in snapshot.classes.items()}
+    members = {name: ClassMembers(each, selectors) for name, each in snapshot.classes.items() if each.group is None}
     wanted = DeviceFilter(query.driver, node=query.node)
     if query.device_class:
         only = ClassMembers(class_of(query.device_class, snapshot), selectors)

@@ -1,16 +1,20 @@
 """The device class of a ResourceClass: pods ask for devices by it, and the allocator needs nothing else."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import CONTROLLER, Problem, conditions_of, validate
+from allocator import CONTROLLER, MATCH_ATTRIBUTE, MEMBERS, GroupResource, Problem, conditions_of, validate
 from extender.kube.api import CLASSES, RESOURCE_CLASSES, RawObject
 from extender.resource_classes.properties import RequirementError, requirement_expression
 from extender.state.device_expressions import check_expression
 from extender.state.resource_classes import VERSION, ResourceClass
 
 _OWN_DRIVER: Final = "device.driver"
+_NO_DEVICE: Final = "false"
+"""The selector of a group resource: a claim that asks for its class gets no device, because members are several."""
+
 _OWNER: Final = (VERSION, RESOURCE_CLASSES.kind)
 
 
@@ -20,7 +24,7 @@ class Judgement:
 
     Attributes:
         device_class: the DeviceClass that it should have; None if it is not accepted.
-        reason: ``Accepted``, ``InvalidExpression``, ``NameTaken`` or ``Negotiated``.
+        reason: ``Accepted``, ``InvalidExpression``, ``InvalidMembers``, ``NameTaken`` or ``Negotiated``.
         message: says it to people; of a class that is not accepted, it names each wrong field.
     """
 
@@ -41,11 +45,17 @@ def judge(classes: Iterable[ResourceClass], existing: Sequence[RawObject], api_v
     by_name = {each["metadata"]["name"]: each for each in existing}
     others = [each for each in existing if owner_of(each) is None]
     serving = {name: found for each in existing if (name := _served_by(each)) and (found := each)}
-    judgements = []
-    for each in sorted(classes, key=lambda each: each.name):
-        judgement = _judge_one(each, by_name.get(each.name), others, serving.get(each.asked_as), api_version)
+    known, judgements = dict(by_name), []
+    for each in sorted(classes, key=lambda each: (each.group is not None, each.name)):
+        taken = _taken(each, by_name.get(each.name), serving.get(each.asked_as))
+        if taken is not None:
+            judgement = taken
+        elif each.group is not None:
+            judgement = _judge_group(each, each.group, known, api_version)
+        else:
+            judgement = _judge_one(each, others, api_version)
         if judgement.device_class is not None:
-            serving[each.asked_as] = judgement.device_class
+            serving[each.asked_as] = known[each.name] = judgement.device_class
         judgements.append(judgement)
     return judgements
 
@@ -56,26 +66,53 @@ def owner_of(device_class: RawObject) -> Mapping[str, str] | None:
     return next((each for each in owners if (each.get("apiVersion"), each.get("kind")) == _OWNER), None)
 
 
-def _judge_one(
-    resource_class: ResourceClass,
-    present: RawObject | None,
-    others: Sequence[RawObject],
-    serving: RawObject | None,
-    api_version: str,
-) -> Judgement:
-    """Judge one class.
+def _taken(resource_class: ResourceClass, present: RawObject | None, serving: RawObject | None) -> Judgement | None:
+    """The judgement of a class whose place is taken; None if it is not.
 
     Args:
         resource_class: the class.
         present: the DeviceClass of its name.
-        others: the DeviceClasses that are made of no ResourceClass.
         serving: the DeviceClass that serves its extended resource.
-        api_version: of the DeviceClass to make.
     """
     for taken, what in ((present, "has the name"), (serving, f"serves {resource_class.asked_as}")):
         if taken is not None and not _is_own(resource_class, taken):
             message = f"device class {taken['metadata']['name']} {what} already; rename or delete one of the two"
             return Judgement(resource_class, None, "NameTaken", message)
+    return None
+
+
+def _judge_group(
+    resource_class: ResourceClass, group: GroupResource, known: Mapping[str, RawObject], api_version: str
+) -> Judgement:
+    """Judge a class with members; ``known`` has all DeviceClasses by name, also those that are made now."""
+    problems = []
+    for name, _ in group.members:
+        annotations = known[name]["metadata"].get("annotations") or {} if name in known else {}
+        if name not in known:
+            problems.append(Problem(f"spec.members[{name}]", "there is no device class of this name"))
+        elif MEMBERS in annotations:
+            problems.append(Problem(f"spec.members[{name}]", "this class has members, and a member can have none"))
+        elif CONTROLLER in annotations:
+            problems.append(Problem(f"spec.members[{name}]", f"this class has the annotation {CONTROLLER}"))
+    if problems:
+        return Judgement(resource_class, None, "InvalidMembers", "; ".join(map(str, problems)))
+    made = _device_class(resource_class, [_cel(_NO_DEVICE)], None, api_version)
+    made["metadata"]["annotations"] = {
+        MEMBERS: json.dumps(dict(group.members)),
+        **({MATCH_ATTRIBUTE: group.match_attribute} if group.match_attribute else {}),
+    }
+    words = " and ".join(f"{count} of {name}" for name, count in group.members)
+    return Judgement(resource_class, made, "Accepted", f"containers ask for {resource_class.asked_as} and get {words}")
+
+
+def _judge_one(resource_class: ResourceClass, others: Sequence[RawObject], api_version: str) -> Judgement:
+    """Judge one class that selects devices.
+
+    Args:
+        resource_class: the class.
+        others: the DeviceClasses that are made of no ResourceClass.
+        api_version: of the DeviceClass to make.
+    """
     base = _base(resource_class.resource, others)
     if base is not None and CONTROLLER in (base["metadata"].get("annotations") or {}):
         message = (

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import structlog
 
-from allocator import InvalidObjectError
+from allocator import MATCH_ATTRIBUTE, MEMBERS, InvalidObjectError
 from extender.kube.api import CLASSES, RESOURCE_CLASSES, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import timestamp
 from extender.resource_classes.device_class import Judgement, judge
@@ -64,14 +64,24 @@ async def _written(api: Api, wanted: RawObject | None, present: RawObject | None
     try:
         if present is None:
             found = await api.create(CLASSES, wanted)
-        elif present["spec"] != wanted["spec"]:
-            found = await api.update(CLASSES, {**present, "spec": wanted["spec"]})
+        elif (changed := _changed(present, wanted)) is not None:
+            found = await api.update(CLASSES, changed)
     except ApiError as error:
         if error.reason != "Invalid":
             raise
         return error.message
     is_whole = found is not None and "extendedResourceName" in found["spec"]
     return "" if is_whole else "it drops spec.extendedResourceName, as without the feature gate DRAExtendedResource"
+
+
+def _changed(present: RawObject, wanted: RawObject) -> RawObject | None:
+    """A device class as it is wanted, with the annotations of others; None if it is so already."""
+    annotations = present["metadata"].get("annotations") or {}
+    others = {name: value for name, value in annotations.items() if name not in (MEMBERS, MATCH_ATTRIBUTE)}
+    own = {**others, **wanted["metadata"].get("annotations", {})}
+    if (present["spec"], annotations) == (wanted["spec"], own):
+        return None
+    return {**present, "metadata": {**present["metadata"], "annotations": own}, "spec": wanted["spec"]}
 
 
 def _status(judgement: Judgement, refusal: str, old: Mapping[str, Any], at: datetime) -> RawObject:

@@ -1,5 +1,7 @@
 """ResourceClasses (KEP-14): devices chosen by their properties, under a name that pods ask for.
 
+A class may also name a group resource: devices of several classes together.
+
 The kind is our own; ``deploy/crds`` has its definition. `extender.resource_classes` makes a device class of each.
 """
 
@@ -9,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator import Fields, ObjectReader, hint, shown
+from allocator import Fields, GroupResource, ObjectReader, hint, read_match_attribute, read_members, shown
 
 VERSION: Final = "dra-extender.dev/v1alpha1"
 
@@ -62,9 +64,10 @@ class ResourceClass:
 
     Attributes:
         uid: empty in a manifest without one.
-        resource: the raw resource name, such as ``nvidia.com/gpu``.
+        resource: the raw resource name, such as ``nvidia.com/gpu``; empty for a group resource.
         selectors: a device matches if it meets all requirements of one of them. Without selectors, every device of the
             resource matches.
+        group: the group resource that the class names; None: it selects devices.
         generation: counts changes of the spec.
         status: as the API server has it; not compared.
     """
@@ -73,13 +76,14 @@ class ResourceClass:
     uid: str
     resource: str
     selectors: tuple[tuple[Requirement, ...], ...] = ()
+    group: GroupResource | None = None
     generation: int = 0
     status: Mapping[str, object] = field(default_factory=dict, compare=False)
 
     @property
     def asked_as(self) -> str:
-        """The extended resource by which containers ask for its devices: without selectors, the raw resource."""
-        return f"{DOMAIN}/{self.name}" if self.selectors else self.resource
+        """The extended resource by which containers ask for its devices: without selectors and members, the raw one."""
+        return f"{DOMAIN}/{self.name}" if self.selectors or self.group else self.resource
 
     @property
     def refusal(self) -> str:
@@ -100,8 +104,9 @@ def parse_resource_class(obj: Mapping[str, object]) -> ResourceClass:
     reader = ObjectReader("ResourceClass", obj, (VERSION,))
     spec = reader.top.child("spec")
     _refuse_unknown(reader.top, {"apiVersion", "kind", "metadata", "spec", "status"})
-    _refuse_unknown(spec, {"resourceName", "resourceSelector"})
-    resource = spec.required_text("resourceName")
+    group = _group(spec)
+    _refuse_unknown(spec, {"resourceName", "resourceSelector", "members", "matchAttribute"})
+    resource = "" if group is not None else spec.required_text("resourceName")
     if resource and not _RESOURCE.fullmatch(resource):
         spec.problem("resourceName", f"{shown(resource)} is not a domain and a name, such as example.com/gpu")
     found = ResourceClass(
@@ -109,11 +114,25 @@ def parse_resource_class(obj: Mapping[str, object]) -> ResourceClass:
         uid=reader.metadata.text("uid"),
         resource=resource,
         selectors=tuple(_selector(each) for each in spec.children("resourceSelector")),
+        group=group,
         generation=reader.metadata.integer("generation"),
         status=reader.top.mapping("status"),
     )
     reader.finish()
     return found
+
+
+def _group(spec: Fields) -> GroupResource | None:
+    attribute = spec.text_or_none("matchAttribute")
+    if not spec.has("members"):
+        if attribute is not None:
+            spec.problem("matchAttribute", "needs members")
+        return None
+    for name in ("resourceName", "resourceSelector"):
+        if spec.has(name):
+            spec.problem(name, "a class with members has none: its devices are those of its members")
+    members = read_members(spec.mapping("members"), spec, "members")
+    return GroupResource(members, read_match_attribute(attribute, spec, "matchAttribute"))
 
 
 def _selector(fields: Fields) -> tuple[Requirement, ...]:

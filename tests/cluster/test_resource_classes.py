@@ -74,7 +74,13 @@ ACCEPTED: Final = says("True", "Accepted")
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        ({}, "spec.resourceName"),
+        ({}, "either resourceName or members"),
+        ({"resourceName": "a.b/gpu", "members": {"gpu": 1}}, "either resourceName or members"),
+        ({"members": {"gpu": 1}, "resourceSelector": []}, "no resourceSelector"),
+        ({"members": {}}, "spec.members"),
+        ({"members": {"gpu": 0}}, "spec.members.gpu"),
+        ({"resourceName": "a.b/gpu", "matchAttribute": "a.b/root"}, "matchAttribute needs members"),
+        ({"members": {"gpu": 1}, "matchAttribute": "root"}, "spec.matchAttribute"),
         ({"resourceName": "gpu"}, "spec.resourceName"),
         ({"resourceName": "a.b/gpu", "resourceSelector": [{}]}, "matchExpressions"),
         ({"resourceName": "a.b/gpu", "resourceSelector": [{"matchExpressions": []}]}, "matchExpressions"),
@@ -226,3 +232,25 @@ class TestStory:
         await client.wait_for(RESOURCE_CLASSES, key_of(made), says("True", "Accepted", 2))
         assert await bound(client, await asks(client, namespace, "pod", f"dra-extender.dev/{namespace}"))
         await client.delete(RESOURCE_CLASSES, key_of(made))
+
+
+@pytest.mark.usefixtures("site")
+async def test_group_resource_in_limits_becomes_one_claim_whose_devices_match(
+    client: Client, namespace: str, gpu: Driver, nic: Driver
+) -> None:
+    root, name = "resource.kubernetes.io/pcieRoot", f"pair-{namespace}"
+    for driver, roots in ((gpu, "ab"), (nic, "b")):
+        named = [{"name": each, "attributes": {root: {"string": each}}} for each in roots]
+        await driver.publish("site-0", named)
+    spec = {"members": {gpu.name: 1, nic.name: 1}, "matchAttribute": root}
+    made = await client.create(RESOURCE_CLASSES, api_object("ResourceClass", name, spec=spec))
+    await client.wait_for(RESOURCE_CLASSES, key_of(made), ACCEPTED)
+    key = await asks(client, namespace, "pair", f"dra-extender.dev/{name}")
+    await bound(client, key)
+    found, mappings = await mapped(client, key)
+    assert set(held(found)) == {("site-0", "b")}
+    requests = [each["request"] for each in found["status"]["allocation"]["devices"]["results"]]
+    assert sorted(mappings) == sorted(f"main dra-extender.dev/{name} {each}" for each in requests)
+    assert len(requests) == 2
+    assert await findings(client, namespace) == []
+    await client.delete(RESOURCE_CLASSES, key_of(made))

@@ -35,6 +35,7 @@ from allocator.model.json.common import (
 )
 from allocator.model.json.device_controllers import read_controller
 from allocator.model.json.fields import Fields
+from allocator.model.json.group_resources import read_group
 from allocator.model.json.interner import Interner
 from allocator.model.optional import with_optional
 from allocator.model.quantity import Quantity
@@ -84,6 +85,7 @@ def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
         created=reader.created,
         controller=controller,
         suitable_nodes=suitable_nodes,
+        group=read_group(reader.metadata),
     )
     reader.finish()
     return parsed

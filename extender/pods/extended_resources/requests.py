@@ -1,17 +1,20 @@
 """The special claim that a pod needs on a node for extended resources of device classes (KEP-5004).
 
-It computes the requests, their numbers of devices, and for each container the requests whose devices it gets.
+It computes the requests, their numbers of devices, and for each container the requests whose devices it gets. A class
+with members (a group resource) has a request for each member.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import orjson
 
-from allocator import MAX_RESULTS, Claim, ClaimSpec, DeviceRequest, Quantity, Request
+from allocator import MAX_RESULTS, Claim, ClaimSpec, ConstraintSpec, DeviceRequest, GroupResource, Quantity, Request
+from extender.resource_classes.group_requests import devices_json, group_requests
 from extender.state.extended_resources import Container, ExtendedRequest, RequestMapping
 from extender.state.objects import SPECIAL, ClaimObject, Pod
 
@@ -22,11 +25,20 @@ UNMADE: Final = "-extended-resources"
 
 _LONGEST_NAME: Final = 253
 
-_REQUEST: Final = re.compile(r"\b(?:request )?(?P<name>container-\d+-request-\d+)\b")
+NO_GROUPS: Final[Mapping[str, GroupResource]] = {}
+
+_REQUEST: Final = re.compile(
+    r"\b(?:request )?(?P<name>container-\d+-request-\d+)(?:-\d+-(?P<member>[a-z0-9]([-a-z0-9]*[a-z0-9])?))?(?![-\w])"
+)
 
 
 class DemandError(ValueError):
     """No claim can serve the containers' requests. The text says why; it is the same at each try."""
+
+
+def _too_many(total: int) -> str:
+    """Why a claim cannot have this many devices."""
+    return f"extended resources need {total} devices, a claim can hold {MAX_RESULTS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +66,40 @@ class _Own:
     count: int
 
 
-def demand(pod: Pod, classes: Mapping[str, str]) -> Demand:
-    """What a pod needs of device classes; ``classes`` maps the resources to serve to their device classes.
+def demand(pod: Pod, classes: Mapping[str, str], groups: Mapping[str, GroupResource] = NO_GROUPS) -> Demand:
+    """What a pod needs of device classes.
 
     Each container and sidecar has its own request per resource. An init container uses the devices of requests of
     containers that start after it; for the devices that it lacks then, there is one more request, as large as the
-    largest lack of all init containers.
+    largest lack of all init containers. Each group resource has requests and a constraint of its own.
+
+    Args:
+        pod: with its containers.
+        classes: the resources to serve, with their device classes.
+        groups: those device classes that stand for several others.
 
     Raises:
         DemandError: an amount is no whole number, or a claim cannot hold that many devices.
     """
     requests: list[Request] = []
+    constraints: list[ConstraintSpec] = []
     mappings: list[RequestMapping] = []
     for resource, device_class in sorted(classes.items()):
         own, shares = _served(list(_needs(pod, resource)))
-        requests += [_request(each, device_class) for each in own]
-        mappings += [RequestMapping(need.container.name, resource, name) for need, name in shares]
+        names: dict[str, list[str]] = {}
+        for each in own:
+            made, rules = _requests(each, device_class, groups.get(device_class))
+            requests += made
+            constraints += rules
+            names[each.name] = [one.name for one in made]
+        mappings += [
+            RequestMapping(need.container.name, resource, name) for need, share in shares for name in names[share]
+        ]
     total = sum(alternative.count for each in requests for alternative in each.alternatives)
     if total > MAX_RESULTS:
-        raise DemandError(f"extended resources need {total} devices, a claim can hold {MAX_RESULTS}")
-    return Demand(ClaimSpec(requests=tuple(sorted(requests, key=lambda each: each.name))), tuple(mappings))
+        raise DemandError(_too_many(total))
+    spec = ClaimSpec(tuple(sorted(requests, key=lambda each: each.name)), tuple(constraints))
+    return Demand(spec, tuple(mappings))
 
 
 def wanted(pod: Pod) -> tuple[str, ...]:
@@ -96,7 +122,15 @@ def request_words(pod: Pod) -> Mapping[str, str]:
 
 def in_words(text: str, words: Mapping[str, str]) -> str:
     """A text in which words replace the names of a special claim's requests."""
-    return _REQUEST.sub(lambda found: words.get(found["name"], found[0]), text) if words else text
+    return _REQUEST.sub(partial(_worded, words), text) if words else text
+
+
+def _worded(words: Mapping[str, str], found: re.Match[str]) -> str:
+    """``nic of example.com/pair of container main`` for the request of a member."""
+    resource = words.get(found["name"])
+    if resource is None:
+        return found[0]
+    return f"{found['member']} of {resource}" if found["member"] else resource
 
 
 def request_name(container: Container, request: ExtendedRequest) -> str:
@@ -149,8 +183,15 @@ def _lasts(container: Container) -> bool:
     return not container.is_init or container.restarts
 
 
-def _request(own: _Own, device_class: str) -> Request:
-    return Request(name=own.name, alternatives=(DeviceRequest(device_class=device_class, count=own.count),))
+def _requests(own: _Own, device_class: str, group: GroupResource | None) -> tuple[list[Request], list[ConstraintSpec]]:
+    """The requests for some devices of a class, or for some group resources, with the constraints of these."""
+    if group is None:
+        return [Request(name=own.name, alternatives=(DeviceRequest(device_class=device_class, count=own.count),))], []
+    total = own.count * sum(count for _, count in group.members)
+    if total > MAX_RESULTS:
+        raise DemandError(_too_many(total))
+    found = [group_requests(group, f"{own.name}-{number}-") for number in range(own.count)]
+    return [each for made, _ in found for each in made], [each for _, rules in found for each in rules]
 
 
 # --- the special claim --------------------------------------------------------------------------------------
@@ -174,12 +215,7 @@ def special_claim(pod: Pod, spec: ClaimSpec) -> ClaimObject:
         "annotations": dict(claim.annotations),
         "ownerReferences": [owner],
     }
-    requests = [
-        {"name": each.name, "exactly": {"deviceClassName": own.device_class, "count": own.count}}
-        for each in spec.requests
-        for own in each.alternatives
-    ]
-    raw = {"metadata": metadata, "spec": {"devices": {"requests": requests}}}
+    raw = {"metadata": metadata, "spec": {"devices": devices_json(spec.requests, spec.constraints)}}
     return ClaimObject(claim, resource_version="", created="", raw=orjson.dumps(raw))
 
 
@@ -190,6 +226,9 @@ def is_ours(claim: ClaimObject, pod_name: str) -> bool:
 
 
 def _name(pod: Pod, spec: ClaimSpec) -> str:
-    asked = [(each.name, own.device_class, own.count) for each in spec.requests for own in each.alternatives]
+    asked: list[tuple[object, ...]] = [
+        (each.name, own.device_class, own.count) for each in spec.requests for own in each.alternatives
+    ]
+    asked += [(each.attribute, *each.requests) for each in spec.constraints]
     suffix = f"{UNMADE}-{hashlib.sha256(f'{pod.uid} {asked}'.encode()).hexdigest()[:10]}"
     return f"{pod.name[: _LONGEST_NAME - len(suffix)].rstrip('-.')}{suffix}"

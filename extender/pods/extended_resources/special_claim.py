@@ -3,11 +3,11 @@
 Bind creates the claim (KEP-5004). A claim of an earlier try is used again if it suits the node.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator import AllocationResult, selector_matches
+from allocator import AllocationResult, GroupResource, selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.state.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
 from extender.state.objects import ClaimObject, NodeObject, Pod
@@ -48,7 +48,8 @@ class Special:
     Attributes:
         wanted: the requested resources.
         classes: the resources that a device class serves, with the name of the class.
-        missing: classes that are requested by name and do not exist.
+        groups: those of the classes that stand for several others.
+        refusals: why the class of a resource cannot serve it.
         made: existing special claims of the pod whose allocation is not void.
         void: existing special claims whose allocation is void.
         assumed: the assumed allocation of a claim that is being created.
@@ -57,7 +58,8 @@ class Special:
     pod: Pod | None = None
     wanted: tuple[str, ...] = ()
     classes: Mapping[str, str] = field(default_factory=dict)
-    missing: frozenset[str] = frozenset()
+    groups: Mapping[str, GroupResource] = field(default_factory=dict)
+    refusals: Mapping[str, str] = field(default_factory=dict)
     made: tuple[ClaimObject, ...] = ()
     void: tuple[ClaimObject, ...] = ()
     assumed: AllocationResult | None = None
@@ -109,12 +111,12 @@ class Special:
         for name in served:
             if name not in self.classes:
                 return f"neither a device plugin nor a device class offers extended resource {name}"
-            if self.classes[name] in self.missing:
-                return f"device class {self.classes[name]} does not exist"
+            if name in self.refusals:
+                return self.refusals[name]
         if self.pod is None or not served:
             return Needs()
         try:
-            asked = demand(self.pod, {name: self.classes[name] for name in served})
+            asked = demand(self.pod, {name: self.classes[name] for name in served}, self.groups)
         except DemandError as error:
             return str(error)
         new = special_claim(self.pod, asked.spec)
@@ -146,7 +148,8 @@ def special_of(pod: Pod, snapshot: Snapshot) -> Special:
         pod=pod,
         wanted=names,
         classes=classes,
-        missing=frozenset(name for name in classes.values() if name not in snapshot.classes),
+        groups=groups_of(classes.values(), snapshot),
+        refusals={name: why for name, served in classes.items() if (why := _refusal(served, snapshot))},
         made=tuple(_with_assumed(each, pod, snapshot) for each in found if each not in void),
         void=void,
         assumed=None if new is None else new.allocation,
@@ -158,6 +161,27 @@ def class_serving(resource: str, snapshot: Snapshot) -> str | None:
     if resource.startswith(IMPLICIT_PREFIX):
         return resource.removeprefix(IMPLICIT_PREFIX)
     return snapshot.extended.get(resource)
+
+
+def groups_of(classes: Iterable[str], snapshot: Snapshot) -> Mapping[str, GroupResource]:
+    """Those of some device classes that stand for several others."""
+    found = {name: known.group for name in classes if (known := snapshot.classes.get(name)) is not None}
+    return {name: group for name, group in found.items() if group is not None}
+
+
+def _refusal(device_class: str, snapshot: Snapshot) -> str:
+    """Why a device class can serve no extended resource; empty if it can."""
+    known = snapshot.classes.get(device_class)
+    if known is None:
+        return f"device class {device_class} does not exist"
+    for name, _ in known.group.members if known.group is not None else ():
+        member = snapshot.classes.get(name)
+        if member is None:
+            return f"device class {device_class}: its member {name} does not exist"
+        if member.group is not None or member.controller:
+            what = "members, too" if member.group is not None else "a controller"
+            return f"device class {device_class}: its member {name} has {what}"
+    return ""
 
 
 def reaches(claim: ClaimObject, node: NodeObject) -> bool:
