@@ -82,15 +82,27 @@ app = command_app(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The entry point of the console script."""
-    open_standard_streams()
     given = sys.argv[1:] if arguments is None else arguments
+    run_app(app, spread(given, "--manifests", "-m"), _NAME, ends_at_once=given[:1] != [_SERVE])
+
+
+def run_app(app: typer.Typer, arguments: Sequence[str], name: str, *, ends_at_once: bool = True) -> None:
+    """Run a command line and exit.
+
+    Args:
+        app: the commands.
+        arguments: without the name of the program.
+        name: of the program, for its help texts.
+        ends_at_once: nothing has to be done when Python exits.
+    """
+    open_standard_streams()
     try:
         try:
-            app(args=spread(given, "--manifests", "-m"), prog_name=_NAME)
+            app(args=arguments, prog_name=name)
         finally:
             sys.stdout.flush()
     except SystemExit as leaving:
-        if isinstance(leaving.code, int) and given[:1] != [_SERVE]:
+        if isinstance(leaving.code, int) and ends_at_once:
             end_at_once(leaving.code)
         raise
     except OutputError as error:

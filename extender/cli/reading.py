@@ -11,7 +11,7 @@ from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.manifests import Loaded
+from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
 from extender.fakekube.manifests import load as load_manifests
 from extender.kube.feature_gates import server_gates
 from extender.kube.remote import RemoteApi
@@ -45,9 +45,14 @@ async def settings_on(api: RemoteApi, settings: Settings) -> Settings:
     return settings.over(told.gates)
 
 
-def manifests_of(paths: Sequence[Path]) -> Loaded:
-    """The objects of some files; ends the command if files cannot be opened."""
-    loaded = load_manifests(paths, check_expression)
+def manifests_of(paths: Sequence[Path], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
+    """The objects of some files; ends the command if files cannot be opened.
+
+    Args:
+        paths: files and folders.
+        namespace: of objects that name none.
+    """
+    loaded = load_manifests(paths, check_expression, namespace=namespace)
     if loaded.unreadable:
         fail(*loaded.unreadable)
     return loaded

@@ -48,13 +48,17 @@ class Remote:
             RemoteError: a file cannot be used, the service cannot be reached, or it refuses or cannot answer.
         """
         where = f"{self.url.rstrip('/')}{path}"
-        headers, trust = {**_HEADERS, **self._token()}, self._trust()
+        headers, trust = self.headers(), self._trust()
         try:
             with httpx.Client(timeout=_SECONDS, verify=trust, transport=self.transport) as client:
                 response = client.get(where, params=dict(params), headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             raise RemoteError(f"{where}: {_in_words(error)}") from error
-        return _document(where, response)
+        return document(where, response)
+
+    def headers(self) -> Mapping[str, str]:
+        """The headers of a request, with the token. Raises RemoteError: there is none in its file."""
+        return {**_HEADERS, **self._token()}
 
     def _token(self) -> Mapping[str, str]:
         if not self.url.lower().startswith("https:"):
@@ -109,8 +113,12 @@ def _check_readable(option: str, file: Path) -> None:
         raise RemoteError(f"{option}: {file}: {error}") from error
 
 
-def _document(where: str, response: httpx.Response) -> Mapping[str, Any]:
-    """The object of an answer with status 200; of another answer, its message is the error."""
+def document(where: str, response: httpx.Response) -> Mapping[str, Any]:
+    """The object of an answer with status 200; of another answer, its message is the error.
+
+    Raises:
+        RemoteError: the answer is another one.
+    """
     status = response.status_code
     try:
         found = response.json()

@@ -80,7 +80,7 @@ def simulate(
     if explain:
         _explain(cluster, explain, output)
     else:
-        _print(cluster, placements, output)
+        print_placements(cluster, placements, output)
         _say_who_may_preempt(cluster, placements)
     is_pending = any(not placement.node for placement in placements)
     if problems or (fail_on_pending and is_pending):
@@ -100,10 +100,10 @@ def _say_what_is_left_out(cluster: Cluster, problems: Sequence[str]) -> None:
     say(*problems)
     if cluster.ignored:
         warn(f"ignored: {', '.join(cluster.ignored)}")
-    _say_skipped(cluster.skipped)
+    say_skipped(cluster.skipped)
 
 
-def _say_skipped(skipped: Iterable[Skipped]) -> None:
+def say_skipped(skipped: Iterable[Skipped]) -> None:
     """Workloads that make no pods, each with the reason; and objects that a simulation has no use for, by kind."""
     unused: dict[str, list[str]] = {}
     for each in skipped:
@@ -144,7 +144,8 @@ def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:
     print_answer(answer, output)
 
 
-def _print(cluster: Cluster, placements: Sequence[Placement], output: PlacementOutput) -> None:
+def print_placements(cluster: Cluster, placements: Sequence[Placement], output: PlacementOutput) -> None:
+    """Print where pods go, or that there is nothing to do."""
     if not placements:
         note(_nothing_to_do(cluster))
     if output is PlacementOutput.NAME:

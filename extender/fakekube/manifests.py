@@ -30,10 +30,13 @@ MOST_MIB: Final = 256
 _Parsers: TypeAlias = "Mapping[str, Callable[[Mapping[str, object]], object]]"
 """By kind."""
 
+_Check: TypeAlias = "Callable[[str], str | None] | None"
+
 _STANDARD_INPUT: Final = Path("-")
 _GIVEN: Final = (Path("/dev/stdin"), Path("/dev/fd"), Path("/proc/self/fd"))
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _NO_KIND: Final = "(no kind)"
+DEFAULT_NAMESPACE: Final = "default"
 _NO_KEY: Final = ObjectKey("", "")
 
 
@@ -142,25 +145,24 @@ def _told(reports: Iterable[FileReport]) -> tuple[str, ...]:
     return tuple(f"{report.path}: {problem}" for report in reports for problem in report.problems)
 
 
-def load(paths: Sequence[Path], check_expression: Callable[[str], str | None] | None = None) -> Loaded:
+def load(paths: Sequence[Path], check_expression: _Check = None, *, namespace: str = DEFAULT_NAMESPACE) -> Loaded:
     """Read files of any name; in folders and their subfolders ``*.yaml``, ``*.yml`` and ``*.json``, by name.
 
     A path ``-`` is standard input. ``check_expression`` returns what is wrong with a CEL expression, or None.
+    ``namespace`` is that of objects that name none.
     """
     files: list[FileReport] = []
     objects: list[RawObject] = []
     parsers = _parsers()
     for path in paths:
         for file in _files(path):
-            report, found = _load_file(file, parsers, check_expression)
+            report, found = _load_file(file, _FileReader(file, parsers, check_expression, namespace))
             files.append(report)
             objects += found
     return Loaded(tuple(files), tuple(objects))
 
 
-def load_objects(
-    objects: Iterable[object], source: str, check_expression: Callable[[str], str | None] | None = None
-) -> Loaded:
+def load_objects(objects: Iterable[object], source: str, check_expression: _Check = None) -> Loaded:
     """Objects that are there already, as `load` reads them; ``source`` stands for the file in messages."""
     reader = _FileReader(Path(source), _parsers(), check_expression)
     for number, document in enumerate(objects, start=1):
@@ -188,9 +190,7 @@ def _parsers() -> _Parsers:
     return {**watched, NAMESPACES.kind: parse_namespace, QUOTAS.kind: parse_resource_quota}
 
 
-def _load_file(
-    path: Path, parsers: _Parsers, check: Callable[[str], str | None] | None
-) -> tuple[FileReport, list[RawObject]]:
+def _load_file(path: Path, reader: "_FileReader") -> tuple[FileReport, list[RawObject]]:
     try:
         text = _text_of(path)
     except FileNotFoundError:
@@ -203,7 +203,6 @@ def _load_file(
         return FileReport(path, problems=(FileProblem(Problem("", "is not text in UTF-8")),)), []
     except ValueError as error:
         return _unreadable(path, f"cannot be read: {error}"), []
-    reader = _FileReader(path, parsers, check)
     reader.read(text)
     return reader.report, reader.objects
 
@@ -234,8 +233,9 @@ def _unreadable(path: Path, why: str) -> FileReport:
 class _FileReader:
     """Sorts the documents of one file."""
 
-    def __init__(self, path: Path, parsers: _Parsers, check: Callable[[str], str | None] | None) -> None:
+    def __init__(self, path: Path, parsers: _Parsers, check: _Check, namespace: str = DEFAULT_NAMESPACE) -> None:
         self.path = path
+        self._namespace = namespace
         self.used: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.problems: list[FileProblem] = []
@@ -317,7 +317,7 @@ class _FileReader:
             return obj
         added: dict[str, object] = {}
         if namespaced and not metadata.get("namespace"):
-            added["namespace"] = "default"
+            added["namespace"] = self._namespace
         prefix = metadata.get("generateName")
         if isinstance(prefix, str) and prefix and not metadata.get("name"):
             added["name"] = f"{prefix}{len(self.objects) + 1:05}"
@@ -327,9 +327,7 @@ class _FileReader:
         self.problems += (FileProblem(problem, subject, number) for problem in problems)
 
 
-def _problems(
-    obj: Mapping[str, object], found: Sequence[Problem], check: Callable[[str], str | None] | None
-) -> Sequence[Problem]:
+def _problems(obj: Mapping[str, object], found: Sequence[Problem], check: _Check) -> Sequence[Problem]:
     """All problems of an object: those that its parser has found, unknown fields, and rules of an API server."""
     if any(problem.path == "apiVersion" for problem in found):
         return found

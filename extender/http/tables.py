@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from allocator import JSON, ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
 from extender.http.table_pages import Paging, Table, add_table
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, RESOURCES, SLICES, TAINT_RULES, TEMPLATES
+from extender.kube.api import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, RESOURCES, SLICES, TAINT_RULES, TEMPLATES
 from extender.observe.overview import Overview
 from extender.observe.states import ClaimState, PodState
 from extender.observe.tables.claims import claims
@@ -20,6 +20,7 @@ from extender.observe.tables.kinds import kinds
 from extender.observe.tables.pods import Waiting, pods
 from extender.observe.tables.pools import pools
 from extender.observe.tables.problems import problems
+from extender.observe.tables.quotas import quotas
 from extender.observe.tables.resources import By, resources
 from extender.observe.tables.table import View
 
@@ -269,6 +270,34 @@ def _kind(name: str) -> str:
     return name
 
 
+class Quotas(Paging):
+    """Which DeviceQuotas."""
+
+    namespace: str = Field(default="", description="Of this namespace.", examples=["default"])
+
+
+_QUOTAS: Final = Table(
+    "quotas",
+    "DeviceQuotas, and what is used of them.",
+    Quotas,
+    lambda overview, query: quotas(overview.state.snapshot, overview.decider.solver, namespace=query.namespace),
+    {
+        "namespace": "default",
+        "quota": "gpus",
+        "limit": "gpu",
+        "of": "class gpu.example.com",
+        "counts": "devices",
+        "hard": "8",
+        "used": "5",
+        "borrowed": "",
+        "cohort": "research",
+        "problem": "",
+    },
+    (DEVICE_QUOTAS, CLAIMS, SLICES),
+    when_empty="there are no DeviceQuotas",
+)
+
+
 class Problems(Paging):
     """Which objects that can't be read."""
 
@@ -325,7 +354,17 @@ _DECISIONS: Final = Table(
     "is asked)",
 )
 
-TABLES: Final[tuple[Table[Any], ...]] = (_CLUSTER, _POOLS, _DEVICES, _RESOURCES, _CLAIMS, _PODS, _PROBLEMS, _DECISIONS)
+TABLES: Final[tuple[Table[Any], ...]] = (
+    _CLUSTER,
+    _POOLS,
+    _DEVICES,
+    _RESOURCES,
+    _CLAIMS,
+    _PODS,
+    _QUOTAS,
+    _PROBLEMS,
+    _DECISIONS,
+)
 
 
 def add_tables(app: FastAPI, overview: Overview) -> None:

@@ -58,6 +58,18 @@ class HttpStream:
             raise TransportError(_text(error)) from error
 
 
+class WebSocketRefusedError(Exception):
+    """The server opens no WebSocket.
+
+    Attributes:
+        status: of its answer.
+    """
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"HTTP {status}")
+
+
 class Connection:
     """HTTP to one API server; implements `extender.kube.transport.Transport`."""
 
@@ -89,6 +101,36 @@ class Connection:
             raise TransportError(_text(error)) from error
         async with response:
             yield HttpStream(response)
+
+    async def websocket(self, path: str, query: Mapping[str, str], protocol: str) -> aiohttp.ClientWebSocketResponse:
+        """A WebSocket; the caller closes it.
+
+        Args:
+            path: absolute and quoted.
+            query: the parameters.
+            protocol: the subprotocol.
+
+        Raises:
+            WebSocketRefusedError: the server answers with another status than 101.
+            TransportError: there is no answer.
+        """
+        try:
+            return await self._opened(path, query, protocol)
+        except aiohttp.WSServerHandshakeError as error:
+            raise WebSocketRefusedError(error.status) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise TransportError(_text(error)) from error
+
+    async def _opened(self, path: str, query: Mapping[str, str], protocol: str) -> aiohttp.ClientWebSocketResponse:
+        opened: aiohttp.ClientWebSocketResponse = await self._session.ws_connect(
+            f"{self.url}{path}",
+            params=query,
+            protocols=(protocol,),
+            headers=self._credentials.headers,
+            max_msg_size=0,  # the other end decides on the size of its frames
+            **self._credentials.request_options,
+        )
+        return opened
 
     async def keep_fresh(self) -> None:
         """Renew the credentials regularly, until cancelled."""

@@ -31,10 +31,12 @@ class Choice:
     Attributes:
         context: name of the context.
         plugin: the command of the user's credential plugin; empty: none.
+        namespace: that of the context; empty: none is given.
     """
 
     context: str
     plugin: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,11 @@ def _chosen(files: list[_File], context: str) -> Choice:
     )
     if cluster is not None:
         _check_cluster(cluster)
+    namespace = chosen.fields.text("namespace")
     if user is None:
-        return Choice(name)
+        return Choice(name, namespace=namespace)
     _check_user(user)
-    return Choice(name, user.fields.child("exec").text("command"))
+    return Choice(name, user.fields.child("exec").text("command"), namespace)
 
 
 def _entries(files: list[_File], plural: str) -> Mapping[str, _Entry]:

@@ -17,16 +17,18 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """A permission in all namespaces."""
+    """A permission in a namespace; an empty namespace means all namespaces."""
 
     verb: str
     resource: Resource
     subresource: str = ""
+    namespace: str = ""
 
     def __str__(self) -> str:
         group = f".{self.resource.group}" if self.resource.group else ""
         subresource = f"/{self.subresource}" if self.subresource else ""
-        return f"{self.verb} {self.resource.plural}{subresource}{group}"
+        where = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource.plural}{subresource}{group}{where}"
 
 
 WRITES: Final = (
@@ -81,6 +83,7 @@ async def _is_allowed(transport: Transport, permission: Permission) -> bool:
         "group": permission.resource.group,
         "resource": permission.resource.plural,
         "subresource": permission.subresource,
+        "namespace": permission.namespace,
     }
     review = {
         "apiVersion": "authorization.k8s.io/v1",

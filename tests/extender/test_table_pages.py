@@ -3,10 +3,11 @@
 import pytest
 from httpx import AsyncClient
 
-from extender.kube.api import SLICES, ObjectKey
+from extender.kube.api import DEVICE_QUOTAS, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
 from tests.extender.tables_scene import ALL_DEVICES, SHOWN, ask, items
 from tests.kit.clusters import DRIVER, Cluster, asking, local_slice, pod
+from tests.kit.objects.parts import api_object
 
 OBJECTS = SHOWN
 
@@ -111,6 +112,10 @@ async def test_what_can_not_be_asked_is_an_error_that_names_it(client: AsyncClie
 async def test_the_documented_examples_run_and_look_like_the_answers(client: AsyncClient, cluster: Cluster) -> None:
     await ask(client, "filter", asking(pod("p", "wanted"), "b"))
     cluster.state.apply(Event(EventType.ADDED, SLICES, {**local_slice("d"), "spec": "x"}))
+    limits = {"limits": [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]}
+    cluster.state.apply(
+        Event(EventType.ADDED, DEVICE_QUOTAS, api_object("DeviceQuota", "gold", namespace="ns", spec=limits))
+    )
     paths = (await client.get("/openapi.json")).json()["paths"]
     tables = {path: each["get"] for path, each in paths.items() if "views" in each.get("get", {}).get("tags", ())}
     assert set(tables) == {
@@ -120,6 +125,7 @@ async def test_the_documented_examples_run_and_look_like_the_answers(client: Asy
         "/resources",
         "/claims",
         "/pods",
+        "/quotas",
         "/problems",
         "/decisions",
     }

@@ -3,11 +3,12 @@
 import pytest
 from httpx import AsyncClient
 
-from extender.kube.api import CLAIMS, NODES, SLICES, ObjectKey
+from extender.kube.api import CLAIMS, DEVICE_QUOTAS, NODES, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState
 from tests.extender.tables_scene import ALL_DEVICES, SHOWN, device_list, items
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, client_of, local_slice, node, pod
+from tests.kit.objects.parts import api_object
 
 OBJECTS = SHOWN
 
@@ -116,6 +117,28 @@ async def test_the_cluster_is_shown_kind_by_kind(client: AsyncClient, cluster: C
     cluster.state.doubt(NODES, "nothing heard for more than 90 s")
     found = {each["kind"]: each for each in await items(client, "/cluster")}
     assert (found["nodes"]["ready"], found["nodes"]["problem"]) == (False, "nothing heard for more than 90 s")
+
+
+async def test_quotas_show_what_is_used_of_each_amount(client: AsyncClient, cluster: Cluster) -> None:
+    limits = [
+        {"name": "gpus", "deviceClassName": "gpu", "devices": 1},
+        {"name": "all", "selectors": [{"cel": {"expression": "true"}}], "devices": 4, "capacity": {"memory": "80Gi"}},
+    ]
+    spec = {"limits": limits, "cohort": "research"}
+    cluster.state.apply(
+        Event(EventType.ADDED, DEVICE_QUOTAS, api_object("DeviceQuota", "gpus", namespace="ns", spec=spec))
+    )
+    found = await items(client, "/quotas")
+    shown = [
+        (each["limit"], each["of"], each["counts"], each["hard"], each["used"], each["borrowed"]) for each in found
+    ]
+    assert shown == [
+        ("gpus", "class gpu", "devices", "1", "2", "1"),
+        ("all", "true", "memory", "80Gi", "0", ""),
+        ("all", "true", "devices", "4", "2", ""),
+    ]
+    assert {each["cohort"] for each in found} == {"research"}
+    assert await items(client, "/quotas?namespace=other") == []
 
 
 async def test_objects_that_can_not_be_read_are_problems(client: AsyncClient, cluster: Cluster) -> None:

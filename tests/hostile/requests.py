@@ -26,7 +26,17 @@ _WEIGHING: Final = 1 / 4
 """The share of the pods with hostile selectors that ask for the policy fragmentation."""
 
 _NODES: Final = tuple(map(node_name, range(100)))
-TABLES: Final = ("/cluster", "/pools", "/devices", "/resources", "/claims", "/pods", "/problems", "/decisions")
+TABLES: Final = (
+    "/cluster",
+    "/pools",
+    "/devices",
+    "/resources",
+    "/claims",
+    "/pods",
+    "/quotas",
+    "/problems",
+    "/decisions",
+)
 GETS: Final = (
     *TABLES,
     "/livez",

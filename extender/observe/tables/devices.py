@@ -108,8 +108,7 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
                 if wanted.has(origin, device, state):
                     yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
 
-    cells: Mapping[str, Callable[[Any], str]] = {"attributes": attributes_text, "capacity": _amounts}
-    return View(_COLUMNS + (_WIDE if wide else ()), rows(), cells, wanted.note)
+    return View(_COLUMNS + (_WIDE if wide else ()), rows(), CELLS, wanted.note)
 
 
 def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL) -> View:
@@ -206,3 +205,7 @@ def attributes_text(attributes: Mapping[str, JSON]) -> str:
 def _amounts(capacity: Mapping[str, Mapping[str, str]]) -> str:
     """``memory 40Gi/80Gi``: what is left of it, and all of it."""
     return ", ".join(f"{name} {each['left']}/{each['total']}" for name, each in capacity.items())
+
+
+CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"attributes": attributes_text, "capacity": _amounts}
+"""How the text shows the columns of a wide table."""

@@ -1,10 +1,10 @@
 """The table of pods with devices: what each asks for, and why it waits."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
@@ -16,6 +16,9 @@ from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod, PodClaim
 from extender.state.peak import asked
 from extender.state.snapshot import Snapshot
+
+CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
+"""How the text shows columns that JSON has in another form."""
 
 _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
 
@@ -68,7 +71,7 @@ def pods(
             if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(node, pod.node_name):
                 yield Row(key, partial(_item, pod, its_state, snapshot, waiting, now))
 
-    return View(columns, rows(), {"age": duration})
+    return View(columns, rows(), CELLS)
 
 
 def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:

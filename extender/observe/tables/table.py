@@ -62,11 +62,15 @@ class Page:
         rest = {"note": self.note, "continue": self.token}
         return {"items": [dict(item) for item in self.items], **{name: text for name, text in rest.items() if text}}
 
-    def as_text(self) -> str:
-        """An aligned table, and lines that begin with ``#``: the note, and how to go on where there is more."""
+    def as_table(self) -> Table:
+        """The columns of the view, with a text for each cell."""
         columns = self.view.columns
         rows = [[self._shown(column, item.get(column)) for column in columns] for item in self.items]
-        lines = plain_lines(Table([_heading(column) for column in columns], rows))
+        return Table([_heading(column) for column in columns], rows)
+
+    def as_text(self) -> str:
+        """An aligned table, and lines that begin with ``#``: the note, and how to go on where there is more."""
+        lines = plain_lines(self.as_table())
         note = [f"# {printable(self.note)}"] if self.note else []
         more = [f"# there is more: continue={self.token}"] if self.token else []
         return "".join(f"{line}\n" for line in [*lines, *note, *more])

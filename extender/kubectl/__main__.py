@@ -1,0 +1,5 @@
+"""``python -m extender.kubectl``."""
+
+from extender.kubectl.main import main
+
+main()

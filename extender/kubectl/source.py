@@ -1,0 +1,164 @@
+"""Who answers a command: the leader of dra-extender through the API server, a URL, or this process."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import httpx
+
+from extender.cli.explain import EXPLAINED
+from extender.cli.messages import note, warn
+from extender.cli.reading import settings_on
+from extender.cli.remote import RemoteError, document
+from extender.kube.api import ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.connection import Connection, open_connection
+from extender.kube.credentials import Origin
+from extender.kube.discovery import discover
+from extender.kube.port_forward import forward, pod_path
+from extender.kube.remote import RemoteApi
+from extender.kubectl.computed import Computed
+from extender.kubectl.place import Place
+from extender.kubectl.pods import NoServiceError, ServicePod, find_pod
+from extender.kubectl.tunnel import Tunnel
+from extender.simulation.quiet import log_quietly
+from extender.state.live import connect
+
+_SECONDS: Final = 60.0
+_JSON: Final = {"accept": "application/json"}
+
+Query = Mapping[str, str | Sequence[str]]
+Get = Callable[[str, Query], Awaitable[Mapping[str, Any]]]
+
+
+class SourceError(Exception):
+    """Nobody answers.
+
+    Attributes:
+        problems: why, each for people.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Answers with the service's JSON.
+
+    Attributes:
+        name: who answers, for people.
+        get: the document at a path with parameters; raises RemoteError: it is refused, or there is no answer.
+        refresh: to be called before the next answers are to be newer ones.
+        has_decisions: the source has the decisions of a scheduler.
+    """
+
+    name: str
+    get: Get
+    refresh: Callable[[], Awaitable[None]] = _nothing
+    has_decisions: bool = True
+
+
+@asynccontextmanager
+async def open_source(place: Place) -> AsyncIterator[Source]:
+    """Who answers, within the context.
+
+    Raises:
+        SourceError: nobody does.
+    """
+    log_quietly()
+    async with AsyncExitStack() as stack:
+        yield await _source(place, stack)
+
+
+async def _source(place: Place, stack: AsyncExitStack) -> Source:
+    remote, origin = place.remote, place.origin
+    if remote is not None:
+        return Source(remote.url, lambda path, query: asyncio.to_thread(remote.get, path, _lists(query)))
+    if origin is None:
+        raise SourceError("no API server and no service is named")
+    why = ""
+    if not place.is_local:
+        try:
+            return await _service(place, origin, stack)
+        except ConnectError as error:
+            raise SourceError(*error.problems) from error
+        except (NoServiceError, RemoteError) as error:
+            why = str(error)
+    try:
+        source = await _computed(place, origin, stack)
+    except ConnectError as error:
+        raise SourceError(*([f"the service is not asked: {why}"] if why else []), *error.problems) from error
+    except (ApiError, OutcomeUnknownError) as error:
+        raise SourceError(str(error)) from error
+    if why:
+        note(f"no service answers, so this is computed here: {why}")
+    return source
+
+
+async def _service(place: Place, origin: Origin, stack: AsyncExitStack) -> Source:
+    """The leader.
+
+    Raises:
+        ConnectError: the API server cannot be used.
+        NoServiceError, RemoteError: no pod of the service can be asked.
+    """
+    connection = await stack.enter_async_context(open_connection(origin))
+    try:
+        api = RemoteApi(connection, await discover(connection), random=random.random)
+        pod = await find_pod(api, place.service_namespace)
+    except (ApiError, OutcomeUnknownError) as error:
+        raise ConnectError(f"{connection.url}: {error}") from error
+    fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
+    stack.callback(fresh.cancel)
+    source = await stack.enter_async_context(tunneled(connection, pod, place.service_port))
+    index = await source.get("/", {})
+    if index.get("name") != "dra-extender":
+        raise RemoteError(f"pod {pod.key}, port {place.service_port}: the program there is not dra-extender")
+    if pod.warning:
+        warn(pod.warning)
+    return source
+
+
+@asynccontextmanager
+async def tunneled(connection: Connection, pod: ServicePod, port: int) -> AsyncIterator[Source]:
+    """A pod of the service."""
+    dial = partial(forward, connection, pod_path(pod.key), port)
+    name = f"pod {pod.key}"
+    async with httpx.AsyncClient(transport=Tunnel(dial), base_url=f"http://127.0.0.1:{port}", timeout=_SECONDS) as http:
+        yield Source(name, partial(_get, http, name))
+
+
+async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Source:
+    """This process.
+
+    Raises:
+        ConnectError: the API server cannot be used, or a right is missing.
+        ApiError, OutcomeUnknownError: objects cannot be read.
+    """
+    cluster = await stack.enter_async_context(connect(origin, random=random.random, listing=EXPLAINED))
+    found = Computed(cluster.api, await settings_on(cluster.api, place.settings))
+    await stack.enter_async_context(found.http)
+    await found.refresh()
+    return Source("this process", partial(_get, found.http, ""), found.refresh, has_decisions=False)
+
+
+async def _get(http: httpx.AsyncClient, name: str, path: str, query: Query) -> Mapping[str, Any]:
+    """A document; a part of the path that is a name is quoted already."""
+    try:
+        response = await http.get(path, params=_lists(query), headers=_JSON)
+    except httpx.HTTPError as error:
+        raise RemoteError(f"{name}: {str(error) or type(error).__name__}") from error
+    return document(f"{name}: {path}" if name else path, response)
+
+
+def _lists(query: Query) -> dict[str, Sequence[str]]:
+    return {name: [value] if isinstance(value, str) else value for name, value in query.items()}

@@ -1,0 +1,278 @@
+"""`kubectl dra` on a real control plane: its API server forwards the ports, authorizes users, and has the objects."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, RawObject, Resource
+from extender.kubectl.main import app
+from tests.kit.controlplane.access import ADMIN, Access
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.port_forwarding import Forwarder, add_service_pod, forwarding_node
+from tests.kit.controlplane.scenario import GPUS, bound, by_name, by_template, rejection
+from tests.kit.controlplane.service import Extender, running_extender
+from tests.kit.objects.manifests import claim, pod, request, requests, template
+from tests.kit.waiting import wait_for_answer
+
+SYSTEM = "kube-system"
+LEADER = ObjectKey(SYSTEM, gethostname())
+"""The scheduler holds its lease under the name of its host, which is that of its pod."""
+
+STANDBY = ObjectKey(SYSTEM, "dra-extender-standby")
+RBAC = "rbac.authorization.k8s.io"
+ROLES = Resource("ClusterRole", "clusterroles", RBAC, ("v1",), namespaced=False)
+BINDINGS = Resource("ClusterRoleBinding", "clusterrolebindings", RBAC, ("v1",), namespaced=False)
+ACCOUNTS = Resource("ServiceAccount", "serviceaccounts", "", ("v1",), namespaced=True)
+FORWARDS = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command has printed, and its exit code."""
+
+    code: int
+    output: str
+    messages: str
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = orjson.loads(self.output)["items"]
+        return found
+
+
+@dataclass(slots=True)
+class Site:
+    """A node that forwards ports, with the pods of dra-extender on it."""
+
+    client: Client
+    plane: ControlPlane
+    forwarder: Forwarder
+    extender: Extender
+    folder: Path
+    files: list[Path] = field(default_factory=list)
+
+    def kubeconfig(self, token: str = "") -> Path:
+        access = self.plane.access(ADMIN)
+        path = self.folder / f"{len(self.files)}.kubeconfig"
+        self.files.append(path)
+        return Access(access.url, token or access.token, access.certificate).write_kubeconfig(path)
+
+    async def call(self, *arguments: str, kubeconfig: Path | None = None) -> Printed:
+        """Run a command as the administrator, or with another kubeconfig."""
+        line = [*arguments, "--kubeconfig", str(kubeconfig or self.kubeconfig())]
+        result = await asyncio.to_thread(CliRunner().invoke, app, line)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Printed(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture
+async def kubectl(client: Client, plane: ControlPlane, site: Extender, tmp_path: Path) -> AsyncIterator[Site]:
+    async with forwarding_node(client, "forwarding", tmp_path) as forwarder:
+        await add_service_pod(client, forwarder, LEADER, port_of(site))
+        yield Site(client, plane, forwarder, site, tmp_path)
+        await client.delete(PODS, LEADER)
+
+
+@pytest.fixture
+async def waiting(client: Client, namespace: str, gpu: Driver) -> str:
+    """A pod with one of two GPUs, and a pod that asks for two."""
+    await gpu.publish("site-0", GPUS)
+    for name, count in (("one", 1), ("two", 2)):
+        await client.create(TEMPLATES, template(namespace, name, requests(request("gpu", gpu.name, count=count))))
+        await client.create(PODS, pod(namespace, name, claims=[by_template(name)]))
+        if name == "one":
+            await bound(client, ObjectKey(namespace, name))
+    await rejection(client, ObjectKey(namespace, "two"), about="not enough free devices")
+    return namespace
+
+
+def port_of(extender: Extender) -> int:
+    return int(extender.url.rpartition(":")[2])
+
+
+@asynccontextmanager
+async def user(client: Client, namespace: str, rules: Sequence[RawObject]) -> AsyncIterator[str]:
+    """A service account with some rights; its token."""
+    await client.create(
+        ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "user", "namespace": namespace}}
+    )
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": "user"}
+    metadata = {"name": f"{namespace}-user"}
+    role = await client.create(ROLES, {"metadata": metadata, "rules": list(rules)})
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": metadata["name"]}
+    binding = await client.create(BINDINGS, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
+    tokens = Resource("TokenRequest", "serviceaccounts/user/token", "", ("v1",), namespaced=True)
+    wanted = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "metadata": {"name": "user", "namespace": namespace},
+        "spec": {},
+    }
+    yield str((await client.create(tokens, wanted))["status"]["token"])
+    await client.delete(BINDINGS, key_of(binding))
+    await client.delete(ROLES, key_of(role))
+
+
+async def test_the_leader_tells_who_waits_for_what_and_why(kubectl: Site, waiting: str, gpu: Driver) -> None:
+    table = await kubectl.call("pending", "-n", waiting)
+    heading, row = table.output.splitlines()
+    assert heading.split() == ["NAMESPACE", "POD", "AGE", "REQUESTS", "REASON"]
+    assert f"gpu: 2 {gpu.name}" in row
+    assert "1x not enough free devices for request gpu" in row
+    assert (table.code, table.messages) == (0, "")
+    (item,) = (await kubectl.call("pending", "-n", waiting, "-o", "json")).items
+    assert (item["pod"], item["state"]) == ("two", "pending")
+    assert kubectl.forwarder.opened[-1] == LEADER
+
+
+async def test_explanations_come_from_the_leader(kubectl: Site, waiting: str) -> None:
+    explained = await kubectl.call("explain", "two", "-n", waiting)
+    assert explained.code == 1
+    assert f"pod {waiting}/two" in explained.output
+    on_one = await kubectl.call("why-not", "site-0", "pod/two", "-n", waiting)
+    assert (on_one.code, "site-0" in on_one.output) == (1, True)
+    assert (await kubectl.call("explain", "one", "-n", waiting)).code == 0
+    missing = await kubectl.call("explain", "tow", "-n", waiting)
+    assert (missing.code, missing.output) == (2, "")
+    assert "two" in missing.messages
+
+
+async def test_devices_and_claims(kubectl: Site, waiting: str, gpu: Driver) -> None:
+    found = (await kubectl.call("devices", "--class", gpu.name, "-o", "json")).items
+    assert sorted((each["device"], each["state"]) for each in found) == [("gpu-0", "allocated"), ("gpu-1", "free")]
+    count = await kubectl.call("devices", "--class", gpu.name, "--count")
+    assert [line.split() for line in count.output.splitlines()] == [
+        ["STATE", "DEVICES"],
+        ["free", "1"],
+        ["allocated", "1"],
+    ]
+    claims = (await kubectl.call("claims", "-n", waiting, "-o", "json")).items
+    assert sorted((each["state"], tuple(each["reservedFor"])) for each in claims) == [
+        ("pending", ()),
+        ("reserved", ("one",)),
+    ]
+    wrong = await kubectl.call("devices", "--state", "fre")
+    assert (wrong.code, "state" in wrong.messages) == (2, True)
+
+
+async def test_without_device_quotas_that_is_said(kubectl: Site) -> None:
+    found = await kubectl.call("quota", "-A")
+    assert (found.code, found.output, found.messages) == (0, "", "note: there are no DeviceQuotas\n")
+
+
+async def test_a_simulation_writes_nothing_and_considers_what_is_in_use(
+    kubectl: Site, waiting: str, gpu: Driver, tmp_path: Path
+) -> None:
+    file = tmp_path / "more.yaml"
+    made = [claim("", "more", requests(request("gpu", gpu.name))), pod("", "more", claims=[by_name("more")])]
+    for each in made:
+        each["metadata"].pop("namespace", None)
+    file.write_text(yaml.safe_dump_all(made))
+    before = await kubectl.client.list(CLAIMS, waiting)
+    found = await kubectl.call("simulate", "-f", str(file), "-n", waiting, "-o", "json")
+    (placement,) = orjson.loads(found.output)
+    assert (placement["pod"], placement["node"]) == (f"{waiting}/more", "site-0"), found
+    assert [each["device"] for each in placement["devices"]] == ["gpu-1"]
+    assert (await kubectl.client.list(CLAIMS, waiting)).items == before.items
+
+
+async def test_computed_here_the_answers_are_those_of_the_leader(kubectl: Site, waiting: str) -> None:
+    for arguments in (("pending",), ("claims",), ("devices",)):
+        line = (*arguments, "-n", waiting, "-o", "json")
+        there, here = (await kubectl.call(*line)).items, (await kubectl.call(*line, "--local")).items
+        for each in (*there, *here):
+            each.pop("age", None)
+            each.pop("decision", None)
+        assert here == there
+    explanations = [
+        await kubectl.call("explain", "two", "-n", waiting, "-o", "json", *more) for more in ((), ("--local",))
+    ]
+    there_verdict, here_verdict = (orjson.loads(each.output)["verdict"] for each in explanations)
+    assert here_verdict == there_verdict
+
+
+async def test_without_a_service_the_answer_is_computed_and_that_is_said(kubectl: Site, waiting: str) -> None:
+    found = await kubectl.call("pending", "-n", waiting, "-o", "name", "--service-namespace", waiting)
+    assert (found.code, found.output) == (0, f"{waiting}/two\n")
+    assert "no service answers, so this is computed here: no ready pod with the label" in found.messages
+
+
+async def test_a_port_on_which_nobody_listens_is_named(kubectl: Site, waiting: str) -> None:
+    port = kubectl.forwarder.programs.pop(LEADER)
+    try:
+        found = await kubectl.call("pending", "-n", waiting, "-o", "name", "--service-port", "8889")
+    finally:
+        kubectl.forwarder.programs[LEADER] = port
+    assert (found.code, found.output) == (0, f"{waiting}/two\n")
+    assert f"pod {LEADER}: failed to connect to localhost:8889" in found.messages
+
+
+async def test_a_standby_that_answers_says_that_reasons_may_be_missing(kubectl: Site, waiting: str) -> None:
+    async with running_extender(kubectl.plane) as standby:
+        await add_service_pod(kubectl.client, kubectl.forwarder, STANDBY, port_of(standby))
+        try:
+            await kubectl.client.delete(PODS, LEADER)
+            found = await kubectl.call("pending", "-n", waiting)
+        finally:
+            await kubectl.client.delete(PODS, STANDBY)
+            await add_service_pod(kubectl.client, kubectl.forwarder, LEADER, port_of(kubectl.extender))
+    assert found.code == 0
+    assert "no scheduler has asked this replica about the pod lately" in found.output
+    assert (
+        f"{STANDBY} answers, which may not lead: the leader {LEADER.name} is not among the ready pods" in found.messages
+    )
+
+
+async def test_a_user_without_rights_learns_which_rights_are_missing(kubectl: Site, namespace: str) -> None:
+    async with user(kubectl.client, namespace, []) as token:
+        found = await kubectl.call("devices", kubeconfig=kubectl.kubeconfig(token))
+    assert (found.code, found.output) == (2, "")
+    assert f"you may not: list pods in namespace {SYSTEM}, get pods/portforward in namespace {SYSTEM}" in found.messages
+    assert "not allowed: list resourceslices.resource.k8s.io" in found.messages
+
+
+async def test_a_user_who_may_forward_ports_needs_no_right_to_read_objects(kubectl: Site, waiting: str) -> None:
+    async with user(kubectl.client, waiting, FORWARDS) as token:
+        kubeconfig = kubectl.kubeconfig(token)
+
+        async def names() -> str:
+            return (await kubectl.call("pending", "-n", waiting, "-o", "name", kubeconfig=kubeconfig)).output
+
+        expected = f"{waiting}/two\n"
+        await wait_for_answer(names, lambda found: found == expected, "the rights of the user", within=20)
+        found = await kubectl.call("pending", "--local", kubeconfig=kubeconfig)
+    assert (found.code, found.output) == (2, "")
+    assert "not allowed: list nodes" in found.messages
+
+
+async def test_the_program_runs_as_kubectl_runs_it(kubectl: Site, waiting: str) -> None:
+    command = (sys.executable, "-m", "extender.kubectl", "pending", "-n", waiting, "--watch", "-o", "name")
+    process = await asyncio.create_subprocess_exec(
+        *command, "--kubeconfig", str(kubectl.kubeconfig()), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            assert (await process.stdout.readline()).decode() == f"{waiting}/two\n"
+            await kubectl.client.create(PODS, pod(waiting, "three", claims=[by_template("two")]))
+            assert (await process.stdout.readline()).decode() == f"added {waiting}/three\n"
+    finally:
+        process.terminate()
+        await process.wait()
