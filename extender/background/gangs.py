@@ -35,7 +35,7 @@ from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes
 from extender.kube.api import OutcomeUnknownError
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
-from extender.pods.gangs import Gang, gang_at
+from extender.pods.gangs import Gang, gang_at, is_alone
 from extender.pods.kinds import kind_of
 from extender.state.gangs import GangKey
 from extender.state.objects import Pod
@@ -47,9 +47,6 @@ from extender.writes.evictions import Evictor
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
-
-REASON: Final = "Gang"
-"""The reason in the conditions of pods for which devices are kept."""
 
 ROBBED: Final = "node {} is gone, or another claim or pod has a device that was kept for the pod"
 
@@ -221,12 +218,12 @@ class Gangs(BackgroundTask):
         return all(pod is None or not pod.is_pending or pod.kept == keeping for pod, keeping in pods)
 
     async def _end_strays(self, snapshot: Snapshot, known: Collection[GangKey]) -> None:
-        """Give back what is kept for pods without a gang. Not at once: a PodGroup may be shown later than its pods."""
+        """Give back what is kept for pods whose gang is gone. Not at once: a PodGroup may be shown after its pods."""
         now, pods = self._clock(), (pod for name in snapshot.nominated for pod in snapshot.nominated_to(name))
-        found = [pod for pod in pods if pod.kept.node and pod.gang_key is not None and pod.gang_key not in known]
+        found = [pod for pod in pods if pod.kept.node and pod.gang_key not in known and not is_alone(pod, snapshot)]
         self._strays = {pod.uid: self._strays.get(pod.uid, now) for pod in found}
         over = [pod for pod in found if now > self._strays[pod.uid] + SEEN_SECONDS and not self._is_binding(pod.uid)]
-        await self._end(over, "the group of the pod is gone, or its pods need not run together any more")
+        await self._end(over, "the group of the pod is gone")
 
     async def _finish(self, gang: Gang, watch: Watch, now: float) -> None:
         """The size is reached. What is kept for further pods is given back: each of them is on its own now."""
@@ -316,7 +313,7 @@ class Gangs(BackgroundTask):
 
         async def keep(pod: Pod, keeping: Keeping) -> None:
             try:
-                await self._evictor.keep(pod, keeping, REASON)
+                await self._evictor.keep(pod, keeping, in_gang=True)
             except (WriteRefusedError, OutcomeUnknownError) as error:
                 watch.writing.pop(pod.uid, None)
                 watch.again = self._clock() + AGAIN_SECONDS

@@ -16,6 +16,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.observe.preemption_metrics import PreemptionMetrics
+from extender.pods.gangs import is_alone
 from extender.pods.nominated import are_leaving
 from extender.preemption.choice import holders_near
 from extender.preemption.outcome import is_in_vain
@@ -110,7 +111,7 @@ class Nominations:
         snapshot = self._state.snapshot
         for name in snapshot.nominated:
             for pod in snapshot.nominated_to(name):
-                if pod.kept.node and pod.gang is None:
+                if pod.kept.node and is_alone(pod, snapshot):
                     self.of(pod, pod.kept)
         for nomination in list(self._known.values()):
             with self._solver.faults.of(f"pod {nomination.pod}"):

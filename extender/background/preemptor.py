@@ -33,6 +33,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import Offload
+from extender.pods.gangs import is_alone
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
@@ -120,10 +121,11 @@ class Preemptor(BackgroundTask):
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others."""
-        may_preempt = rejection.sent.may_preempt and rejection.sent.gang is None and not rejection.result.is_over_quota
+        pod = rejection.sent
+        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and not rejection.result.is_over_quota
         if may_preempt and not rejection.result.failed:
             due = self._solver.clock() + PATIENCE_SECONDS
-            self._asked[rejection.sent.uid] = _Asked(rejection.sent, rejection.names, due)
+            self._asked[pod.uid] = _Asked(pod, rejection.names, due)
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node. No more pods are evicted for it."""

@@ -100,6 +100,14 @@ def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
     return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)
 
 
+def is_alone(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod gets devices by itself: it is in no gang, or the policy of its PodGroup is ``basic``."""
+    if pod.gang is None or not pod.gang.is_pod_group:
+        return pod.gang is None
+    group = snapshot.pod_groups.get(ObjectKey(pod.namespace, pod.gang.name))
+    return group is not None and not group.size
+
+
 def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
     """Why a pod may not be bound now because of its gang; empty if it may."""
     key = pod.gang_key

@@ -16,7 +16,7 @@ from extender.offload import Offload
 from extender.pods.case import Case, found_at_hand, open_case
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.extended_resources.requests import in_words, request_words
-from extender.pods.gangs import gang_refusal
+from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.grounds import rests
 from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
@@ -116,7 +116,7 @@ class Planner:
             raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
         if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
             raise BindError(awaited)
-        if pod.gang is not None and pod.kept.node not in ("", node_name):
+        if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
             raise BindError(f"node {node_name}: {KEPT_ELSEWHERE.format(pod.kept.node)}")
         case = open_case(pod, snapshot, self._solver)
         if isinstance(case, Case) and case.claims.negotiated:

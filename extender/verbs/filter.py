@@ -22,7 +22,7 @@ from extender.pods.claims import Blocked, unready, waits
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.gangs import gang_refusal
+from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.nominated import WAITING, awaits_kept, held_for_nominated
 from extender.quota.device_quota import OVER
 from extender.state.objects import NodeObject, Pod, parse_node_object
@@ -160,7 +160,7 @@ def ask(
             return replace(_nowhere(names, refusal.reason), is_over_quota=True)
         is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
         quota = quota if is_open else None
-    only = "" if pod.gang is None else pod.kept.node
+    only = "" if is_alone(pod, snapshot) else pod.kept.node
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     return Question(case, names, decider, nodes, bounds, quota)
@@ -278,7 +278,7 @@ class Question:
 
     def _answer(self) -> FilterResult:
         pod = self.case.pod
-        if pod.gang is not None and pod.kept.node:
+        if pod.kept.node and not is_alone(pod, self.case.snapshot):
             return self._only_there(pod.kept.node)
         if pod.kept.node in self.names and awaits_kept(pod, self.case.snapshot, self.case.solver):
             elsewhere = dict.fromkeys(self.names, KEPT_ELSEWHERE.format(pod.kept.node))

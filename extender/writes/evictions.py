@@ -28,11 +28,16 @@ class Evictor:
     api: Api
     now: Callable[[], datetime]
 
-    async def keep(self, pod: Pod, keeping: Keeping, reason: str = "Preempting") -> None:
+    async def keep(self, pod: Pod, keeping: Keeping, *, in_gang: bool = False) -> None:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
         The nomination names the devices and the victims. So a process that carries
-        on evicts only these pods. ``reason``: of the condition.
+        on evicts only these pods.
+
+        Args:
+            pod: a pending pod.
+            keeping: what is kept for it.
+            in_gang: for the gang of the pod; it goes before a nomination by a scheduler.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod may not be nominated, so no pod may be evicted for it.
@@ -42,9 +47,9 @@ class Evictor:
             if now.uid != pod.uid:
                 raise WriteRefusedError(f"pod {pod.key} was deleted and made again")
             check_unbound(now)
-            if now.kept.node or (now.nominated_node and now.gang is None):
+            if now.kept.node or (now.nominated_node and not in_gang):
                 raise WriteRefusedError(f"pod {pod.key} is nominated to node {now.nominated_node} already")
-            found = condition_patch(raw, KEPT, reason, keeping.message, self.now())
+            found = condition_patch(raw, KEPT, "Gang" if in_gang else "Preempting", keeping.message, self.now())
             found["status"]["nominatedNodeName"] = keeping.node
             return found
 

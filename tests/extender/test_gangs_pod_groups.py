@@ -7,6 +7,8 @@ import pytest
 from extender.background.gang_watch import SEEN_SECONDS
 from extender.kube.api import POD_GROUPS, ObjectKey
 from tests.extender.ganging import Scene, member, members, nodes
+from tests.extender.preempting import Scene as Preempting
+from tests.extender.preempting import runs, waits
 from tests.kit.clusters import GPU, Object, local_slice, node
 from tests.kit.objects.parts import api_object
 
@@ -50,19 +52,46 @@ async def test_a_pod_group_without_the_gang_policy_has_pods_that_are_on_their_ow
     assert len(scene.bound("x")) == 1
 
 
-@pytest.mark.parametrize("is_deleted", [True, False], ids=["is deleted", "is no gang any more"])
-async def test_what_is_kept_is_given_back_if_the_pod_group(*, is_deleted: bool) -> None:
+async def test_what_is_kept_is_given_back_if_the_pod_group_is_deleted() -> None:
     scene = Scene(*nodes("ab"), pod_group("x", 2), *grouped("x", 2))
     await scene.schedule()
     await scene.turns(1)
     assert scene.known("x0").kept.node
     await scene.cluster.api.delete(POD_GROUPS, ObjectKey("ns", "x"))
-    if not is_deleted:
-        await scene.cluster.api.create(POD_GROUPS, pod_group("x", None))
     await scene.turns(1)
     assert scene.known("x0").kept.node
     await scene.turns(1, seconds=SEEN_SECONDS + 1)
     assert not any(scene.known(f"x{number}").kept.node for number in range(2))
+
+
+async def test_pods_take_what_is_kept_for_them_if_their_pod_group_is_no_gang_any_more() -> None:
+    scene = Scene(*nodes("ab"), pod_group("x", 2), *grouped("x", 2))
+    await scene.schedule()
+    await scene.turns(1)
+    kept = {name: scene.known(name).kept.node for name in ("x0", "x1")}
+    await scene.cluster.api.delete(POD_GROUPS, ObjectKey("ns", "x"))
+    await scene.cluster.api.create(POD_GROUPS, pod_group("x", None))
+    await scene.turns(1, seconds=SEEN_SECONDS + 1)
+    assert {name: scene.known(name).kept.node for name in kept} == kept
+    await scene.schedule()
+    assert scene.bound("x") == kept
+
+
+PREEMPTING = {"a gang": (pod_group("x", 1), False), "no gang": (pod_group("x", None), True)}
+
+
+@pytest.mark.parametrize(("group", "expected"), PREEMPTING.values(), ids=PREEMPTING)
+async def test_a_pod_evicts_others_for_devices_if_its_pod_group_is(group: Object, *, expected: bool) -> None:
+    waiting = waits("p")
+    waiting[0]["spec"]["schedulingGroup"] = {"podGroupName": "x"}
+    scene = Preempting.of(*runs("victim", "a/gpu-0", on="a"), *waiting, group)
+    scene.filter("p")
+    await scene.turns()
+    assert bool(scene.known("p").kept.victims) == expected
+    if expected:
+        await scene.terminate()
+        await scene.turns(1)
+        assert scene.filter("p").passed == ("a",)
 
 
 async def test_pods_beyond_the_smallest_number_follow_alone() -> None:
