@@ -12,7 +12,8 @@ MAX_RESULTS: Final = 32
 """Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
 
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
-"""The API group of PodGroups."""
+POD_GROUPS: Final = "podgroups"
+"""The API group of PodGroups, and their name as a resource."""
 
 FROM_CLASS: Final = "FromClass"
 FROM_CLAIM: Final = "FromClaim"
@@ -209,6 +210,14 @@ class Consumer:
     uid: str
     api_group: str = ""
 
+    @property
+    def is_pod_group(self) -> bool:
+        """A PodGroup: all its pods that name the claim use it."""
+        return self.resource == POD_GROUPS and self.api_group == SCHEDULING_GROUP
+
+    def __str__(self) -> str:
+        return f"{'PodGroup' if self.is_pod_group else self.resource} {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -237,9 +246,8 @@ class Claim:
 
     def is_reserved_for(self, pod_uid: str, pod_group: str) -> bool:
         """Whether it is reserved for a pod, or for the PodGroup of the pod: pods know only the name of their group."""
-        group = ("podgroups", SCHEDULING_GROUP, pod_group)
         return any(
-            consumer.uid == pod_uid or (consumer.resource, consumer.api_group, consumer.name) == group
+            consumer.uid == pod_uid or (consumer.is_pod_group and consumer.name == pod_group)
             for consumer in self.reserved_for
         )
 

@@ -30,6 +30,7 @@ class Features:
     optional_node_operations: bool = _gate("DRAOptionalNodeOperations", on=False)
     extended_resource: bool = _gate("DRAExtendedResource", on=True)
     node_resources: bool = _gate("DRANodeAllocatableResources", on=False)
+    group_claims: bool = _gate("DRAWorkloadResourceClaims", on=False)
 
 
 ALL_FEATURES = Features(**{each.name: True for each in fields(Features)})

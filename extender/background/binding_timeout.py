@@ -16,7 +16,6 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import is_reserved
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.other_writers import double_allocation
@@ -112,6 +111,5 @@ class BindingTimeout(BackgroundTask):
 
 
 def _may_give_back(claim: ClaimObject, pod: Pod) -> bool:
-    """Whether the claim is reserved for the pod, or for no pod: a claim that only other pods use is theirs."""
-    consumers = claim.claim.reserved_for
-    return not consumers or is_reserved(claim.claim, pod.uid)
+    """Whether the claim is reserved for the pod, or for nobody: a claim that only others use is theirs."""
+    return not claim.claim.reserved_for or claim.claim.is_reserved_for(pod.uid, pod.pod_group)

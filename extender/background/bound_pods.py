@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator import InvalidObjectError
 from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
-from extender.pods.claims import claim_keys
+from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
 from extender.state.snapshot import Snapshot
 

@@ -1,5 +1,7 @@
 """Deallocate: a claim that no other pod uses gives its devices back if they keep its pod off every node.
 
+A claim of a PodGroup is used if a pod of the group has a node.
+
 kube-scheduler's own plugin does so in PostFilter, which extenders have not (Kubernetes 1.36, plugin DynamicResources).
 The claim's update wakes the pod.
 """
@@ -13,6 +15,7 @@ from extender.faults import Faults
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
 from extender.state.claim_annotations import is_immediate
+from extender.state.consumers import has_other_consumers, is_in_use, users_of
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -42,7 +45,8 @@ def _is_idle(found: ClaimObject, pod: Pod, snapshot: Snapshot) -> bool:
     return (
         not is_flying
         and not is_immediate(found.claim)
-        and all(consumer.uid == pod.uid for consumer in found.claim.reserved_for)
+        and not has_other_consumers(pod, found.claim, snapshot)
+        and not is_in_use(found.claim, snapshot)
     )
 
 
@@ -88,7 +92,9 @@ class Deallocator(BackgroundTask):
         while self._proposed:
             uid = next(iter(self._proposed))
             claim, pod = self._proposed.pop(uid)
-            if self._is_binding(pod.uid) or uid in self._state.snapshot.assumed:
+            snapshot = self._state.snapshot
+            users = (pod, *users_of(claim.claim, snapshot))
+            if uid in snapshot.assumed or any(self._is_binding(user.uid) for user in users):
                 continue
             with self._faults.of(f"pod {pod}"):
                 if await self._is_deallocated(claim, pod):

@@ -13,7 +13,7 @@ import structlog
 from extender.background.bound_pods import BoundPods, lacking, lacks
 from extender.background.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
-from extender.pods.claims import claim_keys
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.writes.events import Note

@@ -14,9 +14,9 @@ from extender.background.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, holding
-from extender.pods.claims import claim_keys
 from extender.pods.kinds import kind_of
 from extender.pods.nominated import found_on
+from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 

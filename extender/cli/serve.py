@@ -58,6 +58,7 @@ def serve(
                     counts_cpu=settings.scheduling.counts_cpu,
                     cpu_of_all_pods=settings.scheduling.cpu_of_all_pods,
                     counts_resources=settings.features.node_resources,
+                    has_group_claims=settings.features.group_claims,
                 )
             )
         else:

@@ -10,10 +10,10 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Rehearsal
 from extender.explain.explanation import Spared
 from extender.kube.api import ObjectKey
-from extender.pods.claims import claim_keys
 from extender.quota.device_quota import quotas_of
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import rejection
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.pod_conditions import NOTHING_KEPT
 from extender.state.snapshot import Snapshot
@@ -96,7 +96,7 @@ class Mobility:
             claim = self.snapshot.claims.get(key)
             for user in claim.claim.reserved_for if claim is not None else ():
                 if user.resource != "pods":
-                    yield f"it shares claim {key} with {user.resource} {user.name}"
+                    yield f"it shares claim {key} with {user}"
                 elif user.uid != pod.uid:
                     yield f"it shares claim {key} with pod {pod.namespace}/{user.name}"
 
@@ -123,7 +123,7 @@ class Mobility:
             claim = self.snapshot.claims[key].claim
             users = claim.reserved_for
             if claim.allocation is not None and users and all(user.resource != "pods" for user in users):
-                yield f"reserved for {users[0].resource} {users[0].name}", f"claim {key}"
+                yield f"reserved for {users[0]}", f"claim {key}"
 
 
 def unbound(pod: Pod) -> Pod:

@@ -13,7 +13,8 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move, MoveProposal
 from extender.defragmentation.mobility import unbound
 from extender.defragmentation.rehearsal import Queued, Rehearsal
-from extender.pods.claims import claim_keys, without_pods
+from extender.pods.claims import without_pods
+from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot, pools_of
 

@@ -12,7 +12,8 @@ from typing import Final
 from extender.explain.quota import unmade
 from extender.kube.api import EVENTS, NAMESPACES, QUOTAS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED
-from extender.pods.claims import claim_from_template, claim_keys
+from extender.pods.claims import claim_from_template
+from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 

@@ -57,7 +57,7 @@ def _allocated(found: ClaimObject) -> Explanation:
     claim, allocation = found.claim, found.claim.allocation
     if allocation is None:
         raise ValueError(f"claim {claim} is not allocated")
-    users = ", ".join(f"{each.resource} {each.name}" for each in claim.reserved_for) or "nobody"
+    users = ", ".join(map(str, claim.reserved_for)) or "nobody"
     terms = allocation.node_selector.terms if allocation.node_selector is not None else ()
     bound = [value for term in terms for each in term.match_fields for value in each.values]
     where = f"node {', '.join(bound)}" if bound else "some nodes" if terms else "every node"

@@ -18,13 +18,14 @@ from extender.explain.judgement import Judgement
 from extender.explain.references import advice, resource_advice, with_claims_made
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.pods.case import Case, open_case
-from extender.pods.claims import Blocked, bound_pod, claim_keys, unready
+from extender.pods.claims import Blocked, bound_pod, unready
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.pods.nominated import awaits_kept, found_on, held_for_nominated
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

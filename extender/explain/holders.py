@@ -76,7 +76,7 @@ class Holders:
         assumed = claim.claim.uid in self._snapshot.assumed
         pods = tuple(str(pod) for pod in users(claim, self._snapshot))
         share = tuple((name, str(amount)) for name, amount in share_of(device, claim, self._snapshot).items())
-        others = [f"{each.resource} {each.name}" for each in claim.claim.reserved_for if each.resource != "pods"]
+        others = [str(each) for each in claim.claim.reserved_for if each.resource != "pods"]
         note = f"reserved for {', '.join(others)}" if others else ""
         return Holder(str(claim.key), pods, "being allocated now" if assumed else note, share)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from extender.decisions.solver import Solver
 from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
-from extender.pods.claims import claim_keys
 from extender.preemption.choice import Preemption, choose, holders_near
+from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.borrowers import Borrowers
@@ -72,7 +72,7 @@ def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | N
         claim = snapshot.claims.get(key)
         for user in claim.claim.reserved_for if claim is not None else ():
             if user.resource != "pods":
-                return key, f"{user.resource} {user.name}"
+                return key, str(user)
             mate = snapshot.pod(user.uid)
             if mate is not None and not mate.deleting and not is_evictable(mate, pod, snapshot):
                 return key, f"pod {mate}"
@@ -86,7 +86,7 @@ def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) 
         claim = snapshot.claim(uid)
         users = claim.claim.reserved_for if claim is not None else ()
         if claim is not None and users and all(user.resource != "pods" for user in users):
-            yield f"reserved for {users[0].resource} {users[0].name}", f"claim {claim.key}"
+            yield f"reserved for {users[0]}", f"claim {claim.key}"
 
 
 def _grouped(reasons: Sequence[Reason]) -> Iterator[Spared]:

@@ -104,7 +104,7 @@ def _of_state(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> str:
         return f"correct the annotations of ResourceClaim {key}"
     if found.claim.allocation is None and is_immediate(found.claim):
         return f"see what the claim waits for: dra-extender explain claim {key}"
-    if len(found.claim.reserved_for) >= MAX_CONSUMERS:
+    if len(found.claim.reserved_for) >= MAX_CONSUMERS and not found.claim.is_reserved_for(pod.uid, pod.pod_group):
         return f"wait until one of the pods that use ResourceClaim {key} has ended, or give the pod a claim of its own"
     if assumed is not None and assumed.pod_uid != pod.uid and found.claim.allocation is None:
         return f"wait until ResourceClaim {key} is allocated, then the pods share it"

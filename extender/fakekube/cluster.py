@@ -37,6 +37,7 @@ class EmbeddedCluster:
         counts_cpu: bool = False,
         cpu_of_all_pods: bool = False,
         counts_resources: bool = False,
+        has_group_claims: bool = False,
     ) -> None:
         """Load the manifests; what is counted is as for `ClusterState`. Raises ApiError: an object is there twice."""
         self._given: set[str] = set()
@@ -44,9 +45,12 @@ class EmbeddedCluster:
         new = (str(uuid.uuid5(_NAMESPACE, str(number))) for number in count())
         self.api = MemoryApi(now=now, new_uid=lambda: next(uid for uid in new if uid not in self._given))
         self.state = ClusterState(
-            counts_cpu=counts_cpu, cpu_of_all_pods=cpu_of_all_pods, counts_resources=counts_resources
+            counts_cpu=counts_cpu,
+            cpu_of_all_pods=cpu_of_all_pods,
+            counts_resources=counts_resources,
+            has_group_claims=has_group_claims,
         )
-        self._controller = Controller(self.api)
+        self._controller = Controller(self.api, has_group_claims)
         self._backlog = Backlog()
         self._now = now
         self._kept: tuple[object, object] | None = None

@@ -1,34 +1,42 @@
 """The controllers of a cluster in memory: one pass at a time, on request.
 
-Source: the resource claim controller of kube-controller-manager (Kubernetes 1.36).
+Source: the resource claim controller of kube-controller-manager (Kubernetes 1.37).
 """
 
 import contextlib
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
-from extender.fakekube.backlog import Backlog, owner_of
+from extender.fakekube.backlog import Backlog, group_name, owner_of
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, EVENTS, POD_GROUPS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject, Resource
 from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
 from extender.kube.raw import key_of
 from extender.state.objects import POD_CLAIM_NAME
 
-"""Annotation of a claim from a template: its name in ``spec.resourceClaims`` of the pod."""
+_POD: Final = (PODS.group, PODS.plural)
+_POD_GROUP: Final = (POD_GROUPS.group, POD_GROUPS.plural)
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Creates claims from templates; releases and deletes claims of pods that are finished or gone."""
+    """Creates claims from templates; releases and deletes claims of pods and PodGroups that are finished or gone.
+
+    Attributes:
+        has_group_claims: whether PodGroups have claims (gate DRAWorkloadResourceClaims).
+    """
 
     api: Api
+    has_group_claims: bool = False
     faults: Faults = field(default_factory=Faults)
 
     async def reconcile(self) -> None:
         """Do all that is to be done now. Raises ApiError: something was refused; all else has been done."""
         backlog = Backlog()
-        for resource in (PODS, CLAIMS):
+        for resource in (POD_GROUPS, PODS, CLAIMS):
             listing = await self.api.list(resource)
             backlog.replace(resource, listing.items, listing.revision)
         await self.work_off(backlog)
@@ -36,11 +44,17 @@ class Controller:
     async def work_off(self, backlog: Backlog) -> None:
         """Do what a backlog holds. Raises ApiError: something was refused; all else has been done."""
         refused: list[ApiError] = []
-        pods, claims = backlog.take()
+        groups, pods, claims = backlog.take()
+        for group in groups if self.has_group_claims else ():
+            with self.faults.of(f"PodGroup {key_of(group)}"):
+                try:
+                    await self._make_claims(POD_GROUPS, group, _own_entries(group), backlog.claims_of(group))
+                except ApiError as error:
+                    refused.append(error)
         for pod in pods:
             with self.faults.of(f"pod {key_of(pod)}"):
                 try:
-                    await self._make_claims(pod, backlog.claims_of(pod))
+                    await self._make_claims_of(pod, backlog)
                 except ApiError as error:
                     refused.append(error)
         for claim in claims:
@@ -52,25 +66,46 @@ class Controller:
         if refused:
             raise refused[0]
 
-    async def _make_claims(self, pod: RawObject, claims: Iterable[RawObject]) -> None:
-        """Create the missing claims of a pod from templates, and name them in its status."""
-        owned = {_annotation(claim): claim for claim in claims if owner_of(claim) == pod["metadata"]["uid"]}
-        known = list(pod.get("status", {}).get("resourceClaimStatuses") or [])
+    async def _make_claims_of(self, pod: RawObject, backlog: Backlog) -> None:
+        """Create the missing claims of a pod. An entry that is equal to one of its PodGroup gets the group's claim."""
+        shared: dict[str, RawObject] = {}
+        entries = _own_entries(pod)
+        if self.has_group_claims and group_name(pod):
+            group = backlog.group_of(pod)
+            if group is None:
+                return
+            of_group = [each for each in entries if each in _own_entries(group)]
+            made = _owned(group, backlog.claims_of(group))
+            shared = {each["name"]: made[each["name"]] for each in of_group if each["name"] in made}
+            entries = [each for each in entries if each not in of_group or each["name"] in shared]
+        await self._make_claims(PODS, pod, entries, backlog.claims_of(pod), shared)
+
+    async def _make_claims(
+        self,
+        resource: Resource,
+        owner: RawObject,
+        entries: Iterable[RawObject],
+        claims: Iterable[RawObject],
+        shared: Mapping[str, RawObject] = MappingProxyType({}),
+    ) -> None:
+        """Create the missing claims of a pod or a PodGroup from templates, and name them in its status."""
+        owned = {**_owned(owner, claims), **shared}
+        known = list(owner.get("status", {}).get("resourceClaimStatuses") or [])
         names = {entry["name"] for entry in known}
         added = []
-        for reference in pod["spec"].get("resourceClaims") or []:
-            if reference["name"] in names or "resourceClaimTemplateName" not in reference:
+        for entry in entries:
+            if entry["name"] in names or "resourceClaimTemplateName" not in entry:
                 continue
-            claim = owned.get(reference["name"]) or await self._make(pod, reference)
+            claim = owned.get(entry["name"]) or await self._make(owner, entry)
             if claim is not None:
-                added.append({"name": reference["name"], "resourceClaimName": claim["metadata"]["name"]})
+                added.append({"name": entry["name"], "resourceClaimName": claim["metadata"]["name"]})
         if added:
             statuses = sorted((*known, *added), key=lambda entry: entry["name"])
-            await self.api.patch_status(PODS, key_of(pod), {"status": {"resourceClaimStatuses": statuses}})
+            await self.api.patch_status(resource, key_of(owner), {"status": {"resourceClaimStatuses": statuses}})
 
-    async def _make(self, pod: RawObject, reference: RawObject) -> RawObject | None:
-        """The claim for an entry of a pod; None without its template. A refusal becomes an Event on the pod."""
-        key = ObjectKey(pod["metadata"]["namespace"], reference["resourceClaimTemplateName"])
+    async def _make(self, owner: RawObject, entry: RawObject) -> RawObject | None:
+        """The claim for an entry of a pod or PodGroup; None without its template. A refusal becomes an Event on it."""
+        key = ObjectKey(owner["metadata"]["namespace"], entry["resourceClaimTemplateName"])
         try:
             template = await self.api.get(TEMPLATES, key)
         except ApiError as error:
@@ -78,24 +113,29 @@ class Controller:
                 return None
             raise
         try:
-            return await self.api.create(CLAIMS, claim_from(template, pod, reference["name"]))
+            return await self.api.create(CLAIMS, claim_from(template, owner, entry["name"]))
         except ApiError as error:
             with contextlib.suppress(ApiError):  # The Event of an earlier try exists.
-                await self.api.create(EVENTS, _event(pod, reference["name"], error))
+                await self.api.create(EVENTS, _event(owner, entry["name"], error))
             raise
 
     async def _release(self, claim: RawObject, running: Collection[str]) -> None:
-        """Remove consumers that no longer run; without any, deallocate; without its pod, delete the claim.
+        """Remove consumers that no longer run; without any, deallocate; without its owner, delete the claim.
 
-        Only the owner of a consumer that is no pod knows when it ends.
+        Only the owner of a consumer that is neither a pod nor a PodGroup knows when it ends.
         """
         consumers = claim.get("status", {}).get("reservedFor") or []
-        left = [consumer for consumer in consumers if not _is_pod(consumer) or consumer["uid"] in running]
+        left = [consumer for consumer in consumers if not self._ends(consumer) or consumer["uid"] in running]
         if len(left) < len(consumers) or (not left and "deletionTimestamp" in claim["metadata"]):
             claim = await self._drop(claim, left)
-        owner = owner_of(claim)
+        owner = owner_of(claim, of_groups=self.has_group_claims)
         if owner and owner not in running and not left and "deletionTimestamp" not in claim["metadata"]:
             await self.api.delete(CLAIMS, key_of(claim), uid=claim["metadata"]["uid"])
+
+    def _ends(self, consumer: RawObject) -> bool:
+        """Whether it is known here when a consumer ends."""
+        kind = (consumer.get("apiGroup") or "", consumer["resource"])
+        return kind == _POD or (self.has_group_claims and kind == _POD_GROUP)
 
     async def _drop(self, claim: RawObject, left: list[RawObject]) -> RawObject:
         """Keep only some consumers. With the last one, an allocation by a scheduler (it has the finalizer) ends."""
@@ -111,43 +151,54 @@ class Controller:
         return await self.api.update(CLAIMS, {**claim, "metadata": {**metadata, "finalizers": others}})
 
 
-def claim_from(template: RawObject, pod: RawObject, name: str) -> RawObject:
-    """The claim to create for an entry of a pod's ``spec.resourceClaims``."""
-    of_pod, spec = pod["metadata"], template["spec"]
+def claim_from(template: RawObject, owner: RawObject, name: str) -> RawObject:
+    """The claim to create for an entry in ``spec.resourceClaims`` of a pod or a PodGroup."""
+    metadata, spec = owner["metadata"], template["spec"]
     wanted = spec.get("metadata") or {}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": of_pod["name"], "uid": of_pod["uid"]}
+    reference = {**_kind(owner), "name": metadata["name"], "uid": metadata["uid"]}
     return {
         "apiVersion": template["apiVersion"],
         "kind": CLAIMS.kind,
         "metadata": {
-            "generateName": f"{of_pod['name']}-{name}-",
-            "namespace": of_pod["namespace"],
+            "generateName": f"{metadata['name']}-{name}-",
+            "namespace": metadata["namespace"],
             "labels": wanted.get("labels") or {},
             "annotations": {**(wanted.get("annotations") or {}), POD_CLAIM_NAME: name},
-            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}],
         },
         "spec": spec["spec"],
     }
 
 
-def _event(pod: RawObject, entry: str, error: ApiError) -> RawObject:
-    """The Event on a pod with a claim that is refused."""
-    of_pod = pod["metadata"]
-    identity = hashlib.sha256(f"{of_pod['uid']} {entry}".encode()).hexdigest()[:16]
-    regarding = {"apiVersion": "v1", "kind": "Pod", **{name: of_pod[name] for name in ("namespace", "name", "uid")}}
+def _event(owner: RawObject, entry: str, error: ApiError) -> RawObject:
+    """The Event on a pod or a PodGroup with a claim that is refused."""
+    metadata, kind = owner["metadata"], _kind(owner)
+    identity = hashlib.sha256(f"{metadata['uid']} {entry}".encode()).hexdigest()[:16]
+    regarding = {**kind, **{name: metadata[name] for name in ("namespace", "name", "uid")}}
     return {
         "apiVersion": EVENTS.api_versions()[0],
         "kind": EVENTS.kind,
-        "metadata": {"namespace": of_pod["namespace"], "name": f"{of_pod['name']}.{identity}"},
+        "metadata": {"namespace": metadata["namespace"], "name": f"{metadata['name']}.{identity}"},
         "type": "Warning",
         "reason": CREATION_FAILED,
         "regarding": regarding,
-        "note": f"PodResourceClaim {entry}: create ResourceClaim: {error}",
+        "note": f"{kind['kind']}ResourceClaim {entry}: create ResourceClaim: {error}",
     }
 
 
-def _is_pod(consumer: RawObject) -> bool:
-    return not consumer.get("apiGroup") and consumer["resource"] == PODS.plural
+def _kind(owner: RawObject) -> RawObject:
+    """A pod that kube-scheduler has sent names no kind."""
+    return {"apiVersion": owner.get("apiVersion", "v1"), "kind": owner.get("kind", PODS.kind)}
+
+
+def _own_entries(owner: RawObject) -> list[RawObject]:
+    """The entries in ``spec.resourceClaims`` of a pod or a PodGroup."""
+    return (owner.get("spec") or {}).get("resourceClaims") or []
+
+
+def _owned(owner: RawObject, claims: Iterable[RawObject]) -> dict[str, RawObject]:
+    """The claims that were made for a pod or a PodGroup, by the name of the entry."""
+    return {_annotation(claim): claim for claim in claims if owner_of(claim) == owner["metadata"]["uid"]}
 
 
 def _annotation(claim: RawObject) -> str:

@@ -13,12 +13,13 @@ from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
 from extender.state.claim_annotations import is_immediate, mode_problem
+from extender.state.consumers import claim_keys, claim_name, group_of, is_in_use
 from extender.state.edit import REFUSED
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet
 from extender.writes.controller_marks import is_marked
-from extender.writes.other_writers import double_allocation, is_in_use
+from extender.writes.other_writers import double_allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +166,6 @@ def is_made_for(pod: Pod, claim: Claim) -> bool:
     return claim.owner_uid == pod.uid or bool(pod.pod_group and claim.pod_group == pod.pod_group)
 
 
-def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
-    """The claims that a pod names, with the special claim, as far as their names are known."""
-    names = [_claim_name(pod, reference) for reference in pod.claims]
-    if pod.extended_claim is not None:
-        names.append(pod.extended_claim.claim_name)
-    return tuple(ObjectKey(pod.namespace, name) for name in names if name)
-
-
 def bound_pod(pod: Pod) -> BoundPod | None:
     """A pod that has a node, for the audit of its claims; None if kubelet does not run it."""
     if not pod.node_name or pod.deleting or pod.is_finished:
@@ -181,13 +174,9 @@ def bound_pod(pod: Pod) -> BoundPod | None:
     return BoundPod(str(pod), pod.uid, pod.node_name, tuple(map(str, claim_keys(pod))), unmade, pod.pod_group)
 
 
-def _claim_name(pod: Pod, reference: PodClaim) -> str | None:
-    return reference.claim_name or pod.claim_statuses.get(reference.name)
-
-
 def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject | None:
     """The claim of an entry of the pod, if it can be used; None if the entry needs no claim."""
-    name = _claim_name(pod, reference)
+    name = claim_name(pod, reference)
     if name is None:
         if reference.name in pod.claim_statuses:
             return None
@@ -213,10 +202,9 @@ def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
 def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
     claim = found.claim
     if claim.allocation is not None:
-        consumers = claim.reserved_for
-        if len(consumers) >= MAX_CONSUMERS and all(consumer.uid != pod.uid for consumer in consumers):
+        if len(claim.reserved_for) >= MAX_CONSUMERS and not claim.is_reserved_for(pod.uid, pod.pod_group):
             raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
-        if not is_in_use(snapshot, claim.uid) and double_allocation(snapshot, claim.uid):
+        if not is_in_use(claim, snapshot) and double_allocation(snapshot, claim.uid):
             raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)
         return found
     if claim.annotations and claim.uid != pod.uid and (reason := _withheld(claim)):
@@ -225,9 +213,15 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
     if assumed_allocation is None:
         _check_classes(claim.spec, snapshot)
         return found
-    if assumed_allocation.pod_uid != pod.uid:
+    if assumed_allocation.pod_uid != pod.uid and not _is_for_group(claim, pod, assumed_allocation.pod_uid, snapshot):
         raise _BlockedError(f"claim {claim.name} is being allocated for another pod")
     return replace(found, claim=replace(claim, allocation=assumed_allocation.allocation))
+
+
+def _is_for_group(claim: Claim, pod: Pod, other_uid: str, snapshot: Snapshot) -> bool:
+    """Whether a claim is being allocated for the PodGroup of a pod: its pods do not wait for each other."""
+    group, other = group_of(pod, claim, snapshot), snapshot.pod(other_uid)
+    return group is not None and other is not None and group == group_of(other, claim, snapshot)
 
 
 def _withheld(claim: Claim) -> str:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from allocator import FREE, DeviceId, printable
 from extender.kube.api import POD_GROUPS, ObjectKey
-from extender.pods.claims import claim_keys
+from extender.state.consumers import claim_keys
 from extender.state.gangs import GROUP, GROUP_SIZE, GangKey
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from allocator import PoolId
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case
-from extender.pods.claims import claim_keys
 from extender.state.changes import Change
+from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of

@@ -15,7 +15,8 @@ from allocator import Allocation, AllocatorError, PoolId
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case, after_departures, fits, holding, open_case
-from extender.pods.claims import Blocked, claim_keys, without_pods
+from extender.pods.claims import Blocked, without_pods
+from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot

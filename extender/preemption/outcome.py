@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 from allocator import DeviceId
 from extender.scheduler.checks import rejection
+from extender.state.consumers import users_of
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
@@ -52,7 +53,6 @@ def _holders(devices: Collection[DeviceId], snapshot: Snapshot) -> set[str]:
 def _highest_priority(claim_uid: str, snapshot: Snapshot) -> float:
     """The highest priority of the pods that use a claim, or for which it is being allocated."""
     claim, assumed = snapshot.claim(claim_uid), snapshot.assumed.get(claim_uid)
-    uids = [user.uid for user in claim.claim.reserved_for] if claim is not None else []
-    uids += [] if assumed is None else [assumed.pod_uid]
-    users = (snapshot.pod(uid) for uid in uids)
-    return max((user.priority for user in users if user is not None), default=float("-inf"))
+    users = [] if claim is None else list(users_of(claim.claim, snapshot))
+    other = None if assumed is None else snapshot.pod(assumed.pod_uid)
+    return max((user.priority for user in (*users, *filter(None, [other]))), default=float("-inf"))

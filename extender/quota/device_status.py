@@ -1,11 +1,14 @@
 """The status of a DeviceQuota: what is used of each limit, and by which claims."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
+from allocator import Claim
 from extender.kube.api import RawObject
 from extender.quota.device_quota import excess
 from extender.quota.totals import Total
+from extender.state.consumers import pods_of
 from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
@@ -33,7 +36,7 @@ def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapsho
         "summary": ", ".join(_summary(limit, totals[limit.name].amounts) for limit in quota.limits),
         "limits": [_limit(limit, totals[limit.name].amounts) for limit in quota.limits],
         "claims": len(users),
-        "usedBy": _users(users[:MOST_CLAIMS]),
+        "usedBy": _users(users[:MOST_CLAIMS], snapshot),
     }
 
 
@@ -52,15 +55,21 @@ def _limit(limit: DeviceLimit, used: Amounts) -> RawObject:
     return found | ({"borrowed": _texts(over)} if over else {})
 
 
-def _users(users: Sequence[ClaimObject]) -> list[RawObject]:
+def _users(users: Sequence[ClaimObject], snapshot: Snapshot) -> list[RawObject]:
     return [
         {
             "claim": claim.claim.name,
             "devices": _devices(claim),
-            "pods": [user.name for user in claim.claim.reserved_for[:_MOST_PODS]],
+            "pods": list(islice(_pods(claim.claim, snapshot), _MOST_PODS)),
         }
         for claim in users
     ]
+
+
+def _pods(claim: Claim, snapshot: Snapshot) -> Iterator[str]:
+    """The names of the pods for which a claim is reserved, by themselves or by their PodGroup."""
+    yield from (user.name for user in claim.reserved_for if not user.is_pod_group)
+    yield from (pod.name for user in claim.reserved_for if user.is_pod_group for pod in pods_of(user, claim, snapshot))
 
 
 def _devices(claim: ClaimObject) -> int:

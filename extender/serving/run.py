@@ -89,10 +89,12 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
         asyncio.TaskGroup() as tasks,
     ):
         gates = await _gates(cluster.api, settings)
+        features = settings.over(gates).features
         state = ClusterState(
             counts_cpu=scheduling.counts_cpu,
             cpu_of_all_pods=scheduling.cpu_of_all_pods,
-            counts_resources=settings.over(gates).features.node_resources,
+            counts_resources=features.node_resources,
+            has_group_claims=features.group_claims,
         )
         following = tasks.create_task(cluster.run(state))
         yield Cluster(cluster.api, state, cluster, gates)

@@ -86,6 +86,7 @@ class Cluster:
             counts_cpu=scheduling.counts_cpu,
             cpu_of_all_pods=scheduling.cpu_of_all_pods,
             counts_resources=self.settings.features.node_resources,
+            has_group_claims=self.settings.features.group_claims,
         )
         self._namespaces: tuple[RawObject, ...] = ()
 

@@ -16,7 +16,6 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.observe.states import PendingReason
 from extender.pods.case import refreshed
-from extender.pods.claims import claim_keys
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.scheduler.attempts import no_attempt
@@ -24,6 +23,7 @@ from extender.service import RefusedError, Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
 from extender.state.claim_annotations import is_immediate, mode_problem
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.immediate_claims import turn

@@ -181,7 +181,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         phase=phase,
         deleting=reader.deleting,
         scheduler_name=spec.text("schedulerName"),
-        claims=tuple(_pod_claim(each) for each in spec.children("resourceClaims")),
+        claims=tuple(read_pod_claim(each) for each in spec.children("resourceClaims")),
         claim_statuses={
             each.required_text("name"): each.text_or_none("resourceClaimName")
             for each in status.children("resourceClaimStatuses")
@@ -213,7 +213,8 @@ def _pod_group(spec: Fields) -> str:
     return spec.child("schedulingGroup").text("podGroupName") if spec.has("schedulingGroup") else ""
 
 
-def _pod_claim(fields: Fields) -> PodClaim:
+def read_pod_claim(fields: Fields) -> PodClaim:
+    """An entry of ``spec.resourceClaims`` of a pod or PodGroup."""
     found = PodClaim(
         fields.required_text("name"),
         fields.text_or_none("resourceClaimName"),

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from allocator import ObjectReader
+from allocator import Consumer, ObjectReader
 from extender.kube.api import POD_GROUPS, ObjectKey
+from extender.state.objects import PodClaim, read_pod_claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +15,25 @@ class PodGroup:
     Attributes:
         size: the number of pods that are scheduled together (``minCount`` of the gang policy); 0 with another policy.
         topology: the label of nodes that its first topology constraint names; empty if there is none.
+        claims: its own entries in ``spec.resourceClaims``. A pod of the group with an equal entry shares the claim.
     """
 
     namespace: str
     name: str
     size: int = 0
     topology: str = ""
+    uid: str = ""
+    claims: tuple[PodClaim, ...] = ()
 
     @property
     def key(self) -> ObjectKey:
         """Namespace and name."""
         return ObjectKey(self.namespace, self.name)
+
+    @property
+    def consumer(self) -> Consumer:
+        """The group as a consumer of claims."""
+        return Consumer(POD_GROUPS.plural, self.name, self.uid, POD_GROUPS.group)
 
 
 def parse_pod_group(obj: Mapping[str, object]) -> PodGroup:
@@ -42,6 +51,8 @@ def parse_pod_group(obj: Mapping[str, object]) -> PodGroup:
         reader.name,
         gang.integer("minCount"),
         topology[0].text("key") if topology else "",
+        reader.metadata.text("uid"),
+        tuple(map(read_pod_claim, spec.children("resourceClaims"))),
     )
     reader.finish()
     return group

@@ -70,6 +70,7 @@ class Snapshot(NamedTuple):
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
         gangs: the pods of each gang.
+        has_group_claims: whether claims may be reserved for PodGroups.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
         others: the pods without devices that have a node: the node and the CPU; None: their CPU is not counted.
         node_requests: what all pods request of their nodes; None: not counted.
@@ -97,6 +98,7 @@ class Snapshot(NamedTuple):
     nominated: Map[str, Map[str, None]] = Map()
     gangs: GangIndex = GangIndex()
     pod_groups: Map[ObjectKey, PodGroup] = Map()
+    has_group_claims: bool = False
     requested: Map[str, int] | None = None
     others: Map[ObjectKey, tuple[str, int]] | None = None
     node_requests: NodeRequests | None = None

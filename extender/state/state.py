@@ -53,6 +53,7 @@ class ClusterState:
         counts_cpu: whether snapshots have the CPU that pods with devices request.
         cpu_of_all_pods: whether they have the CPU of pods without devices, too.
         counts_resources: whether snapshots have all that pods request of the resources that devices may take.
+        has_group_claims: whether claims may be reserved for PodGroups.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class ClusterState:
         counts_cpu: bool = False,
         cpu_of_all_pods: bool = False,
         counts_resources: bool = False,
+        has_group_claims: bool = False,
     ) -> None:
         self.reads_all_pods = (counts_cpu and cpu_of_all_pods) or counts_resources
         self._snapshot = EMPTY._replace(
             requested=Map() if counts_cpu else None,
             others=Map() if counts_cpu and cpu_of_all_pods else None,
             node_requests=NodeRequests() if counts_resources else None,
+            has_group_claims=has_group_claims,
         )
         self._kinds: Mapping[str, Kind[Any]] = all_kinds(parse_pod if counts_resources else parse_counted_pod)
         self._log = ChangeLog(log_size)

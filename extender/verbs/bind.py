@@ -18,6 +18,7 @@ from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
 from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload, in_thread
 from extender.pods.gangs import gang_refusal
+from extender.state.consumers import is_in_use
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -26,11 +27,11 @@ from extender.verbs.bind_plan import Plan, Planner, to_give_back
 from extender.verbs.bind_quota import check_written
 from extender.verbs.pinned_claims import PinnedClaims
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError, is_reserved
+from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.node_resources import NodeResources
-from extender.writes.other_writers import double_allocation, is_in_use
+from extender.writes.other_writers import double_allocation
 from extender.writes.pods import check_unbound
 from extender.writes.special_claims import SpecialClaims
 from extender.writes.writer import Writer
@@ -214,7 +215,7 @@ class Binder:
         """Delete special claims of an earlier try, with which no Binding may be on its way any more."""
         if not stale:
             return pod
-        released = await self._writer.release(pod, to_give_back(pod, stale))
+        released = await self._writer.release(pod, to_give_back(pod, stale, self._state.snapshot))
         if released.left:
             raise WriteRefusedError("; ".join(released.left))
         now = await self._writer.read_pod(pod.key, pod.uid)
@@ -260,7 +261,7 @@ class Binder:
         for check in (self._check_against_others, self._check_quota, self._check_readiness):
             for index, each in enumerate(made):
                 claim = snapshot.claim(each.uid)
-                if claim is None or claim.claim.allocation is None or not is_reserved(claim.claim, each.pod.uid):
+                if claim is None or claim.claim.allocation is None or not each.is_reserved(claim.claim):
                     raise BindError(f"claim {each.claim.key} was taken from the pod meanwhile")
                 try:
                     check(claim, snapshot, each.pod)
@@ -270,7 +271,7 @@ class Binder:
 
     def _check_against_others(self, claim: ClaimObject, snapshot: Snapshot, _pod: Pod) -> None:
         """Compare with what others have written before us. A claim that a bound pod uses was checked then."""
-        found = "" if is_in_use(snapshot, claim.claim.uid) else double_allocation(snapshot, claim.claim.uid)
+        found = "" if is_in_use(claim.claim, snapshot) else double_allocation(snapshot, claim.claim.uid)
         if found:
             self._reports.double_allocations.found(claim, found, snapshot)
             raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
@@ -297,7 +298,7 @@ class Binder:
                 raise WriteRefusedError(f"pod {pod.key}: {awaited}")
 
     async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
-        left = await self._undo(pod, "", to_give_back(pod, claims))
+        left = await self._undo(pod, "", to_give_back(pod, claims, self._state.snapshot))
         logger.info("claims given back", pod=str(pod), claims=[str(each.key) for each in claims], left=left)
 
     async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation]) -> list[str] | None:

@@ -22,6 +22,7 @@ from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
 from extender.pods.nominated import found_on
 from extender.state.claim_annotations import is_immediate
+from extender.state.consumers import group_of
 from extender.state.extended_resources import ExtendedClaim
 from extender.state.node_resources import ClaimResources
 from extender.state.objects import ClaimObject, NodeObject, Pod
@@ -125,7 +126,7 @@ class Planner:
             return case, node
         if case.void is None:
             raise BindError(case.reason)
-        made += to_give_back(pod, [case.void])
+        made += to_give_back(pod, [case.void], snapshot)
         self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
         raise DoubleAllocationError(case.reason)
 
@@ -183,12 +184,12 @@ class Planner:
         return plan
 
 
-def to_give_back(pod: Pod, claims: Iterable[ClaimObject]) -> list[Reservation]:
+def to_give_back(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> list[Reservation]:
     """Reservations that give the claims back when they are undone."""
-    found = [(each, each.claim.allocation) for each in claims]
+    found = [(each, each.claim.allocation, group_of(pod, each.claim, snapshot)) for each in claims]
     return [
-        Reservation(each, pod, allocation or AllocationResult(), allocates=False, frees=True)
-        for each, allocation in found
+        Reservation(each, pod, allocation or AllocationResult(), allocates=False, frees=True, group=group)
+        for each, allocation, group in found
         if allocation is not None or each.special_of
     ]
 
@@ -199,21 +200,22 @@ def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation,
     if isinstance(needs, str):
         raise BindError(f"node {node.name}: {needs}")
     there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
-    alone = [each.claim for each in claims.negotiated if not each.has_rest]
-    reservations = [
-        *_reserved(pod, there, snapshot),
-        *(Reservation(each, pod, NOTHING_OF_OURS, allocates=True, frees=True) for each in alone),
-        *(
-            Reservation(each, pod, allocation, allocates=True, frees=True)
-            for each, allocation in zip(needs.pending, decided.results, strict=True)
-        ),
-    ]
+    new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
+    new += zip(needs.pending, decided.results, strict=True)
+    reservations = [*_reserved(pod, there, snapshot), *(_allocated(pod, *each, snapshot) for each in new)]
     return Plan(tuple(reservations), needs.stale, needs.status)
+
+
+def _allocated(pod: Pod, claim: ClaimObject, allocation: AllocationResult, snapshot: Snapshot) -> Reservation:
+    """The reservation of a claim that is to be allocated. Other pods of a PodGroup rely on the allocation at once."""
+    group = group_of(pod, claim.claim, snapshot)
+    return Reservation(claim, pod, allocation, allocates=True, frees=group is None, group=group)
 
 
 def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[Reservation]:
     for each in claims:
         if each.claim.allocation is not None:
-            resumed = each.claim.uid in snapshot.assumed
-            frees = not is_immediate(each.claim) and (resumed or is_reserved(each.claim, pod.uid))
-            yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees)
+            resumed, group = each.claim.uid in snapshot.assumed, group_of(pod, each.claim, snapshot)
+            is_own = group is None and not is_immediate(each.claim)
+            frees = is_own and (resumed or is_reserved(each.claim, pod.uid))
+            yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees, group=group)

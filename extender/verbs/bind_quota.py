@@ -4,10 +4,10 @@ from allocator import Allocation
 from extender.decisions.solver import Solver
 from extender.pods.case import Case
 from extender.pods.device_quota import PodQuota
+from extender.state.consumers import is_in_use
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind_errors import BindError, QuotaExceededError
-from extender.writes.other_writers import is_in_use
 
 _LATE = "out of time: selectors of the namespace's DeviceQuotas take too long"
 
@@ -43,7 +43,7 @@ def check_written(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solv
         BindError: there was not enough time.
     """
     quota = PodQuota.of(pod, snapshot, solver)
-    if quota is None or is_in_use(snapshot, claim.claim.uid):
+    if quota is None or is_in_use(claim.claim, snapshot):
         return
     try:
         refusal = quota.refusal_after(claim)

@@ -6,9 +6,9 @@ from functools import partial
 
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
-from extender.pods.claims import claim_keys
 from extender.pods.device_quota import total_of
 from extender.quota.loans import Loans
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

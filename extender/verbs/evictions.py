@@ -8,7 +8,8 @@ from typing import Any, Final
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import after_departures, fits, open_case
-from extender.pods.claims import Blocked, claim_keys, without_pods
+from extender.pods.claims import Blocked, without_pods
+from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.borrowers import Borrowers

@@ -19,7 +19,7 @@ from allocator import (
     device_circumstances,
     runs_of,
 )
-from extender.pods.claims import claim_keys
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

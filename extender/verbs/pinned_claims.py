@@ -17,8 +17,8 @@ import structlog
 from allocator import Recent
 from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS
-from extender.pods.claims import claim_keys
 from extender.state.claim_annotations import is_immediate
+from extender.state.consumers import claim_keys, has_other_consumers, is_in_use, users_of
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -26,10 +26,10 @@ from extender.verbs.bind_errors import BindError, DoubleAllocationError, LapsedE
 from extender.verbs.bind_plan import Plan, Planner
 from extender.verbs.bind_quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import AllocationFirst, Reservation, is_reserved
+from extender.writes.claim_json import AllocationFirst, Reservation
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.node_resources import NodeResources
-from extender.writes.other_writers import double_allocation, is_in_use
+from extender.writes.other_writers import double_allocation
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
@@ -162,7 +162,7 @@ class PinnedClaims:
             raise BindError(f"claim {reservation.claim.key} was changed by others meanwhile")
         written, came = self._unchecked.find(reservation.uid), claim.allocated_at
         is_new = written is not None and came is not None and came <= written
-        if is_new or not is_in_use(snapshot, reservation.uid):
+        if is_new or not is_in_use(claim.claim, snapshot):
             found = double_allocation(snapshot, reservation.uid)
             if found:
                 self._double_allocations.found(claim, found, snapshot)
@@ -196,9 +196,11 @@ class PinnedClaims:
 
     async def _take_back(self, claim: ClaimObject, pod: Pod) -> None:
         """Deallocate a claim, unless another pod uses it, or the pod has started with it."""
-        if any(consumer.uid != pod.uid for consumer in claim.claim.reserved_for):
+        snapshot = self._state.snapshot
+        has_mates = any(user.uid != pod.uid for user in users_of(claim.claim, snapshot))
+        if has_mates or has_other_consumers(pod, claim.claim, snapshot):
             return
-        if is_reserved(claim.claim, pod.uid) and (await self._writer.read_pod(pod.key, pod.uid)).has_started:
+        if claim.claim.reserved_for and (await self._writer.read_pod(pod.key, pod.uid)).has_started:
             return
         await self._writer.deallocate_as_known(claim)
 

@@ -3,12 +3,13 @@
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from allocator import AllocationResult, Consumer, InvalidClaimError, PoolId, SelectorError, Usage, printable
+from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError, Usage, printable
 from extender.decisions.solver import No, Solver
 from extender.pods.case import Case
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.nominated import found_on
+from extender.state.consumers import consumer_of
 from extender.state.node_resources import ClaimResources
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -50,8 +51,8 @@ class Grant:
         results = map(_ready, self.results)
         before = ((each, each.claim.allocation) for each in self.claims.allocated)
         for each, allocation in chain(before, zip(self.needs.pending, results, strict=True)):
-            users = tuple(user for user in each.claim.reserved_for if user.uid != pod.uid)
-            consumer = Consumer("pods", pod.name, pod.uid)
+            consumer = consumer_of(pod, each.claim, snapshot)
+            users = tuple(user for user in each.claim.reserved_for if user.uid != consumer.uid)
             claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
             snapshot = snapshot.with_claim(replace(each, claim=claim))
         taken = replace(pod.resources, claims=self.resources)

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from allocator import AllocationResult, Claim, DeviceResult, allocation_to_json
-from extender.kube.api import PODS, RawObject
+from allocator import AllocationResult, Claim, Consumer, DeviceResult, allocation_to_json
+from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
+from extender.state.consumers import own_consumer
 from extender.state.objects import ClaimObject, Pod
 from extender.writes.controller_marks import MARK
 
@@ -38,13 +39,15 @@ class OverQuotaError(WriteRefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The goal of a bind for one claim: it has this allocation and is reserved for the pod.
+    """The goal of a bind for one claim: it has this allocation and is reserved for the pod, or for its PodGroup.
 
     Attributes:
         claim: as it was known at the decision.
         allocation: the claim's present or new allocation.
         allocates: the claim had no allocation at the decision.
-        frees: the allocation is for this pod alone, so an undo deallocates it unless another pod uses it by then.
+        frees: the allocation is for this pod alone, so an undo deallocates it unless another pod uses it by then. If
+            the claim is for a PodGroup: nobody can use it, so an undo deallocates it unless a pod runs with it.
+        group: the PodGroup that the claim is reserved for in place of the pod; None: the pod.
     """
 
     claim: ClaimObject
@@ -52,6 +55,7 @@ class Reservation:
     allocation: AllocationResult
     allocates: bool
     frees: bool
+    group: Consumer | None = None
 
     @property
     def uid(self) -> str:
@@ -89,16 +93,22 @@ class Reservation:
         return now.allocation is not None and self._has_its_reservation(now)
 
     def _has_its_reservation(self, now: Claim) -> bool:
-        if is_reserved(now, self.pod.uid):
+        if self.is_reserved(now):
             return True
         if len(now.reserved_for) >= MAX_CONSUMERS:
             raise WriteRefusedError(f"claim {now.name} is reserved for {MAX_CONSUMERS} pods already")
         return False
 
+    def is_reserved(self, now: Claim) -> bool:
+        """Whether the claim is reserved for the pod, or for its PodGroup if it is to be."""
+        return is_reserved(now, self.pod.uid) or (self.group is not None and is_reserved(now, self.group.uid))
+
     def made(self, raw: RawObject, at: datetime) -> RawObject:
         """The claim with the reservation, and with the allocation unless it has one."""
-        status = self._allocated(raw, at)
-        consumer = {"resource": PODS.plural, "name": self.pod.name, "uid": self.pod.uid}
+        status, user = self._allocated(raw, at), self.group or own_consumer(self.pod)
+        consumer = {"resource": user.resource, "name": user.name, "uid": user.uid}
+        if user.api_group:
+            consumer["apiGroup"] = user.api_group
         status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
         return {**raw, "status": status}
 
@@ -121,14 +131,15 @@ class Reservation:
     def unmade(self, raw: RawObject, now: Claim) -> RawObject:
         """The claim without the reservation, and without the allocation if only this pod used it."""
         status = dict(raw.get("status") or {})
-        left = [consumer for consumer in status.get("reservedFor") or [] if consumer["uid"] != self.pod.uid]
-        status["reservedFor"] = left
+        status["reservedFor"] = [each for each in status.get("reservedFor") or [] if each["uid"] != self.pod.uid]
         if self._frees(now):
+            status["reservedFor"] = []
             status = {name: value for name, value in status.items() if name not in {"allocation", "devices"}}
         return {**raw, "status": status}
 
     def _frees(self, now: Claim) -> bool:
-        others = [consumer for consumer in now.reserved_for if consumer.uid != self.pod.uid]
+        own = {self.pod.uid, "" if self.group is None else self.group.uid}
+        others = [consumer for consumer in now.reserved_for if consumer.uid not in own]
         return self.frees and self.is_allocated(now) and not others
 
     def is_allocated(self, now: Claim) -> bool:
@@ -157,9 +168,9 @@ def _same(one: AllocationResult, other: AllocationResult) -> bool:
     return [(r.request, r.device) for r in one.results] == [(r.request, r.device) for r in other.results]
 
 
-def is_reserved(claim: Claim, pod_uid: str) -> bool:
-    """Whether a claim is reserved for a pod."""
-    return any(consumer.uid == pod_uid for consumer in claim.reserved_for)
+def is_reserved(claim: Claim, uid: str) -> bool:
+    """Whether a claim is reserved for the consumer of that uid: a pod, or a PodGroup."""
+    return any(consumer.uid == uid for consumer in claim.reserved_for)
 
 
 def is_protected(raw: RawObject) -> bool:

@@ -65,7 +65,8 @@ class Reserved:
     """Finalizer first, so that an allocated claim is always protected; then allocation and reservation in one write.
 
     If the pod was fenced, a claim that is reserved already is written as well: the writer that fenced the pod may still
-    take the claim away with what it read before the fence. This write makes the API server refuse that.
+    take the claim away with what it read before the fence. This write makes the API server refuse that. A claim of a
+    PodGroup is written in any case: the writer that takes it away may not know the pod yet.
     """
 
     reservation: Reservation
@@ -78,19 +79,23 @@ class Reserved:
     def is_reached(self, now: ReadClaim) -> bool:
         """A special claim must have the finalizer: an undo that has begun to delete it removes the finalizer first."""
         is_made = self.reservation.is_made(now.claim)
-        is_certain = not self.fence or is_confirmed(now.raw, self.reservation.pod, self.fence)
+        is_certain = not self._confirms or is_confirmed(now.raw, self.reservation.pod, self.fence)
         return is_made and is_certain and (is_protected(now.raw) or not self.reservation.is_special)
 
     async def write(self, now: ReadClaim) -> ReadClaim:
         """Write from what was read; returns the claim as it is then."""
         is_made = self.reservation.is_made(now.claim)
         if is_made or not is_protected(now.raw):
-            raw = confirmed(now.raw, self.reservation.pod, self.fence) if is_made and self.fence else now.raw
+            raw = confirmed(now.raw, self.reservation.pod, self.fence) if is_made and self._confirms else now.raw
             now = await self.claims.update(protected(raw))
             if self.reservation.is_made(now.claim):
                 return now
         self.written_from = revision_of(now.raw)
         return await self.claims.update_status(self.reservation.made(now.raw, self.clock()))
+
+    @property
+    def _confirms(self) -> bool:
+        return bool(self.fence) or self.reservation.group is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,11 @@ class Release:
             else:
                 del self.waiting[uid]
                 self.failed.pop(uid, None)
+
+    def leave(self, uid: str) -> None:
+        """Do not release a claim that another pod runs with."""
+        del self.waiting[uid]
+        self.failed.pop(uid, None)
 
     def _note(self, uid: str, error: Exception) -> None:
         if isinstance(error, ApiError) and error.is_missing:

@@ -6,6 +6,7 @@ from typing import Final
 
 from allocator import Recent
 from extender.kube.api import ObjectKey
+from extender.state.consumers import users_of
 from extender.state.kinds import Topic
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
@@ -36,10 +37,8 @@ class DoubleAllocations:
             return
         self._known.keep(key, value=True)
         self._count()
-        for consumer in claim.claim.reserved_for:
-            pod = snapshot.pod(consumer.uid)
-            if pod is not None:
-                self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
+        for pod in users_of(claim.claim, snapshot):
+            self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
 
     def look(self, state: ClusterState) -> None:
         """Check claims that have changed, some now and the rest next time: kube-scheduler does not check its own."""

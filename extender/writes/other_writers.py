@@ -9,13 +9,6 @@ from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot, pools_of
 
 
-def is_in_use(snapshot: Snapshot, uid: str) -> bool:
-    """Whether a bound pod uses a claim, which was checked before that pod was bound."""
-    claim = snapshot.claim(uid)
-    users = () if claim is None else (snapshot.pod(consumer.uid) for consumer in claim.claim.reserved_for)
-    return any(user is not None and user.node_name for user in users)
-
-
 def double_allocation(snapshot: Snapshot, uid: str) -> str:
     """How a claim's allocation conflicts with earlier ones; empty if it does not.
 

@@ -17,18 +17,23 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
+from allocator import Claim
 from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.kube.raw import revision_of
+from extender.kube.raw import revision, revision_of
+from extender.state.consumers import users_of
 from extender.state.objects import ClaimObject, Pod
 from extender.state.pod_conditions import RELEASED
 from extender.state.state import ClusterState
-from extender.writes.claim_json import Reservation, WriteRefusedError, deallocated, dropped_fields, is_reserved
+from extender.writes.claim_json import Reservation, WriteRefusedError, deallocated, dropped_fields
 from extender.writes.claim_writes import Claims, ReadClaim, Release, Released, Reserved
 from extender.writes.conditions import DEVICES_CHANGED, marking_patch
 from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
+
+_HEARING_SECONDS: Final = 5.0
+"""The longest wait until the watch shows a write of ours."""
 
 
 class Outcome(NamedTuple):
@@ -95,7 +100,7 @@ class Writer:
         self.state.settle(reservation.uid, revision)
         dropped = dropped_fields(reservation.allocation, now.claim.allocation)
         if dropped:
-            await self.release(reservation.pod, [reservation])
+            await self.release(reservation.pod, [replace(reservation, frees=reservation.allocates)])
             raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {key}")
         return revision
 
@@ -117,7 +122,8 @@ class Writer:
         """Take claims from a pod, and deallocate new claims that no other pod uses.
 
         All claims are read, then the pod is fenced if one is reserved for it, then each claim is written from what was
-        read. A claim that changed in between was perhaps confirmed by a bind: all three steps are done again.
+        read. A claim that changed in between was perhaps confirmed by a bind: all three steps are done again. If a
+        claim is taken from a PodGroup, all its pods are fenced; a claim that one of them runs with stays.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod can't be fenced; nothing more is released.
@@ -130,10 +136,14 @@ class Writer:
                 await locks.enter_async_context(self._lock(uid))
             for _ in range(ATTEMPTS):
                 found = await release.read()
-                is_fenced = any(is_reserved(now.claim, pod.uid) for now in found.values())
+                is_fenced = any(goals[uid].reservation.is_reserved(now.claim) for uid, now in found.items())
                 bound = await self.fence(pod) if is_fenced else ""
                 if bound:
                     return Outcome(bound)
+                for uid, now in list(found.items()):
+                    if goals[uid].reservation.group is not None and await self._bound_user(now.claim, pod):
+                        release.leave(uid)
+                        del found[uid]
                 await release.write(found)
                 if not release.waiting:
                     break
@@ -193,20 +203,53 @@ class Writer:
         now = await patch_status(self.api, pod.key, patch)
         return now.node_name if now is not None and now.uid == pod.uid else ""
 
+    async def _bound_user(self, claim: Claim, pod: Pod) -> str:
+        """Fence all pods of PodGroups that a claim is reserved for; returns one that is bound, empty if none is.
+
+        Pods that write the claim after it was read are not fenced: their write makes ours refused. All others exist,
+        and the watch shows them once it shows the fence of a pod.
+
+        Args:
+            claim: as it was read, before the pod was fenced.
+            pod: is fenced already.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: not all pods are known and fenced.
+        """
+        await self._hear_of(await self.read_pod(pod.key, pod.uid))
+        fenced = {pod.uid}
+        while waiting := {user.uid: user for user in users_of(claim, self.state.snapshot) if user.uid not in fenced}:
+            for uid, user in waiting.items():
+                if not user.is_finished and (user.node_name or await self.fence(user)):
+                    return str(user)
+                fenced.add(uid)
+        return ""
+
+    async def _hear_of(self, pod: Pod) -> None:
+        try:
+            async with asyncio.timeout(_HEARING_SECONDS):
+                await self.state.passed(PODS, revision(pod.resource_version))
+        except TimeoutError as error:
+            raise WriteRefusedError(f"the watch does not show pod {pod.key} yet") from error
+
     async def deallocate(self, claim: ClaimObject, pod: Pod) -> None:
         """Deallocate a claim whose devices keep its pod off every node; one try, refused if the claim has changed.
 
         Args:
-            claim: as it was known; reserved for no pod, or only for this pod.
+            claim: as it was known; reserved for no pod, or only for this pod or its PodGroup.
             pod: is rejected because of the claim.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the claim may still be allocated.
         """
-        if is_reserved(claim.claim, pod.uid):
+        if claim.claim.reserved_for:
             bound = await self.fence(pod)
             if bound:
                 raise WriteRefusedError(f"pod {pod.key} is bound to node {bound}")
+        if any(each.is_pod_group for each in claim.claim.reserved_for):
+            user = await self._bound_user(claim.claim, pod)
+            if user:
+                raise WriteRefusedError(f"pod {user} runs with claim {claim.key}")
         await self.deallocate_as_known(claim)
 
     async def deallocate_as_known(self, claim: ClaimObject) -> None:

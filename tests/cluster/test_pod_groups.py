@@ -1,5 +1,6 @@
 """Claims of PodGroups (gate DRAWorkloadResourceClaims): the pods of a group share the claim made for the group."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -7,31 +8,32 @@ from typing import Final
 
 import pytest
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, ObjectKey, RawObject, Resource
-from tests.kit.controlplane.access import SCHEDULER
+from extender.kube.api import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES, ObjectKey, RawObject
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
-from tests.kit.controlplane.scenario import GPUS, bound, by_template, findings, held
-from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
-from tests.kit.controlplane.service import grant_rights, running_extender
-from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, pod, resource_slice, template
+from tests.kit.controlplane.pair import Pair, pair
+from tests.kit.controlplane.scenario import bound, by_template, findings, held
+from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, is_bound, pod, resource_slice, template
+from tests.kit.waiting import wait_for_answer
 
 GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
-FLAG: Final = "--feature-gates=GenericWorkload=true,DRAWorkloadResourceClaims=true"
-GROUPS: Final = Resource("PodGroup", "podgroups", "scheduling.k8s.io", ("v1beta1",), namespaced=True)
-NODE: Final = "grouped"
+SWITCHES: Final = ",".join(f"{gate}=true" for gate in GATES)
+PLACES: Final = [f"grouped-{number}" for number in range(4)]
+SIZE: Final = 4
 
-pytestmark = pytest.mark.usefixtures("schedulers")
+pytestmark = pytest.mark.usefixtures("nodes")
 
 
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane with the gates on."""
     (own := logs / "pod-groups").mkdir()
-    options = Options(feature_gates=GATES, runtime_config={"scheduling.k8s.io/v1beta1": True})
+    versions = {"scheduling.k8s.io/v1beta1": True}
+    more = ("podgroup-protection-controller",)
+    options = Options(feature_gates=GATES, runtime_config=versions, more_controllers=more)
     with (
         TemporaryDirectory(prefix="dra-extender-") as folder,
         control_plane(binaries, Path(folder), own, options) as it,
@@ -40,35 +42,44 @@ def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-async def schedulers(client: Client, plane: ControlPlane, kubernetes: str) -> AsyncIterator[None]:
-    """A node with two GPUs, upstream's scheduler with the gates on, and one that asks the extender."""
+async def nodes(client: Client, kubernetes: str) -> AsyncIterator[None]:
+    """Nodes with one GPU each."""
     if kubernetes == "1.36":
-        pytest.skip("the first alpha of 1.36 has other kinds")
-    await grant_rights(client)
+        pytest.skip("1.36 serves the kind in another version")
     await client.create(CLASSES, device_class())
-    await add_node(client, NODE)
-    await client.create(SLICES, resource_slice(NODE, NODE, GPUS))
-    text = SHIPPED.read_text()
-    async with running_extender(plane) as extender, in_tree(plane, FLAG):
-        config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
-        async with scheduler(plane, config, shipped_flags(text)):
-            yield
-    await client.delete(SLICES, ObjectKey("", NODE))
-    await client.delete(NODES, ObjectKey("", NODE))
+    for place in PLACES:
+        await add_node(client, place)
+        await client.create(SLICES, resource_slice(place, place, [{"name": "gpu"}]))
+    yield
+    for place in PLACES:
+        await client.delete(SLICES, ObjectKey("", place))
+        await client.delete(NODES, ObjectKey("", place))
     await client.delete(CLASSES, ObjectKey("", DEVICE_CLASS))
 
 
-async def add_group(client: Client, namespace: str) -> ObjectKey:
-    """A PodGroup with a claim from a template; returns the key of the claim, once it is made."""
-    await client.create(TEMPLATES, template(namespace, "one"))
+@pytest.fixture
+async def ours(client: Client, plane: ControlPlane, nodes: None) -> AsyncIterator[Pair]:
+    """The extender and a scheduler with the gates on, and so with the plugin GangScheduling."""
+    assert nodes is None
+    async with pair(client, plane, gates=SWITCHES) as running:
+        yield running
+
+
+async def add_group(client: Client, namespace: str, name: str = "team", *, size: int = 0) -> None:
+    """A PodGroup with a claim from a template; with a size, its pods run together."""
+    policy: RawObject = {"gang": {"minCount": size}} if size else {"basic": {}}
     group = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": "team", "namespace": namespace},
-        "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": [by_template("one")]},
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedulingPolicy": policy, "resourceClaims": [by_template("one")]},
     }
-    await client.create(GROUPS, group)
-    found = await client.wait_for(GROUPS, ObjectKey(namespace, "team"), _has_claim)
+    await client.create(POD_GROUPS, group)
+
+
+async def claim_of(client: Client, namespace: str, group: str = "team") -> ObjectKey:
+    """The key of the claim of a group, once it is made."""
+    found = await client.wait_for(POD_GROUPS, ObjectKey(namespace, group), _has_claim)
     assert found
     return ObjectKey(namespace, found["status"]["resourceClaimStatuses"][0]["resourceClaimName"])
 
@@ -77,42 +88,107 @@ def _has_claim(obj: RawObject | None) -> bool:
     return bool(obj and obj.get("status", {}).get("resourceClaimStatuses"))
 
 
-def member(namespace: str, name: str, *, scheduler: str = "dra-scheduler") -> RawObject:
-    group = {"podGroupName": "team"}
-    return pod(namespace, name, claims=[by_template("one")], scheduler=scheduler, schedulingGroup=group)
+def member(namespace: str, name: str, group: str = "team", *, scheduler: str = "dra-scheduler") -> RawObject:
+    belongs = {"podGroupName": group}
+    return pod(namespace, name, claims=[by_template("one")], scheduler=scheduler, schedulingGroup=belongs)
 
 
-async def test_pods_of_a_group_share_its_claim_until_the_last_one_is_gone(client: Client, namespace: str) -> None:
-    key = await add_group(client, namespace)
+def consumers(claim: RawObject) -> list[tuple[str, str]]:
+    return [(user["resource"], user["name"]) for user in claim["status"].get("reservedFor", [])]
+
+
+async def test_pods_of_a_group_share_its_claim_until_the_group_is_gone(
+    client: Client, namespace: str, ours: Pair
+) -> None:
+    assert ours.name
+    await client.create(TEMPLATES, template(namespace, "one"))
+    await add_group(client, namespace)
+    key = await claim_of(client, namespace)
     made = [await client.create(PODS, member(namespace, name)) for name in ("first", "second")]
-    for each in made:
-        assert await bound(client, key_of(each)) == NODE
+    assert len({await bound(client, key_of(each)) for each in made}) == 1
     (only,) = (await client.list(CLAIMS, namespace)).items
-    assert (key_of(only), len(held(only))) == (key, 1)
-    assert {user["uid"] for user in only["status"]["reservedFor"]} == {each["metadata"]["uid"] for each in made}
+    assert (key_of(only), len(held(only)), consumers(only)) == (key, 1, [("podgroups", "team")])
     assert await findings(client, namespace) == []
     for each in made:
         await client.delete(PODS, key_of(each))
-    await client.wait_for(CLAIMS, key, lambda obj: obj is not None and not is_allocated(obj))
-    await client.delete(GROUPS, ObjectKey(namespace, "team"))
+    later = await client.create(PODS, member(namespace, "later"))
+    await bound(client, key_of(later))
+    now = await client.get(CLAIMS, key)
+    assert now["status"]["allocation"] == only["status"]["allocation"]
+    await client.delete(PODS, key_of(later))
+    await client.delete(POD_GROUPS, ObjectKey(namespace, "team"))
+    # The garbage collector deletes the claim later.
+    await client.wait_for(CLAIMS, key, lambda obj: not is_allocated(obj))
 
 
 async def test_a_pod_joins_others_of_its_group_that_upstreams_scheduler_has_bound(
-    client: Client, namespace: str
+    client: Client, namespace: str, plane: ControlPlane, ours: Pair
 ) -> None:
-    """Upstream's scheduler reserves the claim for the group as a whole."""
-    key = await add_group(client, namespace)
-    theirs = await client.create(PODS, member(namespace, "theirs", scheduler=IN_TREE))
-    assert await bound(client, key_of(theirs)) == NODE
+    await client.create(TEMPLATES, template(namespace, "one"))
+    await add_group(client, namespace)
+    key = await claim_of(client, namespace)
+    async with in_tree(plane, f"--feature-gates={SWITCHES}"):
+        theirs = await client.create(PODS, member(namespace, "theirs", scheduler=IN_TREE))
+        place = await bound(client, key_of(theirs))
     before = await client.get(CLAIMS, key)
-    assert [user["resource"] for user in before["status"]["reservedFor"]] == ["podgroups"]
-    assert await findings(client, namespace) == []
-    ours = await client.create(PODS, member(namespace, "ours"))
-    assert await bound(client, key_of(ours)) == NODE
+    own = await client.create(PODS, member(namespace, "ours", scheduler=ours.name))
+    assert await bound(client, key_of(own)) == place
     after = await client.get(CLAIMS, key)
-    assert after["status"]["allocation"] == before["status"]["allocation"]
-    assert [user["resource"] for user in after["status"]["reservedFor"]] == ["podgroups", "pods"]
+    assert after["status"] == before["status"]
+    assert consumers(after) == [("podgroups", "team")]
     assert await findings(client, namespace) == []
-    for each in (theirs, ours):
+    for each in (theirs, own):
         await client.delete(PODS, key_of(each))
-    await client.delete(GROUPS, ObjectKey(namespace, "team"))
+    await client.delete(POD_GROUPS, ObjectKey(namespace, "team"))
+
+
+async def test_a_claim_that_keeps_its_group_off_every_node_gets_other_devices(
+    client: Client, namespace: str, ours: Pair
+) -> None:
+    await client.create(TEMPLATES, template(namespace, "one"))
+    await add_group(client, namespace)
+    key = await claim_of(client, namespace)
+    first = await client.create(PODS, member(namespace, "first", scheduler=ours.name))
+    place = await bound(client, key_of(first))
+    await client.delete(PODS, key_of(first))
+    assert is_allocated(await client.get(CLAIMS, key))
+    await client.patch(NODES, ObjectKey("", place), {"spec": {"unschedulable": True}})
+    second = await client.create(PODS, member(namespace, "second", scheduler=ours.name))
+    assert await bound(client, key_of(second)) != place
+    assert await findings(client, namespace) == []
+
+
+async def test_gangs_with_claims_of_their_groups_run_whole_although_the_extender_is_killed_amid(
+    client: Client, namespace: str, ours: Pair
+) -> None:
+    """Six gangs want the four GPUs: each gang runs beside its GPU, and two gangs wait as a whole."""
+    await client.create(TEMPLATES, template(namespace, "one"))
+    gangs = [f"gang-{number}" for number in range(6)]
+    for gang in gangs:
+        await add_group(client, namespace, gang, size=SIZE)
+    for number in range(SIZE):
+        for gang in gangs:
+            await client.create(PODS, member(namespace, f"{gang}-{number}", gang, scheduler=ours.name))
+
+    async def running() -> Counter[tuple[str, str]]:
+        pods = (await client.list(PODS, namespace)).items
+        return Counter((gang_of(each), each["spec"]["nodeName"]) for each in pods if is_bound(each))
+
+    await wait_for_answer(running, lambda found: found.total() >= 2, "pods run", within=60)
+    ours.kill()
+    await ours.restart()
+    await wait_for_answer(running, lambda found: found.total() == SIZE * len(PLACES), "four gangs run", within=120)
+    found = await running()
+    assert set(found.values()) == {SIZE}
+    assert sorted(place for _, place in found) == PLACES
+    for claim in (await client.list(CLAIMS, namespace)).items:
+        if is_allocated(claim):
+            ((resource, group),) = consumers(claim)
+            assert (resource, group in {gang for gang, _ in found}) == ("podgroups", True)
+    assert await findings(client, namespace) == []
+
+
+def gang_of(pod: RawObject) -> str:
+    """``gang-7`` of ``gang-7-0``."""
+    name: str = pod["metadata"]["name"]
+    return name.rpartition("-")[0]

@@ -44,14 +44,19 @@ class Lagging:
 
 
 class Scene:
-    """Nodes n and m with two devices each, and a binder over an API server."""
+    """Nodes n and m with two devices each, and a binder over an API server.
+
+    Args:
+        objects: more objects of the cluster.
+        has_group_claims: whether claims may be reserved for PodGroups.
+    """
 
     now = NOW
 
-    def __init__(self, *objects: RawObject) -> None:
+    def __init__(self, *objects: RawObject, has_group_claims: bool = False) -> None:
         nodes = [node("n"), node("m"), local_slice("n", 2), local_slice("m", 2), device_class()]
         self.api = memory_api(*nodes, *objects)
-        self.state = ClusterState()
+        self.state = ClusterState(has_group_claims=has_group_claims)
         self.watch = Lagging(self.state)
         self.api.follow(self.watch)
         self.transport = Transport(self.api)

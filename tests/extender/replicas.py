@@ -17,7 +17,8 @@ from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.raw import revision_of
-from extender.pods.claims import allocated_elsewhere, claim_keys
+from extender.pods.claims import allocated_elsewhere
+from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.verbs.bind_errors import BindError
 from extender.writes.claim_json import WriteRefusedError, is_reserved

@@ -11,10 +11,10 @@ from extender.pods.claims import (
     NOTHING,
     Blocked,
     PodClaims,
-    claim_keys,
     claims_of,
     without_pods,
 )
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import AssumedAllocation, Snapshot
 from extender.state.state import ClusterState

@@ -176,7 +176,7 @@ class TestListsBitByBit:
 
     def test_of_every_part_of_a_snapshot_one_kind_is_the_maker(self) -> None:
         parts = [part for kind in all_kinds().values() for part in kind.parts]
-        assert sorted([*parts, "version", "problems", "answers"]) == sorted(Snapshot._fields)
+        assert sorted([*parts, "version", "problems", "answers", "has_group_claims"]) == sorted(Snapshot._fields)
 
     def test_what_happens_to_other_kinds_meanwhile_stays(self) -> None:
         state = state_of([claim("gpu")])

@@ -212,11 +212,11 @@ class Cluster:
         self.api = api
 
     @classmethod
-    def of(cls, *objects: Object, counts_resources: bool = False) -> "Cluster":
-        """The cluster of some objects; ``counts_resources``: as with the gate DRANodeAllocatableResources."""
+    def of(cls, *objects: Object, counts_resources: bool = False, has_group_claims: bool = False) -> "Cluster":
+        """The cluster of some objects, with the gates DRANodeAllocatableResources and DRAWorkloadResourceClaims."""
         ids = count()
         api = MemoryApi(now=lambda: NOW, new_uid=lambda: f"{next(ids):05}-made")
-        cluster = cls(ClusterState(counts_resources=counts_resources), api)
+        cluster = cls(ClusterState(counts_resources=counts_resources, has_group_claims=has_group_claims), api)
         for each in objects:
             cluster.load(each)
         api.follow(cluster.state)

@@ -5,7 +5,7 @@ from functools import partial
 
 from extender.observe.states import ClaimState, state_of_claim
 from extender.observe.tables.table import Item, Row, View, matches
-from extender.pods.claims import claim_keys
+from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 
@@ -41,5 +41,5 @@ def _item(claim: ClaimObject, state: ClaimState, snapshot: Snapshot) -> Item:
         "created": claim.created,
         "state": state.value,
         "devices": [str(result.device) for allocation in held for result in allocation.results],
-        "reservedFor": [user.name for user in claim.claim.reserved_for],
+        "reservedFor": [str(user) if user.is_pod_group else user.name for user in claim.claim.reserved_for],
     }

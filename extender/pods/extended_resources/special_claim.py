@@ -9,10 +9,11 @@ from typing import Final, TypeAlias
 
 from allocator import AllocationResult, GroupResource, selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
+from extender.state.consumers import is_in_use
 from extender.state.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.other_writers import double_allocation, is_in_use
+from extender.writes.other_writers import double_allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +199,7 @@ def _has_plugin(node: NodeObject, resource: str) -> bool:
 
 
 def _is_void(claim: ClaimObject, snapshot: Snapshot) -> bool:
-    uid = claim.claim.uid
-    return not is_in_use(snapshot, uid) and bool(double_allocation(snapshot, uid))
+    return not is_in_use(claim.claim, snapshot) and bool(double_allocation(snapshot, claim.claim.uid))
 
 
 def _with_assumed(claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> ClaimObject:
