@@ -20,11 +20,11 @@ from extender.decisions.solver import No, Solver
 from extender.gangs.options import Options, options_after, options_of
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
 from extender.kube.api import ObjectKey
-from extender.pods.claims import claim_keys
 from extender.pods.gangs import Gang
 from extender.pods.kinds import kind_of
 from extender.pods.nominated import held_for_nominated
 from extender.scheduler.checks import SchedulerChecks
+from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.pod_conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot

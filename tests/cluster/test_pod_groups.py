@@ -122,8 +122,9 @@ async def test_pods_of_a_group_share_its_claim_until_the_group_is_gone(
 
 
 async def test_a_pod_joins_others_of_its_group_that_upstreams_scheduler_has_bound(
-    client: Client, namespace: str, plane: ControlPlane, ours: Pair
+    client: Client, namespace: str, plane: ControlPlane
 ) -> None:
+    """Our scheduler has its gate off: with the gate on, it refuses groups that another scheduler has pods of."""
     await client.create(TEMPLATES, template(namespace, "one"))
     await add_group(client, namespace)
     key = await claim_of(client, namespace)
@@ -131,8 +132,9 @@ async def test_a_pod_joins_others_of_its_group_that_upstreams_scheduler_has_boun
         theirs = await client.create(PODS, member(namespace, "theirs", scheduler=IN_TREE))
         place = await bound(client, key_of(theirs))
     before = await client.get(CLAIMS, key)
-    own = await client.create(PODS, member(namespace, "ours", scheduler=ours.name))
-    assert await bound(client, key_of(own)) == place
+    async with pair(client, plane) as ours:
+        own = await client.create(PODS, member(namespace, "ours", scheduler=ours.name))
+        assert await bound(client, key_of(own)) == place
     after = await client.get(CLAIMS, key)
     assert after["status"] == before["status"]
     assert consumers(after) == [("podgroups", "team")]

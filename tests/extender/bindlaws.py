@@ -39,7 +39,8 @@ async def check(api: MemoryApi) -> None:
             if name in PINNED and not _is_reserved(claims.get(claim_name, {}), f"uid-{name}"):
                 continue
             assert claim_name in claims, f"pod {name} is bound without claim {claim_name}"
-            assert _is_reserved(claims[claim_name], f"uid-{name}"), (
+            group = (raw["spec"].get("schedulingGroup") or {}).get("podGroupName", "")
+            assert _is_reserved(claims[claim_name], f"uid-{name}", f"uid-{group}"), (
                 f"pod {name} is bound, claim {claim_name} is not reserved for it"
             )
             selector = parse_claim_object(claims[claim_name]).claim.allocation
@@ -53,8 +54,8 @@ async def check(api: MemoryApi) -> None:
     assert device_findings([parse_claim_object(claims[name]).claim for name in sorted(used)], []) == ()
 
 
-def _is_reserved(claim: RawObject, uid: str) -> bool:
-    return uid in [consumer["uid"] for consumer in (claim.get("status") or {}).get("reservedFor") or []]
+def _is_reserved(claim: RawObject, *uids: str) -> bool:
+    return any(user["uid"] in uids for user in (claim.get("status") or {}).get("reservedFor") or [])
 
 
 def claims_used(pod: RawObject) -> list[str]:

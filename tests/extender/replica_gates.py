@@ -145,8 +145,8 @@ class Gate(Transport):
 class Known(ClusterState):
     """What an extender knows: it stops before it looks at that, and looks at no other time."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, has_group_claims: bool = False) -> None:
+        super().__init__(has_group_claims=has_group_claims)
         self.gate: Gate | None = None
         self.may_look = True
 
@@ -162,8 +162,10 @@ class Known(ClusterState):
         return tuple(sorted(map(str, super().snapshot.assumed.values())))
 
     async def passed(self, resource: Resource, at: int) -> None:
-        """Stop until somebody lets it go on, who sees to it that the revision is known."""
+        """Stop until somebody lets it go on, who sees to it that the revision of a claim is known.
+
+        The news of pods come one by one, at any moment, where an extender waits for them.
+        """
         assert self.gate is not None
-        assert resource == CLAIMS
-        await self.gate.stop(f"look at {resource.plural}", at)
+        await self.gate.stop(f"look at {resource.plural}", at if resource == CLAIMS else 0)
         await super().passed(resource, at)

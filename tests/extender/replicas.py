@@ -21,7 +21,7 @@ from extender.pods.claims import allocated_elsewhere
 from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.verbs.bind_errors import BindError
-from extender.writes.claim_json import WriteRefusedError, is_reserved
+from extender.writes.claim_json import WriteRefusedError
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check
 from tests.extender.interleaving import Step
@@ -75,11 +75,13 @@ Program = Sequence[Sequence[Action]]
 class Replica:
     """One extender, and what it has seen so far."""
 
-    def __init__(self, name: str, api: MemoryApi, records: Records, program: Program) -> None:
+    def __init__(
+        self, name: str, api: MemoryApi, records: Records, program: Program, *, has_group_claims: bool = False
+    ) -> None:
         self.name = name
         self.history = 0
         self._is_single = len(program) == 1
-        self.state = Known()
+        self.state = Known(has_group_claims=has_group_claims)
         self.watch = Watch(self.state)
         api.follow(self.watch)
         self.gate = self.state.gate = Gate(api, records, self.note)
@@ -146,7 +148,9 @@ class Replica:
 
     async def _give_back(self, pod: Pod) -> str:
         claims = [each for each in self._claims(pod) if each.claim.allocation is not None]
-        may = [each for each in claims if not each.claim.reserved_for or is_reserved(each.claim, pod.uid)]
+        may = [
+            each for each in claims if not each.claim.reserved_for or each.claim.is_reserved_for(pod.uid, pod.pod_group)
+        ]
         if may and not pod.node_name:
             self.binder.give_back(pod, may)
             await self.binder.finish(1000)
@@ -177,6 +181,7 @@ class Replicas:
         kinds: what may befall them.
         is_spare: news come only where somebody looks at what is known, and just before: few enough orders to try them
             all. Each extender has one task then.
+        has_group_claims: whether claims may be reserved for PodGroups.
     """
 
     api: MemoryApi
@@ -184,6 +189,7 @@ class Replicas:
     faults: int = 0
     kinds: Sequence[str] = FAULTS
     is_spare: bool = True
+    has_group_claims: bool = False
     replicas: list[Replica] = field(init=False)
     _records: Records = field(default_factory=Records)
     _checked: dict[str, int] | None = None
@@ -191,7 +197,8 @@ class Replicas:
     def __post_init__(self) -> None:
         self.api.follow(self._records)
         self.replicas = [
-            Replica(name, self.api, self._records, each) for name, each in zip("ABC", self.programs, strict=False)
+            Replica(name, self.api, self._records, each, has_group_claims=self.has_group_claims)
+            for name, each in zip("ABC", self.programs, strict=False)
         ]
 
     def steps(self) -> list[Step]:
