@@ -27,6 +27,7 @@ from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.device_quota import PodQuota, Refusal
 from extender.pods.extended_resources.special_claim import class_serving
+from extender.pods.kinds import resources_kind
 from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -170,7 +171,8 @@ class Estimate:
         demand, groups = asked.demand, asked.groups
         specs = tuple(each.claim.spec for each in claims.pending)
         is_alone = _is_alone(pod, claims)
-        others = (pod.containers, pod.policy, pod.priority, pod.nominated_node)
+        resources = () if self._snapshot.node_requests is None else resources_kind(pod)
+        others = (pod.containers, pod.policy, pod.priority, pod.nominated_node, resources)
         devices = self._wants.setdefault(pod.uid if is_alone else (specs, *others), len(self._wants))
         known = self._shapes.get((demand, devices, groups))
         if known is not None:

@@ -2,7 +2,8 @@
 
 Pods that hold only devices of the new node leave it in a state that depends on nothing but the devices in use. So two
 nodes with the same devices in use are one state, whichever pods hold them. Two pods whose claims differ only in
-selectors count as one if the selectors match the same devices of the node.
+selectors count as one if the selectors match the same devices of the node. If devices take CPU of their node, what
+pods request of the node is a part of its state, so no two states are compared.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -15,6 +16,7 @@ from extender.autoscaler.fills import Shape
 from extender.autoscaler.plans import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
+from extender.pods.node_resources import is_counted
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import grant
@@ -69,18 +71,18 @@ class NewNodes:
     """New nodes of some groups in one cluster.
 
     Args:
-        world: the cluster.
+        cluster: the simulated cluster.
         groups: of the nodes.
         solver: the allocator, for as long as the call has time.
         differ: nodes of two groups never count as alike: what pods want may depend on a node's labels.
     """
 
-    def __init__(self, world: World, groups: Sequence[NodeGroup], solver: Solver, *, differ: bool) -> None:
+    def __init__(self, cluster: World, groups: Sequence[NodeGroup], solver: Solver, *, differ: bool) -> None:
         self._groups = groups
         self._solver = solver
-        self._differ = differ or bool(world.snapshot.inventory.roaming)
-        self.blueprints = [world.supply.blueprints(group.room.node.node) for group in groups]
-        self._base = world.snapshot
+        self._differ = differ or bool(cluster.snapshot.inventory.roaming)
+        self.blueprints = [cluster.supply.blueprints(group.room.node.node) for group in groups]
+        self._base = cluster.snapshot
         self._empty: dict[Hashable, Filling] = {}
 
     def begin(self, snapshot: Snapshot) -> None:
@@ -123,7 +125,8 @@ class NewNodes:
         if isinstance(found, No):
             return found
         kind = filling.kind
-        if not filling.is_local or shape.is_alone or not found.pools.issubset(kind.pools):
+        counts = is_counted(filling.snapshot, self._solver.features)  # devices in use are not the whole state then
+        if counts or not filling.is_local or shape.is_alone or not found.pools.issubset(kind.pools):
             after = found.held(pod, filling.node, filling.snapshot)
             return replace(filling, snapshot=after, free=self._free(after, filling.node), is_local=False, after={})
         usage = found.used(filling.snapshot.usage)
@@ -158,7 +161,8 @@ class NewNodes:
             return index
         of_group = self._groups[index].room.node
         plugins = frozenset((name, amount.nano) for name, amount in of_group.allocatable.items())
-        return tuple(map(id, self.blueprints[index])), of_group.node.declared_features, plugins
+        resources = frozenset(() if self._base.node_requests is None else of_group.resources.items())
+        return tuple(map(id, self.blueprints[index])), of_group.node.declared_features, plugins, resources
 
     def _made(self, index: int, number: int, snapshot: Snapshot) -> Filling:
         """One more new node of a group. No real node can have such a name."""

@@ -20,12 +20,12 @@ def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
         return pod.uid
     namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
-    resources = _resources(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
+    resources = resources_kind(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
     return pod.priority, pod.requirements, pod.policy, namespace, signature, pod.containers, resources
 
 
-def _resources(pod: Pod) -> Hashable:
-    """What decides, beside the devices, how much of a node the pod takes with devices that take some of it."""
+def resources_kind(pod: Pod) -> Hashable:
+    """What decides, beside the devices, how much of a node a pod takes with devices that take some of it."""
     own, places = pod.resources, {each.name: place for place, each in enumerate(pod.claims)}
     amounts = [tuple(sorted(each.items())) for each in (own.containers, own.overhead)]
     users = tuple(tuple(places.get(name) for name in names) for _, names in own.users)

@@ -24,12 +24,12 @@ from tests.kit.clusters import (
     CREATED,
     DRIVER,
     GPU,
+    Cluster,
     Object,
     claim_template,
     node,
     parsed,
     pod,
-    snapshot_of,
     solver,
 )
 
@@ -61,9 +61,14 @@ def templates_of(*entries: Object) -> tuple[NodeTemplate, ...]:
     return load_templates(yaml.safe_dump({"nodeTemplates": list(entries)}), file="templates.yaml")
 
 
-def world_of(objects: Iterable[Object] = (), *entries: Object, learn: str = "") -> World:
-    """A world over a cluster with the class and the template "gpu", and node templates."""
-    snapshot = snapshot_of(GPU, claim_template(), *objects)
+def world_of(
+    objects: Iterable[Object] = (), *entries: Object, learn: str = "", counts_resources: bool = False
+) -> World:
+    """A world over a cluster with the class and the template "gpu", and node templates.
+
+    ``counts_resources``: as with the gate DRANodeAllocatableResources.
+    """
+    snapshot = Cluster.of(GPU, claim_template(), *objects, counts_resources=counts_resources).state.snapshot
     return World(snapshot, Supply(Catalog(templates_of(*entries), learn), snapshot))
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator import Features
 from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.plans import NodeGroup
@@ -353,3 +354,14 @@ def test_a_plan_can_be_carried_out_pod_by_pod(
             cpus = sum(dict(by_name[each.name].demand.amounts)["cpu"] for each in names)
             assert cpus <= (room.room.amounts or {})["cpu"]
     assert audit_snapshot(world.snapshot) == ()
+
+
+def test_devices_that_take_cpu_of_a_new_node_count_for_all_pods_on_it() -> None:
+    takes = {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "2"}}}}
+    world = world_of((), node_template("new", 4, **takes), counts_resources=True)
+    asked = pods(4, "gpu", resources={"cpu": "1"})
+    for each in asked:
+        each["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    counting = replace(solver(), features=replace(Features(), node_resources=True))
+    found = planned(world, asked, group_of("new", cpu="8"), by=counting)
+    assert added(found) == {"new": [["p0", "p1"], ["p2", "p3"]]}
