@@ -14,6 +14,7 @@ from extender.autoscaler.plans import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
 from extender.decisions.solver import No
+from extender.kube.api import RawObject
 from extender.state.objects import NodeObject
 from tests.extender.autoscaling import (
     GROUP,
@@ -357,7 +358,7 @@ def test_a_plan_can_be_carried_out_pod_by_pod(
 
 
 def test_devices_that_take_cpu_of_a_new_node_count_for_all_pods_on_it() -> None:
-    takes = {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "2"}}}}
+    takes: RawObject = {"nodeAllocatableResources": {"cpu": {"mapping": {"deviceMultiplier": "2"}}}}
     world = world_of((), node_template("new", 4, **takes), counts_resources=True)
     asked = pods(4, "gpu", resources={"cpu": "1"})
     for each in asked:
