@@ -21,8 +21,12 @@ from typing import Final
 from rich.console import Console
 
 from allocator import POLICIES, hint
+from extender import Cluster
 from extender.config.settings import SchedulingSettings
+from extender.observe.device_states import DeviceStates
 from extender.observe.tables.terminal import print_table
+from extender.pictures.clusters import fleet_of
+from extender.pictures.fleet import fleet_picture
 from loadtest.packing.arrivals import LOAD
 from loadtest.packing.own.bound import bound
 from loadtest.packing.own.draw import draw
@@ -57,7 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TraceError, ResultsError) as error:
         print(error, file=sys.stderr)
         return _USAGE
-    runs += [*_runs(nodes, traces, wanted), *_own_runs(wanted)]
+    try:
+        runs += [*_runs(nodes, traces, wanted), *_own_runs(wanted)]
+    except OSError as error:
+        print(f"{wanted.devices_picture}: {error.strerror}", file=sys.stderr)
+        return _USAGE
     if wanted.output == "json":
         print(json.dumps([each.as_json() for each in runs], indent=2))
     else:
@@ -81,7 +89,7 @@ def _problem(wanted: argparse.Namespace) -> str:
         if getattr(wanted, option) and not wanted.pods:
             flag = f"--{option.replace('_', '-')}"
             return f"{flag} is for traces from files: nodes of our traces have CPU and memory for all pods"
-    for option in ("bound", "departures", "own_nodes"):
+    for option in ("bound", "departures", "own_nodes", "devices_picture"):
         if getattr(wanted, option) and not wanted.own:
             return f"--{option.replace('_', '-')} is for traces of ours: name them with --own"
     if wanted.bound and wanted.departures:
@@ -109,8 +117,19 @@ def _own_runs(wanted: argparse.Namespace) -> Iterator[Run]:
             most = bound(trace) if wanted.bound else None
             for policy in wanted.policies:
                 title = f"{name}, {policy}, seed {seed}"
-                found = run_own(trace, policy, seed, _progress(title))
+                found = run_own(trace, policy, seed, _progress(title), _drawing(wanted.devices_picture, title))
                 yield replace(_told(title, found), bound=most)
+
+
+def _drawing(file: Path | None, title: str) -> Callable[[Cluster], object]:
+    """Draws the devices of a cluster into a file, if there is one; a later run draws over it."""
+
+    def draw(cluster: Cluster) -> None:
+        if file is not None:
+            states = DeviceStates(cluster.settings.features)
+            file.write_bytes(fleet_picture(fleet_of(cluster.snapshot, states, title)))
+
+    return draw
 
 
 def _told(title: str, found: Run) -> Run:
@@ -169,6 +188,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--policies", type=_policies, default=list(POLICIES), help=f"default: {','.join(POLICIES)}", metavar="NAME,...")
     add("--seeds", type=_seeds, default=[42], help="default: 42", metavar="NUMBER,...")
+    _add_results(parser)
+    return parser
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    """The options about what is shown."""
+    add = parser.add_argument
     add("--published", type=Path, metavar="FILE.json", help="published results to show too")
     add(
         "--results",
@@ -179,8 +205,13 @@ def _parser() -> argparse.ArgumentParser:
         help="earlier runs to show too",
     )
     add("--picture", type=Path, metavar="FILE.svg", help="draw what stays unallocated against what is asked for")
+    add(
+        "--devices-picture",
+        type=Path,
+        metavar="FILE.svg",
+        help="traces of ours: draw the devices of each node as the last run has left them",
+    )
     add("--output", choices=("table", "json"), default="table", help="default: table")
-    return parser
 
 
 def _policies(text: str) -> list[str]:

@@ -97,6 +97,10 @@ ConfigOption = Annotated[
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
 PlacementOutputOption = Annotated[PlacementOutput, typer.Option("--output", "-o", help="How to print the result.")]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE.svg", parser=_path, help="Draw the nodes with their devices and pods."),
+]
 KubeconfigOption = Annotated[
     Path | None,
     typer.Option(

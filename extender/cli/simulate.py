@@ -12,6 +12,7 @@ from extender.cli.options import (
     ConfigOption,
     ManifestsOption,
     MorePathsArgument,
+    PictureOption,
     PlacementOutput,
     PlacementOutputOption,
     PolicyOption,
@@ -23,7 +24,10 @@ from extender.cli.reading import check_given, check_pod_name, settings_of
 from extender.config.settings import Settings
 from extender.explain.document import as_json
 from extender.observe import logs
+from extender.observe.device_states import DeviceStates
 from extender.observe.tables.terminal import Table, print_table
+from extender.pictures.clusters import fleet_of
+from extender.pictures.fleet import Waiting, fleet_picture
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
 from extender.simulation.placement import Placement
@@ -40,6 +44,7 @@ _MOST_NAMES: Final = 10
         "dra-extender simulate config/example",
         "dra-extender simulate cluster.yaml jobs.yaml --policy best-fit -o wide",
         "helm template . | dra-extender simulate cluster/ - --fail-on-pending",
+        "dra-extender simulate config/example --picture devices.svg",
         "dra-extender simulate config/example --explain demo/training-3",
     )
 )
@@ -52,6 +57,7 @@ def simulate(
         str, typer.Option(metavar="[NAMESPACE/]POD", help="Schedule only the pods before this one, and explain it.")
     ] = "",
     output: PlacementOutputOption = PlacementOutput.TABLE,
+    picture: PictureOption = None,
     *,
     fail_on_pending: Annotated[
         bool, typer.Option("--fail-on-pending", help="Exit with 1 if a pod stays pending.")
@@ -68,6 +74,8 @@ def simulate(
     settings = settings_of(config, {"scheduling.policy": policy})
     given = [*(paths or ()), *(manifests or ())]
     check_given("simulate", given)
+    if explain and picture:
+        fail("--explain and --picture: only one of them")
     if explain:
         check_pod_name(explain)
     if settings.log.level == "debug":
@@ -82,6 +90,8 @@ def simulate(
     else:
         print_placements(cluster, placements, output)
         _say_who_may_preempt(cluster, placements)
+        if picture:
+            draw(cluster, placements, picture)
     is_pending = any(not placement.node for placement in placements)
     if problems or (fail_on_pending and is_pending):
         raise typer.Exit(FOUND_PROBLEMS)
@@ -142,6 +152,17 @@ def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:
     except UnknownPodError as error:
         fail(str(error))
     print_answer(answer, output)
+
+
+def draw(cluster: Cluster, placements: Sequence[Placement], file: Path) -> None:
+    """Write a picture of the nodes, their devices and pods; ends the command if the file cannot be written."""
+    waiting = [Waiting(each.pod, each.reason) for each in placements if not each.node]
+    states = DeviceStates(cluster.settings.features)
+    found = fleet_picture(fleet_of(cluster.snapshot, states, "Devices after the simulation", waiting))
+    try:
+        file.write_bytes(found)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
 
 
 def print_placements(cluster: Cluster, placements: Sequence[Placement], output: PlacementOutput) -> None:

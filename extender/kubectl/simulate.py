@@ -10,10 +10,10 @@ import typer
 
 from extender.cli.explain import EXPLAINED
 from extender.cli.messages import FOUND_PROBLEMS, fail, note, say
-from extender.cli.options import PlacementOutput, PlacementOutputOption, examples
+from extender.cli.options import PictureOption, PlacementOutput, PlacementOutputOption, examples
 from extender.cli.progress import shown_progress
 from extender.cli.reading import manifests_of, settings_on
-from extender.cli.simulate import print_placements, say_skipped
+from extender.cli.simulate import draw, print_placements, say_skipped
 from extender.config.settings import Settings
 from extender.fakekube.manifests import RawObject as Manifest
 from extender.kube.api import NAMESPACES, QUOTAS, ApiError, ConnectError, OutcomeUnknownError, RawObject
@@ -38,6 +38,7 @@ def simulate(
         bool, typer.Option("--fail-on-pending", help="Exit with 1 if a pod of the manifests stays pending.")
     ] = False,
     output: PlacementOutputOption = PlacementOutput.TABLE,
+    picture: PictureOption = None,
     place: Place,
 ) -> None:
     """Where the pods of manifests would get a node and devices in this cluster. Nothing is written.
@@ -65,6 +66,8 @@ def simulate(
         print_placements(cluster, ours, output)
     else:
         note("the manifests bring no pod that the cluster does not have")
+    if picture:
+        draw(cluster, placements, picture)
     if problems or (fail_on_pending and any(not each.node for each in ours)):
         raise typer.Exit(FOUND_PROBLEMS)
 

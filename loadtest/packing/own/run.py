@@ -23,6 +23,7 @@ def run_own(
     policy: str,
     seed: int,
     progress: Callable[[int, int], object] = lambda _done, _all: None,
+    at_end: Callable[[Cluster], object] = lambda _cluster: None,
 ) -> Run:
     """Place the pods of a trace.
 
@@ -31,6 +32,7 @@ def run_own(
         policy: name of the policy for all pods.
         seed: of the trace; it decides between nodes that score equally, too.
         progress: called after each pod with the number of pods that are done, and of all.
+        at_end: called with the cluster after the last pod; its time does not count.
     """
     with undisturbed():
         cluster = Cluster.from_objects(
@@ -43,6 +45,7 @@ def run_own(
         place = _passing if departs else _staying
         placed = place(cluster, trace, choice, progress)
         seconds = time.process_time() - began
+        at_end(cluster)
     sizes = [pod.kind.size for pod in trace.pods]
     percent = {} if departs else allocated(sizes, placed, trace.units)
     in_use = mean_in_use(trace, placed) if departs else None

@@ -1,0 +1,162 @@
+"""The picture of a fleet: a line for each node, a cell for each device by its state, and the pods on the node.
+
+The cells are those of the console: no state is told by its color alone.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from allocator import DeviceState
+from extender.pictures.drawing import Drawing
+
+_SIDE: Final = 14
+_STEP: Final = 18
+_LINE: Final = 22
+_MARGIN: Final = 16
+_NAMES: Final = 200
+"""The width of the column of nodes."""
+
+_CELLS: Final = 32
+"""The most cells in one line."""
+
+_PODS: Final = 420
+_CHARACTER: Final = 7.3
+"""The width of a character of the monospaced type."""
+
+_MOST_PENDING: Final = 50
+
+_STYLE: Final = """
+svg { --paper: light-dark(#fbfbfa, #15171a); --ink: light-dark(#1b1e22, #e9ebed); --quiet: light-dark(#5b6168, #a3a9b1);
+  --line: light-dark(#e3e4e2, #2e3238); --free: light-dark(#2b7a5b, #57b78f); --taken: light-dark(#3c4550, #b3bcc7);
+  --blocked: light-dark(#8a8f96, #777e87); --tainted: light-dark(#a86400, #e0a548);
+  --clash: light-dark(#b3261e, #f08078);
+  color-scheme: light dark; background: var(--paper); }
+text { font: 12px ui-monospace, monospace; fill: var(--ink); white-space: pre; }
+.heading { font-weight: bold; font-size: 14px; } .quiet { fill: var(--quiet); }
+.rule { stroke: var(--line); fill: none; }
+rect { rx: 3px; fill: none; stroke-width: 1.5px; }
+.free, .shared { stroke: var(--free); } .half { fill: var(--taken); stroke: none; }
+.allocated { stroke: var(--taken); fill: var(--taken); }
+.blocked { stroke: var(--blocked); fill: url(#hatch); }
+.hatch { stroke: var(--blocked); stroke-width: 1.5px; fill: none; }
+.tainted { stroke: var(--tainted); } .dot { fill: var(--tainted); stroke: none; }
+.clash { stroke: var(--clash); } .cross { stroke: var(--clash); stroke-width: 1.5px; fill: none; }
+.unusable { stroke: var(--quiet); stroke-dasharray: 3 2; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A device.
+
+    Attributes:
+        title: what is told of it when the pointer rests on its cell.
+    """
+
+    state: DeviceState
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A node, its devices, and the pods with devices on it.
+
+    Attributes:
+        node: its name; for devices of several nodes, how they are chosen.
+    """
+
+    node: str
+    cells: tuple[Cell, ...]
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A pod without a node, and why."""
+
+    pod: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the picture shows."""
+
+    title: str
+    lines: Sequence[Line]
+    waiting: Sequence[Waiting] = ()
+
+
+def fleet_picture(fleet: Fleet) -> bytes:
+    """The picture as SVG, in UTF-8; equal fleets give equal bytes."""
+    drawing = Drawing(fleet.title, _STYLE)
+    drawing.pattern("hatch", 4, "M0,4 L4,0")
+    drawing.text(_MARGIN, _MARGIN + 12, fleet.title, "heading")
+    y = _legend(drawing, fleet, _MARGIN + 24)
+    widest = min(_CELLS, max((len(line.cells) for line in fleet.lines), default=0))
+    pods_at = _MARGIN + _NAMES + max(widest, 4) * _STEP + _MARGIN
+    width = pods_at + _PODS + _MARGIN
+    for line in fleet.lines:
+        drawing.path(f"M{_MARGIN},{y:g} H{width - _MARGIN:g}", "rule")
+        y = _draw_line(drawing, line, y + 4, pods_at)
+    return drawing.finish(width, _draw_waiting(drawing, fleet.waiting, y, width) + _MARGIN)
+
+
+def _legend(drawing: Drawing, fleet: Fleet, y: float) -> float:
+    numbers = Counter(cell.state for line in fleet.lines for cell in line.cells)
+    x: float = _MARGIN
+    for state in DeviceState:
+        if numbers[state] or state is DeviceState.FREE:
+            text = f"{state.value} {numbers[state]}"
+            _cell(drawing, Cell(state, ""), x, y)
+            drawing.text(x + _STEP, y + 11, text, "quiet")
+            x += _STEP + len(text) * _CHARACTER + _MARGIN
+    return y + _LINE
+
+
+def _draw_line(drawing: Drawing, line: Line, y: float, pods_at: float) -> float:
+    """Draw a node; returns where the next one begins."""
+    drawing.text(_MARGIN, y + 11, _cut(line.node, _NAMES), title=line.node)
+    for number, cell in enumerate(line.cells):
+        row, column = divmod(number, _CELLS)
+        _cell(drawing, cell, _MARGIN + _NAMES + column * _STEP, y + row * _STEP)
+    pods = ", ".join(line.pods)
+    drawing.text(pods_at, y + 11, _cut(pods, _PODS), "quiet", title=pods)
+    return y + max(1, -(-len(line.cells) // _CELLS)) * _STEP + 4
+
+
+def _cell(drawing: Drawing, cell: Cell, x: float, y: float) -> None:
+    drawing.box(x, y, _SIDE, _SIDE, cell.state.value, title=cell.title)
+    if cell.state is DeviceState.SHARED:
+        drawing.box(x + 2, y + _SIDE / 2, _SIDE - 4, _SIDE / 2 - 2, "half", title=cell.title)
+    elif cell.state is DeviceState.TAINTED:
+        drawing.box(x + 4.5, y + 4.5, 5, 5, "dot", title=cell.title)
+    elif cell.state is DeviceState.CLASH:
+        far = _SIDE - 3
+        drawing.path(
+            f"M{x + 3:g},{y + 3:g} L{x + far:g},{y + far:g} M{x + far:g},{y + 3:g} L{x + 3:g},{y + far:g}", "cross"
+        )
+
+
+def _draw_waiting(drawing: Drawing, waiting: Sequence[Waiting], y: float, width: float) -> float:
+    """Draw the pods without a node; returns where the picture ends."""
+    if not waiting:
+        return y
+    y += _LINE
+    drawing.text(_MARGIN, y + 11, f"without a node: {len(waiting)}", "heading")
+    for each in waiting[:_MOST_PENDING]:
+        y += _LINE
+        drawing.text(_MARGIN, y + 11, _cut(each.pod, _NAMES), title=each.pod)
+        room = width - 2 * _MARGIN - _NAMES
+        drawing.text(_MARGIN + _NAMES, y + 11, _cut(each.reason, room), "quiet", title=each.reason)
+    if len(waiting) > _MOST_PENDING:
+        y += _LINE
+        drawing.text(_MARGIN, y + 11, f"and {len(waiting) - _MOST_PENDING} more", "quiet")
+    return y + _LINE
+
+
+def _cut(text: str, width: float) -> str:
+    most = int(width / _CHARACTER) - 1
+    return text if len(text) <= most else f"{text[: most - 1]}…"
