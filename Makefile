@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-loadtest test-kill soak-kwok test-karpenter test-upstream test-laws test-hostile clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -57,6 +57,10 @@ test-loadtest: loadtest  ## run a short load test with all its parts: a minute
 test-kill: $(VENV)/.dev  ## kill the extender 200 times at random while 2,000 pods come and go on a real control plane: 10 to 20 minutes
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing
+
+test-kill-controllers: $(VENV)/.dev  ## kill two controllers of negotiated claims 50 times, and the extender 50 times, while 1,000 pods come and go on a real control plane: about 10 minutes
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m tests.cluster.killing --pods 1000 --most 200 --kills 50 --controllers 2 --controller-kills 50
 
 soak-kwok: $(VENV)/.dev  ## an hour's churn in ten minutes on 1,000 nodes of KWOK (docs/reliability.md); SOAK=--short takes four minutes
 	$(BIN)/python -m tests.kit.controlplane.binaries

@@ -1,12 +1,13 @@
 """The API objects of a workload: nodes with devices, classes, claims or templates, pods."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Final
 
 from extender.kube.api import RawObject
 from loadtest.endtoend.workload import Wish, Workload
+from tests.kit.controlplane.controllers import Licensing, entry
 from tests.kit.controlplane.scenario import by_name, by_template
 from tests.kit.objects.manifests import pod, template
 from tests.kit.objects.parts import api_object, selectors
@@ -69,6 +70,16 @@ def batch(workload: Workload, pods: int, nodes: Sequence[str]) -> Batch:
     )
 
 
+def with_licenses(made: Batch, controllers: Sequence[Licensing]) -> Batch:
+    """The batch whose pods have a negotiated claim each as well, of the next controller in turn."""
+    if not controllers:
+        return made
+    names = [each["metadata"]["name"] for each in made.fitting]
+    licenses = [next_.claim(NAMESPACE, _license(name)) for name, next_ in zip(names, cycle(controllers), strict=False)]
+    pods = [pod(NAMESPACE, name, claims=[by_name(name), entry(_license(name))]) for name in names]
+    return replace(made, claims=(*made.claims, *licenses), fitting=tuple(pods))
+
+
 def device_classes(classes: Iterable[tuple[str, str]]) -> Iterator[RawObject]:
     """Classes, of their names and CEL selectors."""
     for name, selector in classes:
@@ -93,6 +104,10 @@ def _template(workload: Workload, wish: Wish, name: str) -> RawObject:
 
 def _claim(workload: Workload, wish: Wish, name: str) -> RawObject:
     return unmade(pending_claim(workload.plain(wish), name), NAMESPACE)
+
+
+def _license(name: str) -> str:
+    return f"{name}-license"
 
 
 def _pod_with_claim(name: str) -> RawObject:

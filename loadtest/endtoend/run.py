@@ -16,7 +16,7 @@ from loadtest.endtoend import processor
 from loadtest.endtoend.bench import Bench, furnished, together
 from loadtest.endtoend.campaign import Place, Told
 from loadtest.endtoend.checker import Checker
-from loadtest.endtoend.objects import NAMESPACE, Batch, batch
+from loadtest.endtoend.objects import NAMESPACE, Batch, batch, with_licenses
 from loadtest.endtoend.plan import Site, Turn
 from loadtest.endtoend.results import Mood, Run
 from loadtest.endtoend.sightings import Sightings
@@ -26,6 +26,7 @@ from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.aftermath import why_pending
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import key_of
+from tests.kit.controlplane.controllers import Licensing, license_findings, licensing
 
 STALL_SECONDS: Final = 120.0
 """Without another pod that gets a node or its first rejection, after which a run is given up."""
@@ -59,21 +60,26 @@ class Trial:
                 has left what it had made. In an ExceptionGroup if it concerns what goes on beside.
         """
         turn, subject = self.turn, SUBJECTS[self.turn.subject]
-        made = batch(turn.workload, turn.pods, self.bench.nodes)
-        await self._prepare(made)
-        sightings = Sightings(frozenset(key_of(each).name for each in made.fitting))
+        bench, number = self.bench, turn.workload.controllers
         async with AsyncExitStack() as stack:
+            licenses = licensing(bench.plane, bench.client, number, turn.pods)
+            controllers = await stack.enter_async_context(licenses)
+            made = with_licenses(batch(turn.workload, turn.pods, bench.nodes), controllers)
+            await self._prepare(made)
+            sightings = Sightings(frozenset(key_of(each).name for each in made.fitting))
             await stack.enter_async_context(_alongside(self._watch(sightings)))
             began = time.monotonic()
-            running = await stack.enter_async_context(subject.running(self.bench.plane))
-            processes = _ids({**self.bench.plane.components, **running})
+            running = await stack.enter_async_context(subject.running(bench.plane, controllers))
+            asked = {each.name: each.process for each in controllers}
+            processes = _ids({**bench.plane.components, **running, **asked})
             used = processor.used(processes)
             for work in self._beside(made, sightings):
                 await stack.enter_async_context(_alongside(work))
             stalled = await self._wait(sightings)
             spent = processor.spent(used, processor.used(processes))
             findings = [*stalled, *sightings.moved, *await self._settled(subject)]
-        await self.bench.clear()
+            findings += await self._released(controllers)
+        await bench.clear()
         return Run(
             workload=turn.name,
             nodes=len(self.bench.nodes),
@@ -170,6 +176,14 @@ class Trial:
         return f"{len(missing):,} of {len(sightings.expected):,} pods have no node; {missing[0]}: {why}"
 
     # --- afterwards -----------------------------------------------------------------------------------------
+
+    async def _released(self, controllers: Sequence[Licensing]) -> list[str]:
+        """What is wrong with licenses. The subject still runs, because claims go only when they are released."""
+        if not controllers:
+            return []
+        found = await license_findings(self.bench.client, NAMESPACE, controllers)
+        await self.bench.clear()
+        return found + await license_findings(self.bench.client, NAMESPACE, controllers)
 
     async def _settled(self, subject: Subject) -> list[str]:
         """All that is wrong in the end, once that which passes has passed."""

@@ -1,7 +1,7 @@
 """What is compared: three ways to schedule pods with claims, each a scheduler with or without an extender."""
 
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from extender.kube.api import RawObject
 from loadtest.endtoend.workload import IDLE, IN_TREE, OURS, SubjectName
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.controllers import Licensing, serving_with
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import running_extender
 from tests.kit.process import Process
@@ -31,11 +32,11 @@ class Subject:
 
     Attributes:
         decides: knows which devices there are; else allocations mean nothing.
-        running: it runs over a control plane while this lasts, as these processes.
+        running: it runs over a control plane, and asks these controllers, while this lasts, as these processes.
     """
 
     decides: bool
-    running: Callable[[ControlPlane], AbstractAsyncContextManager[Processes]]
+    running: Callable[[ControlPlane, Sequence[Licensing]], AbstractAsyncContextManager[Processes]]
 
 
 def with_extender(text: str, url: str, kubeconfig: Path) -> RawObject:
@@ -68,19 +69,20 @@ def _unhurried(config: RawObject) -> RawObject:
 
 
 @asynccontextmanager
-async def _in_tree(plane: ControlPlane) -> AsyncIterator[Processes]:
+async def _in_tree(plane: ControlPlane, _: Sequence[Licensing]) -> AsyncIterator[Processes]:
     async with scheduler(plane, in_tree(plane.kubeconfig(SCHEDULER)), ()) as process:
         yield {process.name: process}
 
 
 @asynccontextmanager
-async def _ours(plane: ControlPlane) -> AsyncIterator[Processes]:
-    async with running_extender(plane) as extender, _asking(plane, extender.url) as process:
+async def _ours(plane: ControlPlane, controllers: Sequence[Licensing]) -> AsyncIterator[Processes]:
+    serve = serving_with(plane, controllers)
+    async with running_extender(plane, serve=serve) as extender, _asking(plane, extender.url) as process:
         yield {process.name: process, "extender": extender.process}
 
 
 @asynccontextmanager
-async def _idle(plane: ControlPlane) -> AsyncIterator[Processes]:
+async def _idle(plane: ControlPlane, _: Sequence[Licensing]) -> AsyncIterator[Processes]:
     async with running_extender(plane, serve=_IDLE) as extender, _asking(plane, extender.url) as process:
         yield {process.name: process, "extender": extender.process}
 

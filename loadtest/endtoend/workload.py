@@ -107,6 +107,7 @@ class Workload(Record):
         selectors: CEL expressions, by the names that wishes have for them.
         wishes: a pod's claim is the next of these in turn; none: pods without claims.
         claims: whether pods name them, or have them made from templates.
+        controllers: of negotiated claims; each pod has one more claim, of the next of these in turn.
         hopeless: beside them, pods that fit nowhere.
         status_updates_per_second: of pods that run and report.
         undisturbed: name of the workload that is the same without what goes on beside; it has its runs as well, with as
@@ -123,6 +124,7 @@ class Workload(Record):
     selectors: dict[Text, Text] = Field(default_factory=dict)
     wishes: tuple[Wish, ...] = ()
     claims: Literal["by-name", "from-templates"] = "by-name"
+    controllers: Annotated[int, Field(ge=0)] = 0
     arrival: Arrival = Arrival()
     churn: Churn = Churn()
     hopeless: Hopeless | None = None
@@ -148,6 +150,8 @@ class Workload(Record):
             yield from _unknown(f"{field}.deviceClass", wish.device_class, self.classes)
         if self.hopeless and IDLE in self.subjects:
             yield f'subjects: "{IDLE}" decides nothing, so the hopeless pods would get a node'
+        if self.controllers and (set(self.subjects) != {OURS} or self.claims == "from-templates" or not self.wishes):
+            yield f'controllers: only "{OURS}" asks them, and pods with wishes name their claims'
         if self.arrival.per_second and self.arrival.when == "before":
             yield f'arrival.perSecond: {self.arrival.per_second:g}, but pods come "before"; expected "during"'
         if self.claims == "from-templates" and not self.wishes:

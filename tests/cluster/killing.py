@@ -1,5 +1,7 @@
 """The extender is killed again and again, at random, while pods come and go; in the end nothing may be lost.
 
+Controllers of negotiated claims may be killed, too: then each pod has a license of one of them as well.
+
 As a program: ``python -m tests.cluster.killing``.
 """
 
@@ -25,11 +27,13 @@ from tests.kit.controlplane.aftermath import is_allocated, losses, why_pending
 from tests.kit.controlplane.binaries import find_binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.controlplane.components import ALL_VERSIONS, START_SECONDS, ControlPlane, control_plane
+from tests.kit.controlplane.controllers import Licensing, license_findings, licensing, serving_with
 from tests.kit.controlplane.fleet import fleet
 from tests.kit.controlplane.pair import BACKOFF_SECONDS
 from tests.kit.controlplane.population import SHARED, Population
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import grant_rights, running_extender
+from tests.kit.licensing import taken
 from tests.kit.objects.manifests import is_bound
 from tests.kit.objects.manifests import namespace as a_namespace
 from tests.kit.process import Process
@@ -44,6 +48,9 @@ LONGEST_LIFE: Final = 10.0
 BLINK: Final = 0.1
 """Seconds within which it is killed after that; a bind takes some milliseconds."""
 
+ALLOCATION_SECONDS: Final = 5
+"""The time of a controller. What a killed extender has begun is released after it."""
+
 WAITING: Final = 40
 """Pods that wait at a time, so that each kill meets some."""
 
@@ -56,6 +63,8 @@ class Plan:
         pods: that come in all.
         most: pods that have a node at a time; then as many go as come.
         seed: of all that is random.
+        controllers: of negotiated claims.
+        controller_kills: of one of these at a time, among the kills of the extender.
     """
 
     pods: int
@@ -64,6 +73,8 @@ class Plan:
     devices: int
     most: int
     seed: int
+    controllers: int = 0
+    controller_kills: int = 0
 
 
 @dataclass(slots=True)
@@ -90,7 +101,8 @@ class Killing:
     plan: Plan
     client: Client
     population: Population
-    extender: Process
+    victims: Sequence[Process]
+    controllers: Sequence[Licensing]
     report: Callable[[str], object]
     figures: Figures = field(default_factory=Figures)
 
@@ -117,19 +129,19 @@ class Killing:
 
     async def _kill(self) -> None:
         figures = self.figures
-        while figures.kills < self.plan.kills:
+        for victim in self.victims:
             await self._let_live()
-            self.extender.kill()
+            victim.kill()
             figures.half_done += await self._left_half_done()
             figures.kills += 1
-            await asyncio.to_thread(self.extender.start, within=START_SECONDS)
+            await asyncio.to_thread(victim.start, within=START_SECONDS)
             if figures.kills % 10 == 0:
                 self._tell()
 
     async def _let_live(self) -> None:
         """Wait for a random number of binds; on average, kills and pods come to their end together."""
         random, people = self.population.random, self.population
-        average = (self.plan.pods - people.bound) // (self.plan.kills - self.figures.kills)
+        average = (self.plan.pods - people.bound) // (len(self.victims) - self.figures.kills)
         enough = people.bound + random.randrange(2 * average + 1)
         with suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_LIFE):
@@ -162,12 +174,13 @@ class Killing:
         claims = {key_of(each).name for each in (await self.client.list(CLAIMS, namespace)).items}
         missing = {f"shared-{number}" for number in range(SHARED)} - claims
         twice = [str(finding) for finding in audit_snapshot(await listed(self.client))]
+        twice += await license_findings(self.client, namespace, self.controllers)
         return [*twice, *(f"claim {name} is gone" for name in missing), *await losses(self.client, namespace)]
 
     def _tell(self) -> None:
         people, figures = self.population, self.figures
         self.report(
-            f"{figures.kills} of {self.plan.kills} kills, {figures.half_done} amid a bind; {people.bound} of "
+            f"{figures.kills} of {len(self.victims)} kills, {figures.half_done} amid a bind; {people.bound} of "
             f"{self.plan.pods} pods bound, {len(people.waiting)} waiting; longest wait {people.longest_wait:.1f} s"
         )
 
@@ -186,15 +199,40 @@ async def run(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(fleet(client, nodes=plan.nodes, devices=plan.devices))
         await grant_rights(client)
-        extender = await stack.enter_async_context(running_extender(plane))
+        with_controllers = licensing(plane, client, plan.controllers, licenses=plan.most)
+        controllers = await stack.enter_async_context(with_controllers)
+        serve = serving_with(plane, controllers, allocationSeconds=ALLOCATION_SECONDS)
+        extender = await stack.enter_async_context(running_extender(plane, serve=serve))
         text = SHIPPED.read_text()
         config = localize(text, extender.url, plane.kubeconfig(SCHEDULER)) | {"podMaxBackoffSeconds": BACKOFF_SECONDS}
         await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
-        population = Population(client, namespace, random, plan.most)
-        killing = Killing(plan, client, population, extender.process, report)
+        population = Population(client, namespace, random, plan.most, tuple(each.name for each in controllers))
+        victims = _in_order(extender.process, [each.process for each in controllers], plan)
+        killing = Killing(plan, client, population, victims, controllers, report)
         await killing.run()
         await population.clear()
+        killing.figures.wrong += await _still_taken(controllers)
     return killing.figures
+
+
+def _in_order(extender: Process, controllers: Sequence[Process], plan: Plan) -> Sequence[Process]:
+    """Who is killed, kill after kill."""
+    random = Random(plan.seed)  # noqa: S311 - as above
+    killed = [random.choice(controllers) for _ in range(plan.controller_kills)] if controllers else []
+    victims = [extender] * plan.kills + killed
+    random.shuffle(victims)
+    return victims
+
+
+async def _still_taken(controllers: Sequence[Licensing]) -> list[str]:
+    """Licenses that are not given back when all pods are gone."""
+
+    async def left() -> list[str]:
+        return [f"{each.name}: license {name} is still taken" for each in controllers for name in taken(each.folder)]
+
+    with suppress(WaitError):
+        await wait_for_answer(left, lambda found: not found, "the release of all licenses", within=STUCK_SECONDS)
+    return await left()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -205,6 +243,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--devices", type=int, default=8, help="of each node")
     parser.add_argument("--most", type=int, default=500, help="pods that have a node at a time")
+    parser.add_argument("--controllers", type=int, default=0, help="of negotiated claims")
+    parser.add_argument("--controller-kills", type=int, default=0, help="of controllers, beside --kills")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all that is random")
     plan = Plan(**vars(parser.parse_args(arguments)))
     _show(str(plan))

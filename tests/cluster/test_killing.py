@@ -12,3 +12,11 @@ async def test_six_kills(client: Client, plane: ControlPlane, namespace: str) ->
     assert figures.kills == plan.kills
     assert figures.bound == plan.pods
     assert figures.half_done, "a kill amid a bind is what this is about"
+
+
+async def test_kills_of_controllers_and_of_the_extender(client: Client, plane: ControlPlane, namespace: str) -> None:
+    plan = Plan(pods=40, kills=2, nodes=10, devices=8, most=30, seed=3, controllers=2, controller_kills=3)
+    figures = await run(plane, client, namespace, plan, print)
+    assert figures.wrong == []
+    assert figures.kills == plan.kills + plan.controller_kills
+    assert figures.bound == plan.pods

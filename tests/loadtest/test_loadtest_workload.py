@@ -24,7 +24,7 @@ def written(folder: Path, text: str) -> Workload:
 
 
 def test_the_workloads_that_are_shipped() -> None:
-    assert set(SHIPPED) == {"churn", "claims", "crowded", "mixed", "none", "short", "templates"}
+    assert set(SHIPPED) == {"churn", "claims", "crowded", "mixed", "negotiated", "none", "short", "templates"}
     assert {each.undisturbed for each in SHIPPED.values()} - {""} <= set(SHIPPED)
 
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
 from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.controllers import ENTRY
 from tests.kit.controlplane.scenario import by_name, by_template
-from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod, template
+from tests.kit.objects.manifests import claim, claim_spec, is_bound, pod, request, requests, template
 
 TEMPLATE_COUNTS: Final[Mapping[str, int]] = {"one": 1, "two": 2}
 """Devices of a claim from each template."""
@@ -24,6 +25,7 @@ class Population:
 
     Attributes:
         most: that live at a time.
+        licensed: device classes of negotiated claims: each pod has a claim of one of them as well.
         waiting: since when, by the event loop's clock; by name.
         living: those that have a node, oldest first.
         bound: how many have ever got one.
@@ -34,6 +36,7 @@ class Population:
     namespace: str
     random: Random
     most: int
+    licensed: Sequence[str] = ()
     waiting: dict[str, float] = field(default_factory=dict, init=False)
     living: list[str] = field(default_factory=list, init=False)
     bound: int = field(default=0, init=False)
@@ -44,13 +47,18 @@ class Population:
         """Make what pods refer to."""
         for name, count in TEMPLATE_COUNTS.items():
             await self.client.create(TEMPLATES, template(self.namespace, name, claim_spec(count)))
+        for name in self.licensed:
+            await self.client.create(TEMPLATES, template(self.namespace, name, requests(request(ENTRY, name))))
         for number in range(SHARED):
             await self.client.create(CLAIMS, claim(self.namespace, f"shared-{number}"))
 
     async def add(self, name: str) -> None:
         """One more pod."""
         self.waiting[name] = asyncio.get_running_loop().time()
-        await self.client.create(PODS, pod(self.namespace, name, claims=[self._claim()]))
+        claims = [self._claim()]
+        if self.licensed:
+            claims.append({"name": ENTRY, "resourceClaimTemplateName": self.random.choice(self.licensed)})
+        await self.client.create(PODS, pod(self.namespace, name, claims=claims))
 
     async def until(self, holds: "Callable[[Population], bool]") -> None:
         """Wait until something holds of it; asked again whenever pods have got a node."""

@@ -1,0 +1,80 @@
+"""A controller of licenses that stand outside, written with the kit: a file in a folder for each that is taken.
+
+As a program: ``python -m tests.kit.licensing --port 9377 --folder FOLDER --licenses 10``. The folder shows what is
+taken, whatever dies: nothing is in memory only.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from allocator import JSON
+from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, serve
+
+NONE_LEFT = "no license is left"
+DRIVER = "licenses.example.com"
+
+
+class Licenses:
+    """Some licenses; implements `extender.driver.Controller`.
+
+    Args:
+        folder: a taken license is a file with its number for a name, and the uid of its claim.
+        number: of licenses.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._folder = folder
+        self._number = number
+        self._uids = {uid: name for name, uid in taken(folder).items()}
+
+    def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> Mapping[str, str]:
+        others = sum(each.claim.uid != claim.uid for each in held)
+        return {} if others < self._number else {each.name: NONE_LEFT for each in nodes}
+
+    def allocate(self, claim: ClaimAsk, *_: object, simulation: bool) -> Mapping[str, JSON]:
+        if simulation:
+            return {}
+        if claim.uid not in self._uids:
+            self._uids[claim.uid] = self._taken(claim)
+        names: list[JSON] = [str(each["name"]) for each in claim.requests]
+        opaque: JSON = {"driver": DRIVER, "parameters": {"license": self._uids[claim.uid]}}
+        return {"devices": {"config": [{"source": "FromClaim", "requests": names, "opaque": opaque}]}}
+
+    def deallocate(self, held: Held) -> None:
+        name = self._uids.pop(held.claim.uid, None)
+        if name is not None:
+            (self._folder / name).unlink()
+
+    def _taken(self, claim: ClaimAsk) -> str:
+        """Take a license that nobody has. Its file appears with its content, or not at all."""
+        used = set(self._uids.values())
+        free = next((name for name in map(str, range(self._number)) if name not in used), None)
+        if free is None:
+            raise RefusedError(NONE_LEFT)
+        draft = self._folder / f".{claim.uid}"
+        draft.write_text(claim.uid)
+        os.link(draft, self._folder / free)  # fails if the license is taken
+        draft.unlink()
+        return free
+
+
+def taken(folder: Path) -> dict[str, str]:
+    """The taken licenses, each with the uid of its claim."""
+    return {path.name: path.read_text() for path in folder.iterdir() if not path.name.startswith(".")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--folder", type=Path, required=True, help="has the store, and taken licenses in taken/")
+    parser.add_argument("--licenses", type=int, required=True, help="how many there are")
+    given = parser.parse_args()
+    outside = given.folder / "taken"
+    outside.mkdir(parents=True, exist_ok=True)
+    serve(Licenses(outside, given.licenses), given.folder / "store.json", Listening(port=given.port))
+
+
+if __name__ == "__main__":
+    main()
