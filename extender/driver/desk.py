@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from allocator import JSON
 from extender.driver.controller import Controller, Held, RefusedError
-from extender.driver.store import Store
+from extender.driver.store import Entry, Store
 from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
@@ -14,10 +14,6 @@ from extender.negotiation.protocol import (
     Object,
     Question,
     answer_of,
-    ask_of,
-    ask_to_json,
-    node_of,
-    node_to_json,
 )
 
 
@@ -52,8 +48,7 @@ class Desk:
         return {"claims": claims}
 
     def _held(self, question: Question) -> list[Held]:
-        entries = self.store.allocated.values()
-        found = [Held(ask_of(each["claim"]), node_of(each["node"])) for each in entries]
+        found = [Held(each.claim, each.node) for each in self.store.allocated.values()]
         return [*found, *(Held(claim, node) for claim, node in question.held)]
 
     def _allocate(self, question: Question, held: Sequence[Held]) -> Object:
@@ -62,13 +57,13 @@ class Desk:
         made: list[ClaimAsk] = []
         try:
             for each in question.claims:
-                entry = self._entry(each, node)
-                if entry is None:
+                allocation = self._known(each, node)
+                if allocation is None:
                     others = [other for other in held if other.claim.uid != each.uid]
                     others += [Held(done, node) for done in made]
-                    entry = self._new(each, node, others, question)
+                    allocation = self._new(each, node, others, question)
                     made.append(each)
-                found.append({"uid": each.uid, "allocation": entry["allocation"]})
+                found.append({"uid": each.uid, "allocation": allocation})
         except RefusedError as error:
             for each in () if question.simulation else made:
                 self.controller.deallocate(Held(each, node))
@@ -76,21 +71,20 @@ class Desk:
             return {"refused": str(error), "claims": []}
         return {"claims": found}
 
-    def _entry(self, claim: ClaimAsk, node: NodeName) -> Mapping[str, Any] | None:
+    def _known(self, claim: ClaimAsk, node: NodeName) -> Mapping[str, JSON] | None:
         """What is allocated for the claim already; None also if an allocation was begun and did not end."""
         if claim.attempt and claim.attempt <= self.store.released.get(claim.uid, 0):
             raise RefusedError("this attempt is overtaken")
         entry = self.store.allocated.get(claim.uid)
-        if entry is not None and entry["node"]["name"] != node.name:
-            raise RefusedError(f"the claim is allocated for node {entry['node']['name']}")
-        return entry if entry is not None and "allocation" in entry else None
+        if entry is not None and entry.node.name != node.name:
+            raise RefusedError(f"the claim is allocated for node {entry.node.name}")
+        return None if entry is None else entry.allocation
 
-    def _new(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: Question) -> Mapping[str, Any]:
+    def _new(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: Question) -> Mapping[str, JSON]:
         """Allocate a claim. The store knows of it before anything changes outside, so that a crash leaves no leak."""
-        entry = {"attempt": claim.attempt, "claim": ask_to_json(claim), "node": node_to_json(node)}
         before = self.store.allocated.get(claim.uid)
         if not question.simulation:
-            self.store.allocate(claim.uid, entry)
+            self.store.allocate(claim.uid, Entry(claim, node))
         try:
             allocation = dict(self.controller.allocate(claim, node, held, simulation=question.simulation))
         except RefusedError:
@@ -100,18 +94,17 @@ class Desk:
                 self.store.release(claim.uid, claim.attempt)
             raise
         answer_of(Question(ALLOCATE, (claim,)), {"claims": [{"uid": claim.uid, "allocation": allocation}]})
-        entry["allocation"] = allocation
         if not question.simulation:
-            self.store.allocate(claim.uid, entry)
-        return entry
+            self.store.allocate(claim.uid, Entry(claim, node, allocation))
+        return allocation
 
     def _deallocate(self, claim: ClaimAsk) -> Object | None:
         """Give back what is allocated for a claim, unless a later attempt is known: then the answer tells it."""
         entry = self.store.allocated.get(claim.uid)
-        known = max(self.store.released.get(claim.uid, 0), 0 if entry is None else entry["attempt"])
+        known = max(self.store.released.get(claim.uid, 0), 0 if entry is None else entry.claim.attempt)
         if known > claim.attempt:
             return {"uid": claim.uid, "attempt": known}
         if entry is not None:
-            self.controller.deallocate(Held(ask_of(entry["claim"]), node_of(entry["node"])))
+            self.controller.deallocate(Held(entry.claim, entry.node))
         self.store.release(claim.uid, claim.attempt)
         return None

@@ -1,14 +1,49 @@
-"""What a controller has allocated, in a file: replaced as a whole, so that a crash leaves the old or the new one."""
+"""What a controller has allocated, in a file: a line of JSON for each change, written before it counts.
+
+A crash may leave a part of the last line, which is dropped: nobody was told of that change.
+"""
 
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
+
+from allocator import JSON
+from extender.negotiation.protocol import (
+    ClaimAsk,
+    NodeName,
+    Object,
+    ProtocolError,
+    ask_of,
+    ask_to_json,
+    node_of,
+    node_to_json,
+)
 
 _MOST_RELEASED: Final = 10_000
 """Released claims that are remembered, the latest: an allocation that comes late is refused."""
+
+_SPARE_LINES: Final = 100
+"""The file is written anew when it has this many lines more than twice what there is to tell."""
+
+
+_BEGIN: Final = '{"uid": "'
+"""Each line begins so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A claim that is being allocated, or is allocated.
+
+    Attributes:
+        allocation: in the form of ``status.allocation``; None: it was begun, and has not ended.
+    """
+
+    claim: ClaimAsk
+    node: NodeName
+    allocation: Mapping[str, JSON] | None = None
 
 
 @dataclass(slots=True)
@@ -17,14 +52,16 @@ class Store:
 
     Attributes:
         path: the file.
-        allocated: by uid of the claim: attempt, claim, node and allocation, as JSON. While a claim is being allocated,
-            and if that did not end, its entry has no allocation.
+        allocated: by uid of the claim.
         released: by uid of the claim, the attempt of its latest release.
     """
 
     path: Path
-    allocated: dict[str, dict[str, Any]] = field(default_factory=dict)
+    allocated: dict[str, Entry] = field(default_factory=dict)
     released: dict[str, int] = field(default_factory=dict)
+    _lines: int = 0
+    _is_torn: bool = False
+    """The file may end amid a line."""
 
     @classmethod
     def open(cls, path: Path) -> "Store":
@@ -34,32 +71,72 @@ class Store:
             OSError: the file cannot be read.
             ValueError: it is not a file of a store.
         """
+        found = cls(path)
         try:
-            found = json.loads(path.read_text())
+            text = path.read_text()
         except FileNotFoundError:
-            return cls(path)
-        if not isinstance(found, dict) or not all(isinstance(found.get(k), dict) for k in ("allocated", "released")):
-            raise ValueError(f"{path} is not a file of a store")
-        return cls(path, found["allocated"], found["released"])
+            return found
+        *lines, rest = text.split("\n")
+        for number, line in enumerate(lines, 1):
+            try:
+                found._apply(json.loads(line))
+            except (ValueError, KeyError, TypeError, ProtocolError) as error:
+                raise ValueError(f"{path} is not a file of a store: line {number}: {error}") from error
+        if rest[: len(_BEGIN)] != _BEGIN[: len(rest)]:
+            raise ValueError(f"{path} is not a file of a store: line {len(lines) + 1} is no change")
+        found._lines, found._is_torn = len(lines), bool(rest)
+        return found
 
-    def allocate(self, uid: str, entry: Mapping[str, Any]) -> None:
+    def allocate(self, uid: str, entry: Entry) -> None:
         """Keep an allocation, or that one was begun."""
-        self.allocated[uid] = dict(entry)
-        self._save()
+        self._write(_allocated(uid, entry))
 
     def release(self, uid: str, attempt: int) -> None:
         """Forget an allocation, and keep the attempt of the release."""
-        self.allocated.pop(uid, None)
-        self.released.pop(uid, None)
-        self.released[uid] = attempt
-        while len(self.released) > _MOST_RELEASED:
-            del self.released[next(iter(self.released))]
-        self._save()
+        self._write(_released(uid, attempt))
 
-    def _save(self) -> None:
+    def _apply(self, change: Mapping[str, Any]) -> None:
+        uid = change["uid"]
+        if "released" in change:
+            self.allocated.pop(uid, None)
+            self.released.pop(uid, None)
+            self.released[uid] = int(change["released"])
+            while len(self.released) > _MOST_RELEASED:
+                del self.released[next(iter(self.released))]
+        else:
+            self.allocated[uid] = Entry(ask_of(change["claim"]), node_of(change["node"]), change["allocation"])
+
+    def _write(self, change: Object) -> None:
+        """Write a change, and apply it."""
+        if self._is_torn or self._lines > 2 * (len(self.allocated) + len(self.released)) + _SPARE_LINES:
+            self._rewrite()
+        self._is_torn = True  # until the whole line is there
+        with self.path.open("a") as file:
+            _flush(file, json.dumps(change) + "\n")
+        self._is_torn = False
+        self._lines += 1
+        self._apply(change)
+
+    def _rewrite(self) -> None:
+        changes = [_released(uid, attempt) for uid, attempt in self.released.items()]
+        changes += [_allocated(uid, entry) for uid, entry in self.allocated.items()]
         new = self.path.with_name(f"{self.path.name}.new")
         with new.open("w") as file:
-            json.dump({"allocated": self.allocated, "released": self.released}, file)
-            file.flush()
-            os.fsync(file.fileno())
+            _flush(file, "".join(json.dumps(each) + "\n" for each in changes))
         new.replace(self.path)
+        self._lines = len(changes)
+
+
+def _allocated(uid: str, entry: Entry) -> Object:
+    claim, node = ask_to_json(entry.claim), node_to_json(entry.node)
+    return {"uid": uid, "claim": claim, "node": node, "allocation": entry.allocation}
+
+
+def _released(uid: str, attempt: int) -> Object:
+    return {"uid": uid, "released": attempt}
+
+
+def _flush(file: IO[str], text: str) -> None:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())

@@ -13,7 +13,7 @@ from immutables import Map
 
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError
-from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, Question
+from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, NodeName, Question
 from extender.negotiation.questions import claim_ask, node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated import NegotiatedClaim
@@ -39,6 +39,27 @@ class _Heard:
     version: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """What was told of nodes in a question.
+
+    Attributes:
+        nodes: the cluster's at that time.
+        names: of those that were asked about.
+    """
+
+    nodes: Mapping[str, NodeObject] | Map[str, NodeObject]
+    names: frozenset[str]
+    labels: tuple[str, ...]
+    told: tuple[NodeName, ...]
+
+    def is_about(
+        self, nodes: Mapping[str, NodeObject] | Map[str, NodeObject], names: frozenset[str], labels: tuple[str, ...]
+    ) -> bool:
+        """Whether the same is to be told again."""
+        return self.nodes is nodes and self.names is names and self.labels == labels
+
+
 class Negotiation:
     """Asks the controllers of a pod's negotiated claims.
 
@@ -61,6 +82,7 @@ class Negotiation:
         self._heard: dict[str, _Heard] = {}
         self._latest = ControllerAnswer()
         self._asked_last: frozenset[str] = frozenset()
+        self._last: _Nodes | None = None
 
     async def ask(
         self,
@@ -177,12 +199,12 @@ class Negotiation:
             return {each.uid: ControllerAnswer(text) for each in claims}
         if known.is_paused or (known.problem and not tries_again):
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
-        suitable = [node for each in sorted(names) if (node := nodes.get(each)) and _suits_some(claims, node)]
+        suitable = self._suitable(claims, names, nodes, known.labels)
         question = Question(
             UNSUITABLE_NODES,
             tuple(claim_ask(each) for each in claims),
             pod_name(pod),
-            tuple(node_name(each, known.labels) for each in suitable),
+            suitable,
             simulation=self.simulation,
             held=self._allocating.held(name),
         )
@@ -199,6 +221,24 @@ class Negotiation:
         if problem:
             return {each.uid: ControllerAnswer(problem, asked=names) for each in claims}
         return {each.uid: self._shared(answer.unsuitable.get(each.uid, {}), names) for each in claims}
+
+    def _suitable(
+        self,
+        claims: Sequence[NegotiatedClaim],
+        names: frozenset[str],
+        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
+        labels: tuple[str, ...],
+    ) -> tuple[NodeName, ...]:
+        """The nodes that the classes of some claim allow. Those of the latest question are often those of the next."""
+        is_open = any(each.may_be_anywhere for each in claims)
+        last = self._last
+        if is_open and last is not None and last.is_about(nodes, names, labels):
+            return last.told
+        there = (node for each in sorted(names) if (node := nodes.get(each)))
+        found = tuple(node_name(node, labels) for node in there if is_open or any(each.is_for(node) for each in claims))
+        if is_open:
+            self._last = _Nodes(nodes, names, labels, found)
+        return found
 
     def _shared(self, unsuitable: Mapping[str, str], names: frozenset[str]) -> ControllerAnswer:
         """An answer. Equal answers about many pods are in memory once."""
@@ -227,10 +267,6 @@ def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ..
 def controllers_of(pod: Pod, snapshot: Snapshot) -> frozenset[str]:
     """The controllers of a pod's negotiated claims: who serves the pod waits for them."""
     return frozenset(each.controller for each in negotiated_claims(pod, snapshot))
-
-
-def _suits_some(claims: Iterable[NegotiatedClaim], node: NodeObject) -> bool:
-    return any(each.is_for(node) for each in claims)
 
 
 def _is_open(uid: str, snapshot: Snapshot) -> bool:

@@ -18,6 +18,8 @@ DEALLOCATE: Final = "deallocate"
 LONGEST_REASON: Final = 200
 """Characters of a reason; the rest is cut."""
 
+_NAME_ALONE: Final = {"name"}
+
 Object: TypeAlias = dict[str, Any]
 
 
@@ -130,7 +132,7 @@ def question_of(kind: str, obj: object) -> Question:
         kind,
         claims,
         None if pod is None else PodName(*(pod.required_text(each) for each in ("namespace", "name", "uid"))),
-        tuple(_read_node(each) for each in top.children("nodes")),
+        _read_nodes(top),
         top.flag("simulation"),
         tuple((_read_ask(each.child("claim")), _read_node(each.child("node"))) for each in top.children("held")),
     )
@@ -184,6 +186,16 @@ def _read_ask(fields: Fields) -> ClaimAsk:
 def node_to_json(node: NodeName) -> Object:
     """The JSON of a node."""
     return {"name": node.name, "labels": dict(node.labels)} if node.labels else {"name": node.name}
+
+
+def _read_nodes(top: Fields) -> tuple[NodeName, ...]:
+    """The nodes of a question. There may be thousands, and most have a name alone: these are read at once."""
+    found = top.data.get("nodes")
+    if isinstance(found, list) and all(type(each) is dict and each.keys() == _NAME_ALONE for each in found):
+        names = [each["name"] for each in found]
+        if all(type(each) is str and each for each in names):
+            return tuple(map(NodeName, names))
+    return tuple(_read_node(each) for each in top.children("nodes"))
 
 
 def _read_node(fields: Fields) -> NodeName:

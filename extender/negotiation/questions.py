@@ -18,7 +18,7 @@ def pod_name(pod: Pod) -> PodName:
 def node_name(node: NodeObject, labels: Iterable[str]) -> NodeName:
     """A node in a question, with some of its labels."""
     known = node.node.labels
-    return NodeName(node.name, {each: known[each] for each in labels if each in known})
+    return NodeName(node.name, {each: known[each] for each in labels if each in known} if labels else {})
 
 
 def claim_ask(claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:

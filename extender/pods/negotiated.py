@@ -3,7 +3,7 @@
 A request is negotiated if its device class names a controller. Our search serves the other requests of the claim.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from allocator import OPTIONAL_REQUESTS, ClaimSpec, ConstraintSpec, DeviceClass, Request, selector_matches
@@ -50,6 +50,22 @@ class NegotiatedClaim:
         """Whether the classes let the controller allocate devices for a node."""
         selectors = (each.suitable_nodes for each in self.classes)
         return all(each is None or selector_matches(each, node.node) for each in selectors)
+
+    @property
+    def may_be_anywhere(self) -> bool:
+        """Whether the classes let the controller allocate devices for each node."""
+        return all(each.suitable_nodes is None for each in self.classes)
+
+    def refusals(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The refused ones of some nodes, with the reasons; as `refusal`, for a claim that may be anywhere."""
+        answer = self.answer
+        if answer.problem:
+            return dict.fromkeys(names, answer.problem)
+        told = {name: f"controller {self.controller}: {reason}" for name, reason in answer.unsuitable.items()}
+        found = {name: told[name] for name in names if name in told} if told else {}
+        if answer.asked is not None and (unasked := [name for name in names if name not in answer.asked]):
+            found |= dict.fromkeys(unasked, waiting(self.controller))
+        return found
 
     def refusal(self, node: NodeObject) -> str:
         """Why the claim cannot be allocated for a node; empty if it can, as far as is known."""

@@ -232,14 +232,21 @@ class Question:
     def is_uniform(self) -> bool:
         """Whether the pod needs the same on every node. If not, each node has to be examined."""
         claims = self.case.claims
-        return bool(claims.pending) and not (claims.allocated or claims.negotiated or claims.special.is_needed)
+        return (
+            bool(claims.pending)
+            and all(each.may_be_anywhere for each in claims.negotiated)
+            and not (claims.allocated or claims.special.is_needed)
+        )
 
     def lookup(self, names: Sequence[str]) -> Known:
         """What is known of the nodes."""
         claims = self.case.claims
-        if self.is_uniform:
-            return Known(names, {}, (self._looked_up(Needs(claims.pending), names),))
         verdicts: dict[str, Verdict] = {}
+        if self.is_uniform:
+            for each in claims.negotiated:
+                verdicts |= {name: Verdict(reason=reason) for name, reason in each.refusals(names).items()}
+            left = [name for name in names if name not in verdicts] if verdicts else names
+            return Known(names, verdicts, (self._looked_up(Needs(claims.pending), left),))
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:
             node = self._node(name)
