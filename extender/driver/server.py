@@ -1,5 +1,6 @@
 """A controller on HTTP: one process, one question at a time."""
 
+import fcntl
 import hmac
 import json
 import signal
@@ -57,14 +58,16 @@ def serve(controller: Controller, store: Path | str, listening: Listening = _LOO
 
     Args:
         controller: decides.
-        store: the file that remembers what is allocated. Only one process may use it.
+        store: the file that remembers what is allocated. One process uses it at a time; another one waits, and does
+            not listen until then.
         listening: where, and to whom.
 
     Raises:
         ValueError: the file is not a file of a store.
         OSError: the file cannot be read, or the address cannot be listened on.
     """
-    with new_server(Desk(controller, Store.open(Path(store))), listening) as server, _until_a_signal():
+    path = Path(store)
+    with _until_a_signal(), _sole_user(path), new_server(Desk(controller, Store.open(path)), listening) as server:
         server.serve_forever()
 
 
@@ -158,6 +161,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+@contextmanager
+def _sole_user(path: Path) -> Iterator[None]:
+    """Hold the lock of a store, which ends with its process, whatever the end is."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"{path}: waiting until another process uses this file no longer\n")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 class _SignalError(Exception):
