@@ -26,6 +26,7 @@ from extender.background.quota_status import QuotaStatus
 from extender.background.requeue import Requeue
 from extender.background.resource_classes import ResourceClasses
 from extender.background.runner import BackgroundRunner
+from extender.background.scheduling_contexts import SchedulingContexts
 from extender.background.task import BackgroundTask
 from extender.background.unserved import Unserved
 from extender.config.settings import Settings, ShapeSettings
@@ -34,7 +35,9 @@ from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.kube.api import Api
 from extender.negotiation.allocating import Allocating
+from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
+from extender.negotiation.deallocation import Deallocation
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.opening import known_controllers
 from extender.observe.claim_counts import ClaimCounts
@@ -55,6 +58,7 @@ from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.evictions import Evictor
 from extender.writes.lease import ALL_LEASES, IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, RESOURCE_CLASSES, SharedLease
+from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
@@ -118,7 +122,9 @@ def make_service(
 ) -> Service:
     """The service over a cluster: API server, known state, what else is around it, and where searches run."""
     writer = Writer(api, state, now=around.now)
-    negotiation = _negotiation(api, state, solver.clock, settings, metrics, around)
+    contexts = Contexts(ContextWrites(api), state, solver.clock)
+    negotiation = _negotiation(contexts, Claims(api, state), solver.clock, settings, metrics, around)
+    deallocation = Deallocation(negotiation.controllers, Claims(api, state))
     decider = Decider(solver, state.changes_since)
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     double_allocations = DoubleAllocations(metrics.clashed, tell)
@@ -140,10 +146,10 @@ def make_service(
         LostClaims(state, api, metrics.lost, tell),
         QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
         ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
-        Deallocator(state, writer, binder.is_binding, faults, _deallocated(requeue, metrics)),
+        Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         Gangs(state, decider, evictor, writer, binder.is_binding, metrics.gangs, off_loop),
         *((preemptor,) if scheduling.preemption else ()),
-        *_controller_tasks(negotiation, Claims(api, state), solver, metrics, requeue),
+        *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, requeue),
         requeue,
         PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
@@ -157,21 +163,30 @@ def make_service(
 
 
 def _negotiation(
-    api: Api, state: ClusterState, clock: Clock, settings: Settings, metrics: Metrics, around: Surroundings
+    contexts: Contexts, claims: Claims, clock: Clock, settings: Settings, metrics: Metrics, around: Surroundings
 ) -> Negotiation:
     """Negotiation with the controllers of the settings."""
-    controllers = known_controllers(settings.controllers, around.controllers, clock, around.now, metrics.controllers)
-    return Negotiation(state, Allocating(controllers, Claims(api, state), around.now, around.simulation), clock)
+    by = (clock, around.now, metrics.controllers, contexts, claims)
+    controllers = known_controllers(settings.controllers, around.controllers, *by)
+    return Negotiation(claims.state, Allocating(controllers, claims, around.now, around.simulation), clock)
 
 
 def _controller_tasks(
-    negotiation: Negotiation, claims: Claims, solver: Solver, metrics: Metrics, requeue: Requeue
+    negotiation: Negotiation,
+    contexts: Contexts,
+    deallocation: Deallocation,
+    solver: Solver,
+    metrics: Metrics,
+    requeue: Requeue,
 ) -> tuple[BackgroundTask, ...]:
     """The background tasks for negotiated claims; their pods are judged anew by the requeue, which comes after them."""
-    clock, faults = solver.clock, solver.faults
+    clock, faults, claims = solver.clock, solver.faults, deallocation.claims
     waits = ControllerWaits(claims.state, negotiation, clock, faults, requeue.judge_anew)
     metrics.controllers.watch(waits.waiting, negotiation.controllers)
-    return ControllerReleases(claims.state, claims, negotiation, clock, faults, waits.released), waits
+    releases = ControllerReleases(claims.state, claims, negotiation, clock, faults, waits.released)
+    if not any(each.writes_claims for each in negotiation.controllers.values()):
+        return releases, waits
+    return releases, waits, SchedulingContexts(contexts, deallocation, clock)
 
 
 def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:

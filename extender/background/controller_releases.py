@@ -173,7 +173,7 @@ class ControllerReleases(BackgroundTask):
                 claim = await self._marked_as(claim, mark)
                 latest = (await known.ask(release(claim, mark))).overtaken.get(uid)
                 if latest is None:
-                    return claim, mark
+                    return (await self._reread(claim, mark) if known.writes_claims else claim), mark
                 mark = replace(mark, attempt=latest + 1)  # somebody has changed the mark
         except ControllerError as error:
             raise _RefusedError(f"controller {known.name}: {error}") from error
@@ -189,6 +189,18 @@ class ControllerReleases(BackgroundTask):
         names = [controllers[name] for name in classes if name in controllers]
         names += [mark.controller] if mark is not None and mark.controller else []
         return list(dict.fromkeys(names))
+
+    async def _reread(self, claim: ClaimObject, mark: Mark) -> ClaimObject:
+        """A claim as it is after its controller has changed it.
+
+        Raises:
+            _RefusedError: its mark is another one now.
+        """
+        now = await self._claims.get(claim.key)
+        if now.claim.uid != claim.claim.uid or now.claim.annotations.get(MARK) != str(mark):
+            raise _RefusedError("the claim was changed by others meanwhile")
+        version = now.raw["metadata"]["resourceVersion"]
+        return replace(claim, claim=now.claim, resource_version=version, raw=dumped(now.raw))
 
     async def _marked_as(self, claim: ClaimObject, mark: Mark) -> ClaimObject:
         """The claim with a mark; refused if the claim has changed since it was read."""

@@ -15,7 +15,9 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.case import refreshed
+from extender.state.kinds import Topic
 from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 
 _PAUSE_SECONDS: Final = 1.0
@@ -70,6 +72,7 @@ class ControllerWaits(BackgroundTask):
         self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
         self._judge_anew = judge_anew
         self._waiting: dict[str, _Waiting] = {}
+        self._seen = 0
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
@@ -110,12 +113,22 @@ class ControllerWaits(BackgroundTask):
         if not self._waiting or self._state.not_ready:
             return
         now, snapshot = self._clock(), self._state.snapshot
+        self._hear(snapshot, now)
         for uid in [uid for uid in self._waiting if (pod := snapshot.pod(uid)) is None or not pod.is_pending]:
             del self._waiting[uid]
         due = sorted((each for each in self._waiting.values() if each.again <= now), key=lambda each: each.again)
         for each in due:
             if each.pod.uid not in self._work and self._work.has_room(each.refused):
                 self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask, each))
+
+    def _hear(self, snapshot: Snapshot, now: float) -> None:
+        """A controller has answered by a PodSchedulingContext: its pod is asked for at once."""
+        changes = self._state.changes_since(self._seen) or ()
+        self._seen = snapshot.version
+        keys = {each.key for each in changes if each.topic is Topic.CONTEXT}
+        for each in self._waiting.values() if keys else ():
+            if each.pod.key in keys:
+                each.again = now
 
     async def _ask(self, each: _Waiting) -> None:
         each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, _LONGEST_PAUSE_SECONDS)

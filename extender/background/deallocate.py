@@ -13,6 +13,7 @@ import structlog
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.kube.api import OutcomeUnknownError
+from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
 from extender.state.claim_annotations import is_immediate
 from extender.state.consumers import has_other_consumers, is_in_use, users_of
@@ -56,6 +57,7 @@ class Deallocator(BackgroundTask):
     Args:
         state: the cluster.
         writer: writes to it.
+        deallocation: asks the controllers that have allocated claims by themselves.
         is_binding: whether a bind of the pod with this uid is running.
         faults: gets unexpected errors, each with its pod.
         on_woken: told of each pod that is woken by this.
@@ -65,12 +67,14 @@ class Deallocator(BackgroundTask):
         self,
         state: ClusterState,
         writer: Writer,
+        deallocation: Deallocation,
         is_binding: Callable[[str], bool],
         faults: Faults,
         on_woken: Callable[[Pod], None],
     ) -> None:
         self._state = state
         self._writer = writer
+        self._deallocation = deallocation
         self._is_binding = is_binding
         self._faults = faults
         self._on_woken = on_woken
@@ -101,6 +105,8 @@ class Deallocator(BackgroundTask):
                     self._on_woken(pod)
 
     async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
+        if self._deallocation.is_idle(claim):
+            return await self._deallocation.request(claim)
         try:
             await self._writer.deallocate(claim, pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:

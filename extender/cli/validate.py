@@ -29,7 +29,7 @@ from extender.pods.policy import policy_problem
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
 from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import POLICY, ClaimObject
-from extender.writes.controller_marks import MARK
+from extender.writes.controller_marks import DEALLOCATION_REQUESTED, MARK
 
 app = command_app()
 
@@ -45,6 +45,7 @@ _ANNOTATIONS: Final = (
     CONTROLLER,
     SUITABLE_NODES,
     MARK,
+    DEALLOCATION_REQUESTED,
 )
 _METADATA: Final = (
     ("metadata",),

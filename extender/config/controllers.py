@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from allocator import dns_subdomain, label_key, shown
 from extender.config.section import Section
@@ -19,7 +20,7 @@ def _controller(name: str) -> str:
 
 
 def _url(text: str) -> str:
-    if not _URL.fullmatch(text):
+    if text and not _URL.fullmatch(text):
         raise ValueError(f'{shown(text)} is not a URL such as "https://licenses.example.com"')
     return text.rstrip("/")
 
@@ -35,12 +36,19 @@ class ControllerSettings(Section):
     """One controller. The files are read again when they change."""
 
     name: Annotated[str, AfterValidator(_controller)] = Field(description="As device classes name it.")
-    url: Annotated[str, AfterValidator(_url)] = Field(description="The address; each question has a path below it.")
+    transport: Literal["Http", "PodSchedulingContext"] = Field(
+        default="Http", description="How it is asked: at its url, or by PodSchedulingContexts of the API server."
+    )
+    url: Annotated[str, AfterValidator(_url)] = Field(
+        default="", description="The address, with transport Http; each question has a path below it."
+    )
     ca: str = Field(default="", description="File of the authorities of its certificate, in PEM; empty: the system's.")
     certificate: str = Field(default="", description="File of our certificate, in PEM; empty: none.")
     key: str = Field(default="", description="File of the private key of our certificate, in PEM.")
     token: str = Field(default="", description="File of a token that we send; empty: none.")
-    timeout_seconds: float = Field(default=2.0, description="How long a question about nodes may take.", gt=0)
+    timeout_seconds: float = Field(
+        default=2.0, description="How long a question about nodes may take, or the write that asks it.", gt=0
+    )
     allocation_seconds: float = Field(
         default=30.0, description="How long an allocation or a release may take.", gt=0, le=600
     )
@@ -52,6 +60,11 @@ class ControllerSettings(Section):
     def _check(self) -> "ControllerSettings":
         if bool(self.certificate) != bool(self.key):
             raise ValueError("certificate and key need each other")
+        if self.transport == "Http" and not self.url:
+            raise ValueError("url is required with transport Http")
+        by_url = ("url", "ca", "certificate", "token", "node_labels")
+        if self.transport != "Http" and (given := [name for name in by_url if getattr(self, name)]):
+            raise ValueError(f"{to_camel(given[0])} has no use with transport {self.transport}")
         is_plain = self.url.startswith("http:")
         for name in ("ca", "certificate", "token"):
             if is_plain and getattr(self, name):

@@ -67,7 +67,7 @@ def serve(controller: Controller, store: Path | str, listening: Listening = _LOO
         OSError: the file cannot be read, or the address cannot be listened on.
     """
     path = Path(store)
-    with _until_a_signal(), _sole_user(path), new_server(Desk(controller, Store.open(path)), listening) as server:
+    with _until_a_signal(), sole_user(path), new_server(Desk(controller, Store.open(path)), listening) as server:
         server.serve_forever()
 
 
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _sole_user(path: Path) -> Iterator[None]:
+def sole_user(path: Path) -> Iterator[None]:
     """Hold the lock of a store, which ends with its process, whatever the end is."""
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         try:

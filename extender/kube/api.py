@@ -68,6 +68,11 @@ RESOURCE_CLASSES: Final = Resource(
 )
 """Our own kind (deploy/crds)."""
 
+CONTEXTS: Final = Resource(
+    "PodSchedulingContext", "podschedulingcontexts", "dra-extender.dev", ("v1alpha1",), namespaced=True, optional=True
+)
+"""Our own kind (deploy/crds)."""
+
 POD_GROUPS: Final = Resource(
     "PodGroup",
     "podgroups",
@@ -111,6 +116,7 @@ RESOURCES: Final[Mapping[str, Resource]] = {
         BUDGETS,
         DEVICE_QUOTAS,
         RESOURCE_CLASSES,
+        CONTEXTS,
         POD_GROUPS,
     )
 }

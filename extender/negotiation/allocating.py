@@ -89,6 +89,9 @@ class Allocating:
                 if name not in self.controllers:
                     raise NegotiationRefusedError(f"controller {name} is not in the settings")
             for each in claims:
+                if problem := self.controllers[each.controller].problem_of(each):
+                    raise NegotiationRefusedError(problem)
+            for each in claims:
                 made[each.uid] = await self._marked(made[each.uid], self.controllers[each.controller])
             answers = [self._asked(pod, node, self.controllers[name], group, made) for name, group in groups.items()]
             found: dict[str, AllocationResult] = {}

@@ -13,6 +13,10 @@ class ControllerAwayError(ControllerError):
     """A controller cannot be asked anything now: it is not reached, does not answer in time, or says so."""
 
 
+class ControllerPendingError(ControllerError):
+    """A controller was asked and will answer later; the text is a whole reason, with the controller's name."""
+
+
 class Controller(Protocol):
     """Decides about the claims of some device classes."""
 
@@ -21,6 +25,7 @@ class Controller(Protocol):
 
         Raises:
             ControllerAwayError: there is none, and another question would have none, either.
+            ControllerPendingError: there is none yet.
             ControllerError: there is none; the text stays the same as long as the cause does.
         """
         ...

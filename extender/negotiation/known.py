@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from extender.kube.raw import timestamp
-from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError
+from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import Answer, Question
+from extender.pods.negotiated import NegotiatedClaim
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -18,7 +19,7 @@ class Ledger(Protocol):
     """Is told how controllers answer, for metrics."""
 
     def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
-        """A question was asked; ``code``: ok, refused or error."""
+        """A question was asked; ``code``: ok, refused, pending or error."""
         ...
 
 
@@ -34,6 +35,7 @@ class KnownController:
         clock: measures durations, in seconds.
         now: the time.
         ledger: is told of each question.
+        writes_claims: it writes allocations into claims itself, so it serves all requests of a claim.
         version: of its latest answer.
         problem: why it is away, and since when; empty if it is not.
     """
@@ -45,6 +47,7 @@ class KnownController:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     ledger: Ledger
+    writes_claims: bool = False
     version: str = ""
     problem: str = ""
     since: datetime | None = None
@@ -61,6 +64,7 @@ class KnownController:
 
         Raises:
             ControllerAwayError: there is none, and other questions are better asked after a pause.
+            ControllerPendingError: there is none yet.
             ControllerError: there is none.
         """
         began, code = self.clock(), "error"
@@ -69,6 +73,10 @@ class KnownController:
             code = "refused" if answer.refused else "ok"
         except ControllerAwayError as error:
             self._fail(str(error))
+            raise
+        except ControllerPendingError:
+            code = "pending"
+            self._answers()
             raise
         except ControllerError:
             self._answers()
@@ -88,3 +96,11 @@ class KnownController:
         self.problem = f"waiting for controller {self.name} since {timestamp(self.since)}: {text}"
         self._again = self.clock() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+
+    def problem_of(self, claim: NegotiatedClaim) -> str:
+        """Why it cannot serve a claim as it is written; empty if it can."""
+        if not (self.writes_claims and claim.has_rest):
+            return ""
+        others = ", ".join(each.name for each in claim.rest.claim.spec.requests)
+        text = f"spec.devices.requests: controller {self.name} serves all requests of a claim or none, and not {others}"
+        return f"claim {claim.claim.claim.name}: {text}"

@@ -12,7 +12,7 @@ from typing import Final
 from immutables import Map
 
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
-from extender.negotiation.controller import ControllerAwayError, ControllerError
+from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, NodeName, Question
 from extender.negotiation.questions import claim_ask, node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
@@ -199,6 +199,8 @@ class Negotiation:
             return {each.uid: ControllerAnswer(text) for each in claims}
         if known.is_paused or (known.problem and not tries_again):
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
+        if problems := [text for each in claims if (text := known.problem_of(each))]:
+            return {each.uid: ControllerAnswer(problems[0]) for each in claims}
         suitable = self._suitable(claims, names, nodes, known.labels)
         question = Question(
             UNSUITABLE_NODES,
@@ -213,6 +215,8 @@ class Negotiation:
             answer = await known.ask(question) if suitable else Answer(known.version)
         except ControllerAwayError:
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
+        except ControllerPendingError as error:
+            return {each.uid: ControllerAnswer(str(error)) for each in claims}
         except ControllerError as error:  # it may be about these claims: others are asked about
             answer, problem = Answer(known.version), f"controller {name}: {error}"
         heard = _Heard(self._clock(), answer.version)

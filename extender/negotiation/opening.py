@@ -5,8 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from extender.config.controllers import ControllerSettings
+from extender.negotiation.by_context import ContextController
+from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
 from extender.negotiation.known import KnownController, Ledger
+from extender.writes.claim_writes import Claims
 
 
 def known_controllers(
@@ -15,22 +18,28 @@ def known_controllers(
     clock: Callable[[], float],
     now: Callable[[], datetime],
     ledger: Ledger,
+    contexts: Contexts,
+    claims: Claims,
 ) -> Mapping[str, KnownController]:
-    """The controllers of the settings, by name; ``instead`` reaches some of them in another way than by HTTP."""
+    """The controllers of the settings, by name; ``instead`` reaches some of them in another way."""
     return {
         each.name: KnownController(
             each.name,
-            instead.get(each.name) or _by_http(each),
+            instead.get(each.name) or _opened(each, contexts, claims),
             tuple(each.node_labels),
             each.allocation_seconds,
             clock,
             now,
             ledger,
+            each.transport != "Http",
         )
         for each in settings
     }
 
 
-def _by_http(settings: ControllerSettings) -> Controller:
+def _opened(settings: ControllerSettings, contexts: Contexts, claims: Claims) -> Controller:
+    if settings.transport != "Http":
+        seconds = settings.timeout_seconds, settings.allocation_seconds
+        return ContextController(settings.name, *seconds, contexts, claims)
     found: Controller = importlib.import_module("extender.negotiation.http").HttpController(settings)
     return found

@@ -23,7 +23,7 @@ class ControllerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._duration = Histogram(
             "dra_extender_controller_question_duration_seconds",
-            "Time of a question to a controller, by question and code (ok, refused or error).",
+            "Time of a question to a controller, by question and code (ok, refused, pending or error).",
             ("controller", "question", "code"),
             buckets=_SECONDS,
             registry=registry,

@@ -3,7 +3,7 @@
 A reason is the same text at each try: a text that changes makes the scheduler try the pod again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +18,7 @@ from extender.state.edit import REFUSED
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.binding_conditions import unmet
-from extender.writes.controller_marks import is_marked
+from extender.writes.controller_marks import asks_to_deallocate, is_marked
 from extender.writes.other_writers import double_allocation
 
 
@@ -166,6 +166,14 @@ def is_made_for(pod: Pod, claim: Claim) -> bool:
     return claim.owner_uid == pod.uid or bool(pod.pod_group and claim.pod_group == pod.pod_group)
 
 
+def named_claims(pod: Pod, snapshot: Snapshot) -> Iterator[tuple[str, ClaimObject]]:
+    """The claims of a pod that exist and were made for it, with their names in the pod, however they are used."""
+    for reference in pod.claims:
+        claim = snapshot.claims.get(ObjectKey(pod.namespace, claim_name(pod, reference) or ""))
+        if claim is not None and (reference.template_name is None or is_made_for(pod, claim.claim)):
+            yield reference.name, claim
+
+
 def bound_pod(pod: Pod) -> BoundPod | None:
     """A pod that has a node, for the audit of its claims; None if kubelet does not run it."""
     if not pod.node_name or pod.deleting or pod.is_finished:
@@ -204,6 +212,8 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
     if claim.allocation is not None:
         if len(claim.reserved_for) >= MAX_CONSUMERS and not claim.is_reserved_for(pod.uid, pod.pod_group):
             raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
+        if snapshot.controllers and asks_to_deallocate(claim):
+            raise _BlockedError(f"claim {claim.name} waits until its controller has deallocated it")
         if not is_in_use(claim, snapshot) and double_allocation(snapshot, claim.uid):
             raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)
         return found

@@ -11,7 +11,17 @@ from extender.state.kinds import Topic
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 
-_IDLE = frozenset({Topic.CPU, Topic.TEMPLATE, Topic.BUDGET, Topic.DEVICE_QUOTA, Topic.RESOURCE_CLASS, Topic.POD_GROUP})
+_IDLE = frozenset(
+    {
+        Topic.CPU,
+        Topic.TEMPLATE,
+        Topic.BUDGET,
+        Topic.DEVICE_QUOTA,
+        Topic.RESOURCE_CLASS,
+        Topic.CONTEXT,
+        Topic.POD_GROUP,
+    }
+)
 """Topics on which no decision about existing claims depends. Quota is compared after the decision."""
 
 

@@ -23,3 +23,11 @@ def removed(index: Map[_Key, Map[str, _Value]], key: _Key, uid: str) -> Map[_Key
     """Without a uid or name under a key."""
     rest = index[key].delete(uid)
     return index.set(key, rest) if rest else index.delete(key)
+
+
+def with_cpu(requested: Map[str, int] | None, node: str, cpu: int) -> Map[str, int] | None:
+    """The CPU by node, with that of a pod added on its node; None: it is not counted."""
+    if requested is None or not node or not cpu:
+        return requested
+    total = requested.get(node, 0) + cpu
+    return requested.set(node, total) if total else requested.delete(node)

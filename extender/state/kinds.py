@@ -24,6 +24,7 @@ from extender.kube.api import (
     BUDGETS,
     CLAIMS,
     CLASSES,
+    CONTEXTS,
     DEVICE_QUOTAS,
     NODES,
     POD_GROUPS,
@@ -41,6 +42,7 @@ from extender.state.device_quotas import parse_device_quota
 from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
 from extender.state.pod_groups import parse_pod_group
 from extender.state.resource_classes import parse_resource_class
+from extender.state.scheduling_contexts import parse_scheduling_context
 from extender.state.snapshot import Snapshot
 from extender.state.spec_cache import SpecCache
 
@@ -76,6 +78,8 @@ class Topic(Enum):
     """By ObjectKey; a change of its status alone is never mentioned."""
     RESOURCE_CLASS = "resource class"
     """By name. No decision reads it: the device class that is made of it counts."""
+    CONTEXT = "pod scheduling context"
+    """By ObjectKey. No decision reads it: what controllers have answered counts once negotiation has read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +163,7 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
             drop=Snapshot.without_device_quota,
         ),
         _kind(RESOURCE_CLASSES, parse_resource_class, Topic.RESOURCE_CLASS, "resource_classes"),
+        _kind(CONTEXTS, parse_scheduling_context, Topic.CONTEXT, "contexts"),
     )
     return {kind.resource.kind: kind for kind in kinds}
 

@@ -56,8 +56,8 @@ class LiveCluster:
         self._timing = timing
         self.followers: tuple[Follower, ...] = ()
 
-    async def run(self, cache: ClusterState) -> None:
-        """List and watch all kinds, and tell the cache which kinds are in doubt. Run it once, until cancelled."""
+    async def run(self, cache: ClusterState, kinds: Collection[Resource] = tuple(RESOURCES.values())) -> None:
+        """List and watch kinds, and tell the cache which of them are in doubt. Run it once, until cancelled."""
         source = Source(
             self.api,
             random=self._random,
@@ -66,8 +66,7 @@ class LiveCluster:
             relevance={} if cache.reads_all_pods else RELEVANCE,
         )
         self.followers = tuple(
-            Follower(resource, source, cache, random=self._random, timing=self._timing.follow)
-            for resource in RESOURCES.values()
+            Follower(resource, source, cache, random=self._random, timing=self._timing.follow) for resource in kinds
         )
         async with asyncio.TaskGroup() as tasks:
             for follower in self.followers:

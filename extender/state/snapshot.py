@@ -30,11 +30,12 @@ from extender.state.budgets import Budget
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.device_quotas import DeviceQuota
 from extender.state.gang_index import GangIndex
-from extender.state.indexes import added, put, removed
+from extender.state.indexes import added, put, removed, with_cpu
 from extender.state.node_requests import NodeRequests
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.pod_groups import PodGroup
 from extender.state.resource_classes import ResourceClass
+from extender.state.scheduling_contexts import SchedulingContext
 
 NO_SPEC: Final = ClaimSpec()
 """The spec of a claim that is not known."""
@@ -106,6 +107,7 @@ class Snapshot(NamedTuple):
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     quotas_in: Map[str, Map[str, DeviceQuota]] = Map()
     resource_classes: Map[str, ResourceClass] = Map()
+    contexts: Map[ObjectKey, SchedulingContext] = Map()
     inventory: Inventory = Inventory()
     rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
@@ -217,7 +219,7 @@ class Snapshot(NamedTuple):
             bound=bound,
             nominated=nominated,
             gangs=base.gangs.with_pod(pod),
-            requested=_with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
+            requested=with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
         )
 
@@ -230,7 +232,7 @@ class Snapshot(NamedTuple):
         if base.others is None or not pod.node_name or not pod.cpu or pod.is_finished:
             return base
         return base._replace(
-            requested=_with_cpu(base.requested, pod.node_name, pod.cpu),
+            requested=with_cpu(base.requested, pod.node_name, pod.cpu),
             others=base.others.set(pod.key, (sys.intern(pod.node_name), pod.cpu)),
         )
 
@@ -247,7 +249,7 @@ class Snapshot(NamedTuple):
             if self.others is None or other is None:
                 return self
             return self._replace(
-                requested=_with_cpu(self.requested, other[0], -other[1]), others=self.others.delete(key)
+                requested=with_cpu(self.requested, other[0], -other[1]), others=self.others.delete(key)
             )
         bound, nominated = self.bound, self.nominated
         if pod.node_name:
@@ -255,7 +257,7 @@ class Snapshot(NamedTuple):
         elif pod.nominated_node:
             nominated = removed(nominated, pod.nominated_node, pod.uid)
         pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
-        requested = _with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
+        requested = with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
         return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated, requested=requested)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
@@ -365,14 +367,6 @@ class Snapshot(NamedTuple):
 
 EMPTY = Snapshot()
 """An empty cluster."""
-
-
-def _with_cpu(requested: Map[str, int] | None, node: str, cpu: int) -> Map[str, int] | None:
-    """With the CPU of a pod added on its node."""
-    if requested is None or not node or not cpu:
-        return requested
-    total = requested.get(node, 0) + cpu
-    return requested.set(node, total) if total else requested.delete(node)
 
 
 def same_devices(one: AllocationResult, other: AllocationResult) -> bool:

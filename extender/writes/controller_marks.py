@@ -19,6 +19,10 @@ MARK: Final = "dra-extender.dev/negotiation"
 MARK_FINALIZER: Final = "dra-extender.dev/controller"
 """Finalizer of a marked claim."""
 
+DEALLOCATION_REQUESTED: Final = "dra-extender.dev/deallocation-requested"
+"""Annotation of a claim: its controller is to deallocate it, and removes the annotation then. The proposal has a field
+``status.deallocationRequested``, which claims of today do not have."""
+
 _RELEASED: Final = "released"
 _RELEASING: Final = "releasing"
 _FORM: Final = re.compile(r"(\S+) (\d{1,15}) (\S+)")
@@ -60,6 +64,11 @@ class Mark:
         """Whether the controller has nothing allocated for the claim."""
         return self.state == _RELEASED
 
+    @property
+    def is_releasing(self) -> bool:
+        """Whether the controller is asked to deallocate."""
+        return self.state == _RELEASING
+
     def is_over(self, now: datetime) -> bool:
         """Whether the allocation has had its time. A time that is further ahead than any of ours is not ours."""
         try:
@@ -69,7 +78,7 @@ class Mark:
 
     def releasing(self) -> "Mark":
         """The mark of the release that overtakes this attempt."""
-        return self if self.state == _RELEASING else Mark(self.controller, self.attempt + 1, _RELEASING)
+        return self if self.is_releasing else Mark(self.controller, self.attempt + 1, _RELEASING)
 
     def released(self) -> "Mark":
         """The mark after the release."""
@@ -99,3 +108,15 @@ def marked(raw: RawObject, mark: Mark) -> RawObject:
         finalizers.append(MARK_FINALIZER)
     annotations = {**(metadata.get("annotations") or {}), MARK: str(mark)}
     return {**raw, "metadata": {**metadata, "annotations": annotations, "finalizers": finalizers}}
+
+
+def asks_to_deallocate(claim: Claim) -> bool:
+    """Whether the controller of a claim is to deallocate it."""
+    return DEALLOCATION_REQUESTED in claim.annotations
+
+
+def is_to_deallocate(raw: RawObject) -> RawObject:
+    """A claim's JSON that asks its controller to deallocate."""
+    metadata = raw["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), DEALLOCATION_REQUESTED: "true"}
+    return {**raw, "metadata": {**metadata, "annotations": annotations}}

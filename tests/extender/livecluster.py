@@ -17,7 +17,7 @@ from extender.state.relist import Relist
 from extender.state.state import ClusterState
 from tests.kit.servers.transport import FakeApi, Fault
 
-LACKING = {"DeviceTaintRule", "DeviceQuota", "ResourceClass", "PodGroup"}
+LACKING = {"DeviceTaintRule", "DeviceQuota", "ResourceClass", "PodSchedulingContext", "PodGroup"}
 """Optional kinds that the server lacks."""
 
 SERVED = Served({kind: resource.versions[0] for kind, resource in RESOURCES.items() if kind not in LACKING})

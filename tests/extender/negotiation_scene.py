@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import Surroundings, make_service
 from extender.config.settings import Settings
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.negotiation.controller import Controller
 from extender.observe.metrics import Metrics
 from extender.offload import at_once
 from extender.service import RefusedError, Service
@@ -65,7 +66,7 @@ class Scene:
         self.cluster = Cluster.of(*world, *objects)
         self.transport = Transport(self.cluster.api)
         self.licenses = licenses or Licenses()
-        self.controllers = {NAME: self.licenses, **(others or {})}
+        self.controllers: dict[str, Controller] = {NAME: self.licenses, **(others or {})}
         self.seconds = 0.0
         self.service = self.replica()
 

@@ -17,11 +17,13 @@ from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.raw import revision_of
+from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import allocated_elsewhere
 from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject, Pod
 from extender.verbs.bind_errors import BindError
 from extender.writes.claim_json import WriteRefusedError
+from extender.writes.claim_writes import Claims
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check
 from tests.extender.interleaving import Step
@@ -87,7 +89,14 @@ class Replica:
         self.gate = self.state.gate = Gate(api, records, self.note)
         writer = Writer(self.gate, self.state, lambda: NOW)
         self.binder = binder_over(self.gate, self.state, deadline=1000)
-        self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults(), lambda _: None)
+        self.deallocator = Deallocator(
+            self.state,
+            writer,
+            Deallocation({}, Claims(self.gate, self.state)),
+            self.binder.is_binding,
+            Faults(),
+            lambda _: None,
+        )
         self.tasks = [asyncio.ensure_future(self._work(each)) for each in program]
 
     def note(self, what: Hashable) -> int:

@@ -67,6 +67,7 @@ def file(name: str) -> str:
 
 
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+OPTIONAL_KINDS = ("deviceQuotas", "resourceClasses", "podSchedulingContexts")
 
 
 def test_the_chart_deploys_what_the_base_does() -> None:
@@ -123,11 +124,11 @@ def test_the_chart_monitors_where_that_is_wanted() -> None:
 
 
 def test_the_chart_brings_our_kinds_where_that_is_wanted() -> None:
-    quotas, classes = (documents(DEPLOY / "crds" / f"{name}.yaml") for name in ("devicequotas", "resourceclasses"))
+    kinds = {key: documents(DEPLOY / "crds" / f"{key.lower()}.yaml") for key in OPTIONAL_KINDS}
     assert rendered("crds.yaml", VALUES) == []
-    assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True}) == quotas
-    assert rendered("crds.yaml", {**VALUES, "resourceClasses": True}) == classes
-    assert rendered("crds.yaml", {**VALUES, "deviceQuotas": True, "resourceClasses": True}) == [*quotas, *classes]
+    for key, definition in kinds.items():
+        assert rendered("crds.yaml", {**VALUES, key: True}) == definition
+    assert rendered("crds.yaml", {**VALUES, **dict.fromkeys(kinds, True)}) == [each for (each,) in kinds.values()]
 
 
 def test_the_chart_opens_the_port_for_callers_off_the_node_where_that_is_wanted() -> None:

@@ -211,7 +211,7 @@ def test_pods_get_the_licenses_of_their_sites_and_give_them_back(desk: Desk) -> 
 
     async def story() -> None:
         scene = Scene(*pods("p", "q", "r"), world=world)
-        scene.controllers[NAME] = AtDesk(desk)  # type: ignore[assignment]  # another controller
+        scene.controllers[NAME] = AtDesk(desk)
         service = scene.replica(controllers=told)
         assert await scene.bind("p", "m", by=service) == ""
         assert list((await scene.filter("q", by=service)).passed) == ["n"]

@@ -11,12 +11,14 @@ from allocator import DeviceId
 from extender.config.controllers import ControllerSettings
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.negotiation.allocating import Allocating
+from extender.negotiation.contexts import Contexts
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.opening import known_controllers
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.observe.metrics import Metrics
 from extender.state.objects import NodeObject
 from extender.writes.claim_writes import Claims
+from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request
@@ -327,8 +329,9 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
 
         settings = [ControllerSettings.model_validate(URL)]
         ledger = Metrics(CollectorRegistry()).controllers
-        known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, ledger)
-        allocating = Allocating(known, Claims(scene.transport, state), lambda: NOW)
+        claims, contexts = Claims(scene.transport, state), Contexts(ContextWrites(scene.transport), state, lambda: 0.0)
+        known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, ledger, contexts, claims)
+        allocating = Allocating(known, claims, lambda: NOW)
         negotiation = Negotiation(state, allocating, lambda: 0.0)
         for _ in range(2):
             await negotiation.ask(state.snapshot.pods[ObjectKey("ns", "p")], ["n", "m"], sent)

@@ -73,6 +73,10 @@ RESOURCE_CLASS = {
     },
     "status": {"deviceClassName": "x", "conditions": [{"type": "Accepted", "status": "True"}]},
 }
+CONTEXT = {
+    "spec": {"selectedNode": "n", "potentialNodes": ["n"]},
+    "status": {"resourceClaims": [{"name": "c", "unsuitableNodes": ["n"]}]},
+}
 POD_GROUP = {
     "spec": {
         "schedulingPolicy": {"gang": {"minCount": 2}},
@@ -86,6 +90,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "PodDisruptionBudget": BUDGET,
     "DeviceQuota": DEVICE_QUOTA,
     "ResourceClass": RESOURCE_CLASS,
+    "PodSchedulingContext": CONTEXT,
     "PodGroup": POD_GROUP,
 }
 METADATA = {

@@ -6,7 +6,7 @@ Run it beside the service: python config/example/controllers/licenses.py site-a=
 import sys
 from collections.abc import Mapping, Sequence
 
-from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve
+from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve, serve_contexts
 
 SITE = "topology.kubernetes.io/zone"
 
@@ -40,4 +40,9 @@ def site_of(node: NodeName) -> str:
 
 
 if __name__ == "__main__":
-    serve(Licenses({site: int(n) for site, _, n in (each.partition("=") for each in sys.argv[1:])}), "licenses.json")
+    given = [each.partition("=") for each in sys.argv[1:] if each != "--contexts"]
+    licenses = Licenses({site: int(n) for site, _, n in given})
+    if "--contexts" in sys.argv:
+        serve_contexts(licenses, "licenses.json", "licenses.example.com")
+    else:
+        serve(licenses, "licenses.json")

@@ -1,0 +1,65 @@
+"""A controller that answers by PodSchedulingContexts: it follows an API server, and serves what it sees there."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Final
+
+from extender.driver.contexts import ContextDesk
+from extender.driver.controller import Controller
+from extender.driver.desk import Desk
+from extender.driver.server import sole_user
+from extender.driver.store import Store
+from extender.kube.api import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
+from extender.kube.credentials import Origin, find_origin
+from extender.offload import in_thread
+from extender.state.live import connect
+from extender.state.state import ClusterState
+from extender.writes.claim_writes import Claims
+from extender.writes.scheduling_contexts import ContextWrites
+
+KINDS: Final = (CLASSES, NODES, PODS, CLAIMS, CONTEXTS)
+"""The kinds that a controller follows."""
+
+_TURN_SECONDS: Final = 0.05
+"""Between two turns."""
+
+
+def serve_contexts(controller: Controller, store: Path | str, name: str, *, kubeconfig: Path | None = None) -> None:
+    """Serve a controller by PodSchedulingContexts until SIGTERM or SIGINT comes. What was begun is finished then.
+
+    Args:
+        controller: decides.
+        store: the file that remembers what is allocated. One process uses it at a time; another one waits until then.
+        name: of the controller, as device classes name it.
+        kubeconfig: the file of the API server; None: KUBECONFIG, the pod that we run in, or ``~/.kube/config``.
+
+    Raises:
+        ConnectError: there is no API server that we can work with.
+        OSError, ValueError: the store cannot be read.
+    """
+    path, origin = Path(store), find_origin(kubeconfig, "", os.environ)
+    with sole_user(path):
+        asyncio.run(_served(Desk(controller, Store.open(path)), name, origin))
+
+
+async def _served(desk: Desk, name: str, origin: Origin) -> None:
+    async with connect(origin, random=random.random, listing=KINDS) as live:
+        state = ClusterState()
+        for other in RESOURCES.values():
+            if other not in KINDS:
+                state.trust(other)
+        contexts = ContextDesk(name, desk, ContextWrites(live.api), Claims(live.api, state), time.monotonic, in_thread)
+        ending = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ending.set)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(live.run(state, KINDS))
+            while not ending.is_set():
+                await asyncio.sleep(_TURN_SECONDS)
+                if not state.not_ready:
+                    await contexts.turn()
+            following.cancel()

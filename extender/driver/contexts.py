@@ -1,0 +1,274 @@
+"""Answers for a controller by PodSchedulingContexts and claims, as KEP-3063 asks of a driver.
+
+The desk remembers what is allocated, as for a controller on HTTP. Every write names the version of the object that it
+was made from, so nothing is written over what others have said meanwhile. The next turn goes on from there.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from allocator import Claim
+from extender.driver.desk import Desk
+from extender.kube.api import ApiError, ObjectKey, RawObject
+from extender.negotiation.contexts import MOST_NODES
+from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ClaimAsk, NodeName, Question
+from extender.negotiation.questions import claim_ask, node_name
+from extender.offload import Offload
+from extender.pods.claims import named_claims
+from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
+from extender.state.claim_annotations import is_immediate
+from extender.state.objects import ClaimObject
+from extender.state.scheduling_contexts import SchedulingContext
+from extender.state.snapshot import Snapshot
+from extender.writes.claim_writes import Claims, ReadClaim
+from extender.writes.controller_marks import DEALLOCATION_REQUESTED, Mark, asks_to_deallocate
+from extender.writes.scheduling_contexts import ContextWrites
+
+logger = structlog.get_logger()
+
+REFRESH_SECONDS: Final = 5.0
+"""Answers about nodes are given anew after this time: what a controller knows may have changed outside."""
+
+_PAUSE_SECONDS: Final = 1.0
+"""After a failure, an object is left alone for this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What was judged for a context: its revision, how much had changed at the desk, and when, by the clock."""
+
+    revision: int
+    changes: int
+    at: float
+
+    def is_fresh(self, context: SchedulingContext, changes: int, now: float) -> bool:
+        """Whether the answers still hold."""
+        is_same = (self.revision, self.changes) == (context.revision, changes)
+        return is_same and now < self.at + REFRESH_SECONDS
+
+
+@dataclass(slots=True)
+class ContextDesk:
+    """Serves the contexts and the claims of one controller, in turns.
+
+    Attributes:
+        name: of the controller, as device classes name it.
+        desk: answers questions.
+        writes: writes contexts.
+        claims: the claims of the API server; their state is followed.
+        clock: measures durations, in seconds.
+        off_loop: where the controller computes.
+    """
+
+    name: str
+    desk: Desk
+    writes: ContextWrites
+    claims: Claims
+    clock: Callable[[], float]
+    off_loop: Offload
+    _changes: int = 0
+    """Allocations and releases so far: answers about nodes are old after each."""
+    _judged: dict[ObjectKey, _Judged] = field(default_factory=dict)
+    _paused: dict[Hashable, float] = field(default_factory=dict)
+
+    @property
+    def finalizer(self) -> str:
+        """The finalizer of claims for which something may be allocated."""
+        return f"{self.name}/allocated"
+
+    async def turn(self) -> None:
+        """Do what is to be done now: release first, then allocate, then judge nodes."""
+        snapshot, now = self.claims.state.snapshot, self.clock()
+        self._paused = {key: until for key, until in self._paused.items() if until > now}
+        self._judged = {key: each for key, each in self._judged.items() if key in snapshot.contexts}
+        for claim in [each for each in snapshot.claims.values() if self._is_to_release(each)]:
+            await self._tried(("release", claim.key), partial(self._release, claim.key))
+        for found in self._own(snapshot.claims.values(), snapshot):
+            if is_immediate(found.claim.claim) and self._may_allocate(found.claim):
+                await self._tried(("immediate", found.uid), partial(self._allocate_anywhere, found, snapshot))
+        for context in sorted(snapshot.contexts.values(), key=lambda each: (each.created, each.key)):
+            await self._tried(("context", context.key), partial(self._serve, context, snapshot))
+
+    async def _tried(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a piece of work. If it fails, its object is left alone for a while, and the others are served."""
+        if key in self._paused:
+            return
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - a fault in the controller fails one object
+            if not (isinstance(error, ApiError) and (error.is_conflict or error.is_missing)):
+                self._paused[key] = self.clock() + _PAUSE_SECONDS
+                logger.warning("subject not served", subject=str(key), error=f"{type(error).__name__}: {error}")
+
+    # --- what is ours ---------------------------------------------------------------------------------------
+
+    def _own(self, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[NegotiatedClaim]:
+        """The claims without an allocation that this controller serves. dra-extender says what is wrong with others."""
+        for each in claims:
+            if each.claim.allocation is not None or not self._is_of_our_class(each.claim):
+                continue
+            try:
+                found = negotiated(each, snapshot)
+            except NegotiationError:
+                continue
+            if found is not None and found.controller == self.name and not found.has_rest:
+                yield found
+
+    def _of(self, context: SchedulingContext, snapshot: Snapshot) -> Mapping[str, NegotiatedClaim]:
+        """The claims to serve for a context, by their names in the pod; none for a pod that is gone."""
+        pod = snapshot.pods.get(context.key)
+        if pod is None or pod.uid != context.pod_uid or pod.deleting:
+            return {}
+        names = {claim.claim.uid: name for name, claim in named_claims(pod, snapshot)}
+        own = self._own((claim for _, claim in named_claims(pod, snapshot)), snapshot)
+        return {names[each.uid]: each for each in own if not is_immediate(each.claim.claim)}
+
+    def _may_allocate(self, claim: ClaimObject | ReadClaim) -> bool:
+        """Whether a claim waits for an allocation, and not for a release."""
+        mark, value = Mark.of(claim.claim), claim.claim
+        is_open = mark is None or mark.is_released or (mark.controller == self.name and not mark.is_releasing)
+        return is_open and value.allocation is None and not value.deleting and not asks_to_deallocate(value)
+
+    def _is_to_release(self, claim: ClaimObject | ReadClaim) -> bool:
+        value, mark = claim.claim, Mark.of(claim.claim)
+        if value.reserved_for or not (asks_to_deallocate(value) or value.deleting):
+            return False
+        if self.finalizer in value.finalizers:
+            return True
+        is_marked = mark is not None and mark.controller == self.name
+        return asks_to_deallocate(value) and (is_marked or self._is_of_our_class(value))
+
+    def _is_of_our_class(self, claim: Claim) -> bool:
+        controllers = self.claims.state.snapshot.controllers
+        classes = (at.device_class for request in claim.spec.requests for at in request.alternatives)
+        return self.name in map(controllers.get, classes)
+
+    # --- nodes ----------------------------------------------------------------------------------------------
+
+    async def _serve(self, context: SchedulingContext, snapshot: Snapshot) -> None:
+        """Allocate for the selected node, if there is one; or else judge the nodes."""
+        own = self._of(context, snapshot)
+        open_ = {name: each for name, each in own.items() if self._may_allocate(each.claim)}
+        refused = any(context.selected in context.unsuitable.get(name, ()) for name in own)
+        if context.selected and open_ and not refused:
+            there = NodeName(context.selected)
+            if (node := snapshot.nodes.get(context.selected)) is not None:
+                there = node_name(node, node.node.labels)
+            if not await self._allocated(list(open_.values()), there):
+                await self._judge(context, own, snapshot, context.selected)
+        elif own:
+            await self._judge(context, own, snapshot, context.selected if refused else "")
+
+    async def _judge(
+        self, context: SchedulingContext, own: Mapping[str, NegotiatedClaim], snapshot: Snapshot, refused: str = ""
+    ) -> None:
+        """Write which nodes do not suit; ``refused``: the selected node, if nothing can be allocated for it."""
+        last = self._judged.get(context.key)
+        told = [context.unsuitable.get(name) for name in own]
+        is_told = all(each is not None and (not refused or refused in each) for each in told)
+        if is_told and last is not None and last.is_fresh(context, self._changes, self.clock()):
+            return
+        self._judged[context.key] = _Judged(context.revision, self._changes, self.clock())
+        # Nodes that were refused are not posted again, and they may suit now.
+        before = (name for entry in own for name in sorted(context.unsuitable.get(entry, ())))
+        names = dict.fromkeys((*context.potential, *before))
+        nodes = [node_name(each, each.node.labels) for name in names if (each := snapshot.nodes.get(name))]
+        question = Question(UNSUITABLE_NODES, tuple(claim_ask(each) for each in own.values()), None, tuple(nodes))
+        answer = await self.off_loop(lambda: self.desk.answer(question)) if nodes else {"claims": []}
+        reasons: dict[str, Any] = {claim.uid: {} for claim in own.values()}
+        reasons |= {each["uid"]: each["unsuitableNodes"] for each in answer["claims"]}
+        found = {
+            name: [*dict.fromkeys((*([refused] if refused else []), *(n for n in names if n in reasons[claim.uid])))]
+            for name, claim in own.items()
+        }
+        if any(frozenset(found[name]) != context.unsuitable.get(name) for name in own):
+            await self.writes.tell(context, {name: nodes[:MOST_NODES] for name, nodes in found.items()})
+
+    # --- claims ---------------------------------------------------------------------------------------------
+
+    async def _allocated(self, claims: Sequence[NegotiatedClaim], node: NodeName) -> bool:
+        """Allocate claims for a node, all or none; False: refused. Nothing changes outside before the finalizers."""
+        began = [await self._begun(each.claim.key) for each in claims]
+        asks = tuple(
+            claim_ask(each, self._attempt(now)) for each, now in zip(claims, began, strict=True) if now is not None
+        )
+        if len(asks) < len(claims):
+            return True  # claims have changed: the next turn sees how
+        question = Question(ALLOCATE, asks, None, (node,))
+        self._changes += 1
+        answer = await self.off_loop(lambda: self.desk.answer(question))
+        allocations = {each["uid"]: each["allocation"] for each in answer["claims"]}
+        for now in began:
+            if now is None:
+                continue
+            if answer.get("refused"):
+                await self.claims.update(self._ended(now.raw))
+            else:
+                status = {**(now.raw.get("status") or {}), "allocation": allocations[now.claim.uid]}
+                await self.claims.update_status({**now.raw, "status": status})
+        if answer.get("refused"):
+            logger.info("claims not allocated", node=node.name, claims=list(map(str, asks)), reason=answer["refused"])
+        return not answer.get("refused")
+
+    async def _begun(self, key: ObjectKey) -> ReadClaim | None:
+        """A claim with our finalizer, as it is now; None if it does not wait for an allocation any more."""
+        now = await self.claims.get(key)
+        if not self._may_allocate(now):
+            return None
+        if self.finalizer in now.claim.finalizers:
+            return now
+        metadata = now.raw["metadata"]
+        finalizers = [*(metadata.get("finalizers") or []), self.finalizer]
+        return await self.claims.update({**now.raw, "metadata": {**metadata, "finalizers": finalizers}})
+
+    async def _allocate_anywhere(self, found: NegotiatedClaim, snapshot: Snapshot) -> None:
+        """Allocate an immediate claim on the first node by name that suits, or on the one where it was begun."""
+        self._paused["immediate", found.uid] = self.clock() + REFRESH_SECONDS
+        known = self.desk.store.allocated.get(found.uid)
+        nodes = [
+            node_name(each, each.node.labels)
+            for name, each in sorted(snapshot.nodes.items())
+            if found.is_for(each) and (known is None or known.node.name == name)
+        ]
+        question = Question(UNSUITABLE_NODES, (claim_ask(found),), None, tuple(nodes))
+        answer = await self.off_loop(lambda: self.desk.answer(question)) if nodes and known is None else {"claims": []}
+        refused = {name for each in answer["claims"] for name in each["unsuitableNodes"]}
+        node = next((each for each in nodes if each.name not in refused), None)
+        if node is not None:
+            await self._allocated([found], node)
+
+    async def _release(self, key: ObjectKey) -> None:
+        """Deallocate a claim, then write so: without the allocation, and without our finalizer and the request."""
+        now = await self.claims.get(key)
+        if not self._is_to_release(now):
+            return
+        value = now.claim
+        ask = ClaimAsk(value.namespace, value.name, value.uid, self._attempt(now))
+        self._changes += 1
+        answer = await self.off_loop(lambda: self.desk.answer(Question(DEALLOCATE, (ask,))))
+        for each in answer["claims"]:  # somebody has changed the mark; the claim itself says that it is to be released
+            known = replace(ask, attempt=each["attempt"])
+            await self.off_loop(partial(self.desk.answer, Question(DEALLOCATE, (known,))))
+        if now.claim.allocation is not None:
+            gone = {"allocation", "devices"}
+            status = {name: value for name, value in (now.raw.get("status") or {}).items() if name not in gone}
+            now = await self.claims.update_status({**now.raw, "status": status})
+        await self.claims.update(self._ended(now.raw))
+        logger.info("claim given back", claim=str(ask))
+
+    def _ended(self, raw: RawObject) -> RawObject:
+        """A claim's JSON for which nothing is allocated, and nothing is to be deallocated."""
+        metadata = raw["metadata"]
+        finalizers = [each for each in metadata.get("finalizers") or [] if each != self.finalizer]
+        annotations = {
+            key: text for key, text in (metadata.get("annotations") or {}).items() if key != DEALLOCATION_REQUESTED
+        }
+        return {**raw, "metadata": {**metadata, "finalizers": finalizers, "annotations": annotations}}
+
+    def _attempt(self, claim: ReadClaim) -> int:
+        mark = Mark.of(claim.claim)
+        return mark.attempt if mark is not None and mark.controller == self.name else 0

@@ -1,0 +1,50 @@
+"""Deallocation of claims whose controllers have written the allocation: the controller is asked, and clears it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from extender.kube.api import ApiError, OutcomeUnknownError
+from extender.kube.encoding import loads
+from extender.negotiation.known import KnownController
+from extender.state.claim_annotations import is_immediate
+from extender.state.objects import ClaimObject
+from extender.writes.claim_writes import Claims
+from extender.writes.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Deallocation:
+    """Asks controllers to deallocate claims.
+
+    Attributes:
+        controllers: by name.
+        claims: the claims of the API server.
+    """
+
+    controllers: Mapping[str, KnownController]
+    claims: Claims
+
+    def is_idle(self, claim: ClaimObject) -> bool:
+        """Whether a claim is allocated by a controller that wrote the allocation, and reserved for nobody."""
+        value = claim.claim
+        if value.allocation is None or value.reserved_for or value.deleting or is_immediate(value):
+            return False
+        mark = Mark.of(value)
+        known = self.controllers.get(mark.controller) if mark is not None else None
+        return known is not None and known.writes_claims
+
+    async def request(self, claim: ClaimObject) -> bool:
+        """Ask the controller of an idle claim to deallocate it; whether it was asked. One try."""
+        if asks_to_deallocate(claim.claim):
+            return True
+        try:
+            await self.claims.update(is_to_deallocate(loads(claim.raw)))
+        except (ApiError, OutcomeUnknownError) as error:
+            logger.info("controller not asked to deallocate", claim=str(claim.key), error=str(error))
+            return False
+        logger.info("controller asked to deallocate", claim=str(claim.key))
+        return True
