@@ -15,6 +15,7 @@ DEFINITIONS: Final = Resource(
 )
 _CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
 DEVICE_QUOTA: Final[RawObject] = yaml.safe_load((_CRDS / "devicequotas.yaml").read_text())
+CONTEXT: Final[RawObject] = yaml.safe_load((_CRDS / "podschedulingcontexts.yaml").read_text())
 RESOURCE_CLASS: Final[RawObject] = yaml.safe_load((_CRDS / "resourceclasses.yaml").read_text())
 
 

@@ -41,9 +41,9 @@ async def add_pod(client: Client, namespace: str, name: str, **spec: Any) -> Raw
     return await client.create(PODS, pod(namespace, name, claims=[by_name(name)], **spec))
 
 
-async def bound(client: Client, key: ObjectKey) -> str:
+async def bound(client: Client, key: ObjectKey, *, within: float = WAIT_SECONDS) -> str:
     """The node of a pod, once it has one."""
-    found = await client.wait_for(PODS, key, is_bound)
+    found = await client.wait_for(PODS, key, is_bound, within=within)
     assert found
     node: str = found["spec"]["nodeName"]
     return node
