@@ -85,6 +85,7 @@ from allocator.model.claims import DeviceClass as DeviceClass
 from allocator.model.claims import DeviceRequest as DeviceRequest
 from allocator.model.claims import DeviceResult as DeviceResult
 from allocator.model.claims import GroupResource as GroupResource
+from allocator.model.claims import ParametersRef as ParametersRef
 from allocator.model.claims import Request as Request
 from allocator.model.claims import TaintRule as TaintRule
 from allocator.model.devices import JSON as JSON
@@ -122,7 +123,10 @@ from allocator.model.json.common import read_node_selector as read_node_selector
 from allocator.model.json.common import read_taint as read_taint
 from allocator.model.json.common import read_tolerations as read_tolerations
 from allocator.model.json.device_controllers import CONTROLLER as CONTROLLER
+from allocator.model.json.device_controllers import PARAMETERS_REF as PARAMETERS_REF
 from allocator.model.json.device_controllers import SUITABLE_NODES as SUITABLE_NODES
+from allocator.model.json.device_controllers import ParametersRefError as ParametersRefError
+from allocator.model.json.device_controllers import parameters_ref as parameters_ref
 from allocator.model.json.fields import Fields as Fields
 from allocator.model.json.fields import shown as shown
 from allocator.model.json.group_resources import MATCH_ATTRIBUTE as MATCH_ATTRIBUTE

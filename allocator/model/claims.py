@@ -51,6 +51,7 @@ class DeviceClass:
     Attributes:
         controller: the name of the controller that decides about requests of this class; empty: we do.
         suitable_nodes: where the controller may have devices; None: on any node.
+        parameters: the object that is handed to the controller; None: none is.
         group: what containers get that ask for the extended resource of the class; None: devices of the class.
     """
 
@@ -61,7 +62,26 @@ class DeviceClass:
     created: str = ""
     controller: str = ""
     suitable_nodes: NodeSelector | None = None
+    parameters: "ParametersRef | None" = None
     group: GroupResource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParametersRef:
+    """An object with parameters for a controller (KEP-3063, ``parametersRef``).
+
+    Attributes:
+        namespace: only in a class; a claim names objects of its own namespace.
+    """
+
+    api_group: str
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        kind = f"{self.kind}.{self.api_group}" if self.api_group else self.kind
+        return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name}"
 
 
 class AllocationMode(Enum):

@@ -6,15 +6,18 @@ from typing import Final
 from allocator import (
     CONTROLLER,
     OPTIONAL_REQUESTS,
+    PARAMETERS_REF,
     SUITABLE_NODES,
     Claim,
     ClaimTemplate,
     Features,
     Inventory,
+    ParametersRefError,
     Slice,
     did_you_mean,
     nearest,
     optional_problem,
+    parameters_ref,
 )
 from extender.autoscaler.daemon_sets import DRIVERS
 from extender.cli.convert import judgements_of, refusals
@@ -44,6 +47,7 @@ _ANNOTATIONS: Final = (
     GROUP_TOPOLOGY,
     CONTROLLER,
     SUITABLE_NODES,
+    PARAMETERS_REF,
     MARK,
     DEALLOCATION_REQUESTED,
 )
@@ -115,8 +119,17 @@ def _wrong_annotations(objects: Iterable[RawObject]) -> Iterator[str]:
     for each in objects:
         value = each.value.claim if isinstance(each.value, ClaimObject) else each.value
         if isinstance(value, (Claim, ClaimTemplate)):
-            problems = filter(None, (optional_problem(value.spec), mode_problem(value.annotations)))
-            yield from (f"{each.source}: {each}: {problem}" for problem in problems)
+            annotations = value.annotations
+            problems = (optional_problem(value.spec), mode_problem(annotations), _parameters_problem(annotations))
+            yield from (f"{each.source}: {each}: {problem}" for problem in problems if problem)
+
+
+def _parameters_problem(annotations: Mapping[str, str]) -> str:
+    try:
+        parameters_ref(annotations)
+    except ParametersRefError as error:
+        return str(error)
+    return ""
 
 
 def _misplaced_annotations(documents: Iterable[RawObject]) -> Iterator[str]:

@@ -7,10 +7,13 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from allocator import dns_subdomain, label_key, shown
+from allocator import dns_label, dns_subdomain, label_key, shown
 from extender.config.section import Section
 
 _URL: Final = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
+
+
+_VERSION: Final = re.compile(r"(?:[a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9][a-z0-9]*")
 
 
 def _controller(name: str) -> str:
@@ -30,6 +33,38 @@ def _labels(keys: list[str]) -> list[str]:
         if wrong := label_key(key):
             raise ValueError(f"{shown(key)} {wrong}")
     return keys
+
+
+def _version(text: str) -> str:
+    if not _VERSION.fullmatch(text):
+        raise ValueError(f'{shown(text)} is not an apiVersion such as "gpu.example.com/v1"')
+    return text
+
+
+def _plural(text: str) -> str:
+    if wrong := dns_label(text):
+        raise ValueError(f"{shown(text)} {wrong}")
+    return text
+
+
+class ParameterKind(Section):
+    """A kind of objects that are handed to a controller. We need the right to get them."""
+
+    api_version: Annotated[str, AfterValidator(_version)] = Field(description="As the objects have it.")
+    kind: str = Field(description="As the objects have it.", min_length=1)
+    resource: Annotated[str, AfterValidator(_plural)] = Field(description="The plural in the URL of the objects.")
+    namespaced: bool = Field(default=True, description="Whether the objects have a namespace.")
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core API."""
+        return self.api_version.rpartition("/")[0]
+
+    @model_validator(mode="after")
+    def _check(self) -> "ParameterKind":
+        if self.kind == "Secret" and not self.group:
+            raise ValueError("kind: Secrets are not handed to controllers: who writes a claim would choose one to read")
+        return self
 
 
 class ControllerSettings(Section):
@@ -55,6 +90,9 @@ class ControllerSettings(Section):
     node_labels: Annotated[list[str], AfterValidator(_labels)] = Field(
         default_factory=list, description="Labels of nodes that it is told."
     )
+    parameters: list[ParameterKind] = Field(
+        default_factory=list, description="Kinds of objects that claims and device classes may name for it."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "ControllerSettings":
@@ -62,7 +100,7 @@ class ControllerSettings(Section):
             raise ValueError("certificate and key need each other")
         if self.transport == "Http" and not self.url:
             raise ValueError("url is required with transport Http")
-        by_url = ("url", "ca", "certificate", "token", "node_labels")
+        by_url = ("url", "ca", "certificate", "token", "node_labels", "parameters")
         if self.transport != "Http" and (given := [name for name in by_url if getattr(self, name)]):
             raise ValueError(f"{to_camel(given[0])} has no use with transport {self.transport}")
         is_plain = self.url.startswith("http:")

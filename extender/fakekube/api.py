@@ -164,7 +164,7 @@ class MemoryApi:
     # --- objects --------------------------------------------------------------------------------------------
 
     def _get(self, resource: Resource, key: ObjectKey) -> RawObject:
-        found = self._objects[resource.kind].get(key)
+        found = None if resource.is_foreign else self._objects[resource.kind].get(key)
         if found is None:
             message = f'{resource} "{key.name}" not found'
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", message)

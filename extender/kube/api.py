@@ -25,6 +25,7 @@ class Resource:
     Attributes:
         versions: API versions that we can read, best first. Discovery tells which of them is served.
         optional: a server may lack the kind: then there are no such objects.
+        is_foreign: the settings name the kind, with its only version.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Resource:
     versions: tuple[str, ...]
     namespaced: bool
     optional: bool = False
+    is_foreign: bool = False
 
     def api_versions(self) -> tuple[str, ...]:
         """The versions with their group, as in ``apiVersion``."""

@@ -47,6 +47,8 @@ class Served:
 
     def api_version(self, resource: Resource) -> str:
         """The ``apiVersion`` of a kind's objects. Raises NotServedError: the server does not have the kind."""
+        if resource.is_foreign:
+            return resource.api_versions()[0]
         if resource.kind not in self.versions:
             raise NotServedError(resource)
         version = self.versions[resource.kind]

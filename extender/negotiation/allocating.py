@@ -18,8 +18,9 @@ from extender.kube.encoding import dumped
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.known import KnownController
 from extender.negotiation.merging import is_for, merged
+from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
-from extender.negotiation.questions import claim_ask, node_name, pod_name
+from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated import NegotiatedClaim
 from extender.state.objects import NodeObject, Pod
 from extender.writes.claim_json import Reservation
@@ -88,12 +89,16 @@ class Allocating:
             for name in groups:
                 if name not in self.controllers:
                     raise NegotiationRefusedError(f"controller {name} is not in the settings")
+            about = await self._about(claims)
             for each in claims:
                 if problem := self.controllers[each.controller].problem_of(each):
                     raise NegotiationRefusedError(problem)
             for each in claims:
                 made[each.uid] = await self._marked(made[each.uid], self.controllers[each.controller])
-            answers = [self._asked(pod, node, self.controllers[name], group, made) for name, group in groups.items()]
+            answers = [
+                self._asked(pod, node, self.controllers[name], [about[each.uid] for each in group], made)
+                for name, group in groups.items()
+            ]
             found: dict[str, AllocationResult] = {}
             for answer in await asyncio.gather(*answers, return_exceptions=True):
                 if isinstance(answer, BaseException):
@@ -113,17 +118,24 @@ class Allocating:
         finally:
             self._running -= uids
 
+    async def _about(self, claims: Sequence[NegotiatedClaim]) -> Mapping[str, ClaimAsk]:
+        """What is asked about the claims, by uid. What is missing is found before anything is written."""
+        try:
+            return {each.uid: await self.controllers[each.controller].about(each) for each in claims}
+        except ParametersError as error:
+            raise NegotiationRefusedError(str(error)) from error
+
     async def _asked(
         self,
         pod: Pod,
         node: NodeObject,
         known: KnownController,
-        claims: Sequence[NegotiatedClaim],
+        about: Sequence[ClaimAsk],
         made: Mapping[str, Reservation],
     ) -> Mapping[str, AllocationResult]:
         """What one controller allocates, by uid of the claim."""
-        marks = {each.uid: Mark.of(made[each.uid].claim.claim) for each in claims}
-        asks = tuple(claim_ask(each, mark.attempt) for each in claims if (mark := marks[each.uid]) is not None)
+        marks = {each.uid: Mark.of(made[each.uid].claim.claim) for each in about}
+        asks = tuple(replace(each, attempt=mark.attempt) for each in about if (mark := marks[each.uid]) is not None)
         there = node_name(node, known.labels)
         held = self.held(known.name)
         question = Question(ALLOCATE, asks, pod_name(pod), (there,), simulation=self.simulation, held=held)

@@ -7,7 +7,9 @@ from typing import Final, Protocol
 
 from extender.kube.raw import timestamp
 from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError
-from extender.negotiation.protocol import Answer, Question
+from extender.negotiation.parameters import Parameters
+from extender.negotiation.protocol import Answer, ClaimAsk, Question
+from extender.negotiation.questions import claim_ask
 from extender.pods.negotiated import NegotiatedClaim
 
 _PAUSE_SECONDS: Final = 1.0
@@ -35,6 +37,7 @@ class KnownController:
         clock: measures durations, in seconds.
         now: the time.
         ledger: is told of each question.
+        parameters: reads the objects that claims name for it; None: it reads them itself.
         writes_claims: it writes allocations into claims itself, so it serves all requests of a claim.
         version: of its latest answer.
         problem: why it is away, and since when; empty if it is not.
@@ -47,6 +50,7 @@ class KnownController:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     ledger: Ledger
+    parameters: Parameters | None
     writes_claims: bool = False
     version: str = ""
     problem: str = ""
@@ -58,6 +62,10 @@ class KnownController:
     def is_paused(self) -> bool:
         """Whether it is away, and is not asked again yet."""
         return bool(self.problem) and self.clock() < self._again
+
+    async def about(self, claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:
+        """A claim in a question to it. Raises ParametersError: its parameters cannot be handed over."""
+        return claim_ask(claim, attempt, () if self.parameters is None else await self.parameters.of(claim))
 
     async def ask(self, question: Question) -> Answer:
         """The answer to a question.

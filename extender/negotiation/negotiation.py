@@ -13,8 +13,9 @@ from immutables import Map
 
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
+from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, NodeName, Question
-from extender.negotiation.questions import claim_ask, node_name, pod_name
+from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated import NegotiatedClaim
 from extender.state.controller_answers import ControllerAnswer
@@ -202,9 +203,13 @@ class Negotiation:
         if problems := [text for each in claims if (text := known.problem_of(each))]:
             return {each.uid: ControllerAnswer(problems[0]) for each in claims}
         suitable = self._suitable(claims, names, nodes, known.labels)
+        try:
+            asks = [await known.about(each) for each in claims]
+        except ParametersError as error:
+            return {each.uid: ControllerAnswer(str(error)) for each in claims}
         question = Question(
             UNSUITABLE_NODES,
-            tuple(claim_ask(each) for each in claims),
+            tuple(asks),
             pod_name(pod),
             suitable,
             simulation=self.simulation,

@@ -9,6 +9,7 @@ from extender.negotiation.by_context import ContextController
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
 from extender.negotiation.known import KnownController, Ledger
+from extender.negotiation.parameters import Parameters
 from extender.writes.claim_writes import Claims
 
 
@@ -31,6 +32,7 @@ def known_controllers(
             clock,
             now,
             ledger,
+            None if each.transport != "Http" else Parameters(claims.api, each.parameters),
             each.transport != "Http",
         )
         for each in settings

@@ -52,6 +52,7 @@ class ClaimAsk:
         attempt: of the allocation or release; 0 where nothing is to be allocated or released.
         requests: the negotiated requests: ``name``, and the fields of ``exactly`` in the claim.
         config: configuration of class and claim, in the form of ``status.allocation.devices.config``.
+        parameters: objects that class and claim name: ``source`` and ``requests`` as in ``config``, and ``object``.
     """
 
     namespace: str
@@ -60,6 +61,7 @@ class ClaimAsk:
     attempt: int = 0
     requests: tuple[Mapping[str, JSON], ...] = ()
     config: tuple[Mapping[str, JSON], ...] = ()
+    parameters: tuple[Mapping[str, JSON], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -169,6 +171,8 @@ def ask_to_json(ask: ClaimAsk) -> Object:
         found["requests"] = [dict(each) for each in ask.requests]
     if ask.config:
         found["config"] = [dict(each) for each in ask.config]
+    if ask.parameters:
+        found["parameters"] = [dict(each) for each in ask.parameters]
     return found
 
 
@@ -180,6 +184,7 @@ def _read_ask(fields: Fields) -> ClaimAsk:
         fields.integer("attempt"),
         tuple(dict(each.data) for each in fields.children("requests")),  # type: ignore[arg-type]  # data is JSON
         tuple(dict(each.data) for each in fields.children("config")),  # type: ignore[arg-type]  # data is JSON
+        tuple(dict(each.data) for each in fields.children("parameters")),  # type: ignore[arg-type]  # data is JSON
     )
 
 

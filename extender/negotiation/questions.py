@@ -1,8 +1,8 @@
 """Questions to controllers, made from pods, claims and nodes of the cluster."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from allocator import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, allocation_to_json
+from allocator import FROM_CLAIM, FROM_CLASS, JSON, AllocatedConfig, AllocationResult, allocation_to_json
 from extender.kube.encoding import loads
 from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NodeName, Object, PodName, Question
 from extender.pods.negotiated import NegotiatedClaim
@@ -21,8 +21,8 @@ def node_name(node: NodeObject, labels: Iterable[str]) -> NodeName:
     return NodeName(node.name, {each: known[each] for each in labels if each in known} if labels else {})
 
 
-def claim_ask(claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:
-    """A claim in a question: its negotiated requests as they are written, and its configuration."""
+def claim_ask(claim: NegotiatedClaim, attempt: int = 0, parameters: tuple[Mapping[str, JSON], ...] = ()) -> ClaimAsk:
+    """A claim in a question: its negotiated requests as they are written, its configuration, and its parameters."""
     raw = loads(claim.claim.raw)
     written = {each["name"]: each for each in raw["spec"]["devices"]["requests"]}
     value = claim.claim.claim
@@ -34,6 +34,7 @@ def claim_ask(claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:
         # v1beta1 has no exactly.
         tuple({"name": name, **written[name].get("exactly", written[name])} for name in claim.requests),
         tuple(_config(claim)),
+        parameters,
     )
 
 
@@ -45,12 +46,10 @@ def release(claim: ClaimObject, mark: Mark) -> Question:
 
 def _config(claim: NegotiatedClaim) -> tuple[Object, ...]:
     """What class and claim configure for the negotiated requests, as it would stand in the claim's allocation."""
-    spec, own = claim.claim.claim.spec, set(claim.requests)
-    class_of = {each.name: each.alternatives[0].device_class for each in spec.requests if each.name in own}
+    spec = claim.claim.claim.spec
     found: list[AllocatedConfig] = []
     for each in claim.classes:
-        names = tuple(name for name in claim.requests if class_of[name] == each.name)
-        found += [AllocatedConfig(FROM_CLASS, opaque, names) for opaque in each.configs]
+        found += [AllocatedConfig(FROM_CLASS, opaque, claim.requests_of(each.name)) for opaque in each.configs]
     for config in spec.configs:
         names = tuple(name for name in claim.requests if not config.requests or name in config.requests)
         found += [AllocatedConfig(FROM_CLAIM, config.opaque, names)] if names else []

@@ -6,7 +6,17 @@ A request is negotiated if its device class names a controller. Our search serve
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from allocator import OPTIONAL_REQUESTS, ClaimSpec, ConstraintSpec, DeviceClass, Request, selector_matches
+from allocator import (
+    OPTIONAL_REQUESTS,
+    ClaimSpec,
+    ConstraintSpec,
+    DeviceClass,
+    ParametersRef,
+    ParametersRefError,
+    Request,
+    parameters_ref,
+    selector_matches,
+)
 from extender.state.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
 from extender.state.objects import ClaimObject, NodeObject
 from extender.state.snapshot import Snapshot
@@ -27,6 +37,7 @@ class NegotiatedClaim:
         requests: the names of the negotiated requests, in the order of the claim.
         classes: their device classes, each once.
         answer: what the controller has said about nodes.
+        parameters: the object that the claim names for the controller; None: it names none.
     """
 
     claim: ClaimObject
@@ -35,11 +46,17 @@ class NegotiatedClaim:
     requests: tuple[str, ...]
     classes: tuple[DeviceClass, ...]
     answer: ControllerAnswer
+    parameters: ParametersRef | None = None
 
     @property
     def uid(self) -> str:
         """The uid of the claim."""
         return self.claim.claim.uid
+
+    def requests_of(self, class_name: str) -> tuple[str, ...]:
+        """The negotiated requests of one of the classes."""
+        asked = {each.name: each.alternatives[0].device_class for each in self.claim.claim.spec.requests}
+        return tuple(name for name in self.requests if asked[name] == class_name)
 
     @property
     def has_rest(self) -> bool:
@@ -102,6 +119,10 @@ def negotiated(claim: ClaimObject, snapshot: Snapshot) -> NegotiatedClaim | None
         if each.prioritized:
             text = "firstAvailable cannot name a device class with a controller"
             raise _error(claim, f"request {each.name}", text)
+    try:
+        parameters = parameters_ref(claim.claim.annotations)
+    except ParametersRefError as error:
+        raise NegotiationError(f"claim {claim.claim.name}: {error}") from error
     names = tuple(each.name for each in own)
     rest = [each for each in spec.requests if each.name not in names]
     classes = dict.fromkeys(each.alternatives[0].device_class for each in own)
@@ -112,6 +133,7 @@ def negotiated(claim: ClaimObject, snapshot: Snapshot) -> NegotiatedClaim | None
         names,
         tuple(snapshot.classes[name] for name in classes),
         snapshot.answers.get(claim.claim.uid, UNASKED),
+        parameters,
     )
 
 

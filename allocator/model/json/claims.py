@@ -76,15 +76,16 @@ def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
     """
     reader = ObjectReader("DeviceClass", obj, VERSIONS)
     spec = reader.top.child("spec")
-    controller, suitable_nodes = read_controller(reader.metadata)
+    controller = read_controller(reader.metadata)
     parsed = DeviceClass(
         name=reader.name,
         selectors=_selectors(spec),
         configs=tuple(opaque(config) for config in spec.children("config")),
         extended_resource_name=spec.text_or_none("extendedResourceName"),
         created=reader.created,
-        controller=controller,
-        suitable_nodes=suitable_nodes,
+        controller=controller.name,
+        suitable_nodes=controller.suitable_nodes,
+        parameters=controller.parameters,
         group=read_group(reader.metadata),
     )
     reader.finish()

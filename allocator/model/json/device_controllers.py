@@ -1,11 +1,15 @@
 """Device controllers: the annotations of a DeviceClass that hand its requests to one (KEP-3063)."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from allocator.model.claims import ParametersRef
 from allocator.model.devices import NodeSelector
 from allocator.model.json import text as jsontext
 from allocator.model.json.common import read_node_selector
 from allocator.model.json.fields import Fields, shown
+from allocator.model.problems import Problem
 from allocator.model.rules.names import dns_subdomain
 
 CONTROLLER: Final = "dra-extender.dev/controller"
@@ -14,28 +18,93 @@ CONTROLLER: Final = "dra-extender.dev/controller"
 SUITABLE_NODES: Final = "dra-extender.dev/suitable-nodes"
 """Annotation of a DeviceClass with a controller: a NodeSelector in JSON. Other nodes are not suitable."""
 
+PARAMETERS_REF: Final = "dra-extender.dev/parameters-ref"
+"""Annotation of a claim, or of a DeviceClass with a controller: a `ParametersRef` in JSON."""
 
-def read_controller(metadata: Fields) -> tuple[str, NodeSelector | None]:
-    """The controller of a class, empty if there is none, and its suitable nodes, None for all nodes."""
+_REF_FIELDS: Final = ("apiGroup", "kind", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceController:
+    """What the annotations of a class say.
+
+    Attributes:
+        name: of the controller; empty: there is none.
+        suitable_nodes: None: all nodes.
+        parameters: None: there are none.
+    """
+
+    name: str = ""
+    suitable_nodes: NodeSelector | None = None
+    parameters: ParametersRef | None = None
+
+
+class ParametersRefError(ValueError):
+    """The annotation `PARAMETERS_REF` of a claim is wrong; the text says why."""
+
+
+def read_controller(metadata: Fields) -> DeviceController:
+    """The controller of a class."""
     annotations = metadata.text_mapping("annotations")
-    name, text = annotations.get(CONTROLLER), annotations.get(SUITABLE_NODES)
-    if name is not None and (wrong := dns_subdomain(name)):
-        metadata.problem(f"annotations[{CONTROLLER}]", f"{shown(name)} {wrong}")
-    if text is None:
-        return name or "", None
+    name = annotations.get(CONTROLLER)
     if name is None:
-        metadata.problem(f"annotations[{SUITABLE_NODES}]", f"needs the annotation {CONTROLLER}")
-        return "", None
-    return name, _read_selector(metadata, text)
+        for each in (SUITABLE_NODES, PARAMETERS_REF):
+            if each in annotations:
+                metadata.problem(f"annotations[{each}]", f"needs the annotation {CONTROLLER}")
+        return DeviceController()
+    if wrong := dns_subdomain(name):
+        metadata.problem(f"annotations[{CONTROLLER}]", f"{shown(name)} {wrong}")
+    nodes, parameters = annotations.get(SUITABLE_NODES), annotations.get(PARAMETERS_REF)
+    return DeviceController(
+        name,
+        None if nodes is None else _read_selector(metadata, nodes),
+        None if parameters is None else _read_ref(metadata, parameters, (*_REF_FIELDS, "namespace")),
+    )
+
+
+def parameters_ref(annotations: Mapping[str, str]) -> ParametersRef | None:
+    """The parameters that a claim names; None if it names none.
+
+    Raises:
+        ParametersRefError: the annotation is wrong.
+    """
+    text = annotations.get(PARAMETERS_REF)
+    if text is None:
+        return None
+    problems: list[Problem] = []
+    found = _read_ref(Fields({}, "metadata", problems), text, _REF_FIELDS)
+    if problems:
+        raise ParametersRefError("; ".join(map(str, problems)))
+    return found
+
+
+def _read_ref(metadata: Fields, text: str, allowed: Sequence[str]) -> ParametersRef:
+    place = f"annotations[{PARAMETERS_REF}]"
+    found = _object(text)
+    if found is None:
+        metadata.problem(place, f"{shown(text)} is not an object in JSON")
+        return ParametersRef("", "", "")
+    fields = Fields(found, metadata.at(place), metadata.problems)
+    for name in found:
+        if name not in allowed:
+            fields.problem(name, f"is unknown; there are {', '.join(allowed)}")
+    return ParametersRef(
+        fields.text("apiGroup"), fields.required_text("kind"), fields.required_text("name"), fields.text("namespace")
+    )
+
+
+def _object(text: str) -> Mapping[str, object] | None:
+    try:
+        found = jsontext.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _read_selector(metadata: Fields, text: str) -> NodeSelector:
     place = f"annotations[{SUITABLE_NODES}]"
-    try:
-        found = jsontext.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+    found = _object(text)
+    if found is None:
         metadata.problem(place, f"{shown(text)} is not a NodeSelector in JSON")
         return NodeSelector(())
     selector = read_node_selector(Fields(found, metadata.at(place), metadata.problems))
