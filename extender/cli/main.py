@@ -41,6 +41,7 @@ _OTHERS: Final = (
     "defragment",
     "template",
     "mock-driver",
+    "node",
     "config",
     "version",
 )

@@ -38,14 +38,12 @@ class CdiFolder:
             PrepareError: the file cannot be written, or another claim has a device.
         """
         self._refuse_taken(claim)
-        kind = f"{self.driver}/{_CLASS}"
-        names = [_name(claim.uid, each) for each in claim.devices]
         spec = {
             "cdiVersion": VERSION,
-            "kind": kind,
+            "kind": f"{self.driver}/{_CLASS}",
             "devices": [
-                {"name": name, "annotations": _annotations(device), "containerEdits": edit}
-                for name, device, edit in zip(names, claim.devices, edits, strict=True)
+                {"name": _name(claim.uid, device), "annotations": _annotations(device), "containerEdits": edit}
+                for device, edit in zip(claim.devices, edits, strict=True)
             ],
         }
         path = self._file(claim.uid)
@@ -61,8 +59,16 @@ class CdiFolder:
                 unfinished.replace(path)
         except OSError as error:
             raise PrepareError(f"{claim}: {path}: {error.strerror or error}") from error
-        pairs = zip(claim.devices, names, strict=True)
-        return tuple(PreparedDevice(device, (f"{kind}={name}",)) for device, name in pairs)
+        pairs = zip(claim.devices, self.names(claim), strict=True)
+        return tuple(PreparedDevice(device, (name,)) for device, name in pairs)
+
+    def names(self, claim: AllocatedClaim) -> tuple[str, ...]:
+        """The CDI device of each device of a claim."""
+        return tuple(f"{self.driver}/{_CLASS}={_name(claim.uid, each)}" for each in claim.devices)
+
+    def claims(self) -> frozenset[str]:
+        """The uids of the claims that have a file."""
+        return frozenset(path.stem.removeprefix(f"{self.driver}-") for path in self.path.glob(f"{self.driver}-*.json"))
 
     def remove(self, uid: str) -> None:
         """Remove the file of a claim, if there is one. Raises PrepareError: it cannot be removed."""

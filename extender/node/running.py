@@ -3,11 +3,11 @@
 import asyncio
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -52,8 +52,8 @@ class Published:
 
 
 @asynccontextmanager
-async def open_api(origin: Origin) -> AsyncIterator[Api]:
-    """An API server that a driver can work with.
+async def open_api(origin: Origin, *more: Permission) -> AsyncIterator[Api]:
+    """An API server that a driver can work with. ``more``: permissions that it needs besides `PERMISSIONS`.
 
     Raises:
         ConnectError: it cannot be reached, denies what a driver does, or is older than Kubernetes 1.34.
@@ -62,7 +62,7 @@ async def open_api(origin: Origin) -> AsyncIterator[Api]:
         found = cluster.api.api_version(SLICES)
         if found != VERSION:
             raise ConnectError(f"{origin}: serves resource.k8s.io in {found}: drivers need {VERSION} (Kubernetes 1.34)")
-        lacking = await denied(cluster.api.transport, PERMISSIONS)
+        lacking = await denied(cluster.api.transport, (*PERMISSIONS, *more))
         if lacking:
             raise ConnectError(*(f"{origin}: not allowed: {each} (RBAC of our account)" for each in lacking))
         yield cluster.api
@@ -76,8 +76,17 @@ async def read_node(api: Api, name: str) -> RawObject:
         raise ConnectError(f"node {name}: {error}") from error
 
 
-async def run(api: Api, node: str, drivers: Sequence[Published], kubelet: Path) -> None:
+async def run(
+    api: Api, node: str, drivers: Sequence[Published], kubelet: Path, *beside: Coroutine[Any, Any, None]
+) -> None:
     """Serve the kubelet, and publish, until SIGTERM or SIGINT. Slices stay; the kubelet deletes them after 30 s.
+
+    Args:
+        api: where slices are published, and claims are read.
+        node: name of the node.
+        drivers: what is served.
+        kubelet: root directory of the kubelet.
+        beside: what else runs until then.
 
     Raises:
         PluginError: a socket cannot be made, or another process serves a driver.
@@ -93,8 +102,8 @@ async def run(api: Api, node: str, drivers: Sequence[Published], kubelet: Path) 
             await stack.enter_async_context(serving(each.driver, api, sockets, publisher.wake))
             publishers.append(publisher)
         async with asyncio.TaskGroup() as tasks:
-            publishing = [tasks.create_task(each.run()) for each in publishers]
+            running = [tasks.create_task(each) for each in (*beside, *(each.run() for each in publishers))]
             await stopping.wait()
-            for task in publishing:
+            for task in running:
                 task.cancel()
     logger.info("drivers stopped", drivers=[each.driver.name for each in drivers])

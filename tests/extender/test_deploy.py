@@ -13,12 +13,9 @@ from click import Command
 from fastapi.routing import APIRoute
 from typer.main import get_command
 
-from extender.autoscaler.templates import load_templates
 from extender.cli.main import app
 from extender.config.sources import keys, load, variable
 from extender.http.listeners import Listener
-from extender.kube.api import SLICES
-from extender.node.running import PERMISSIONS
 from tests.extender.deployed import (
     CHART,
     DEPLOY,
@@ -55,7 +52,11 @@ def test_every_document_is_an_object(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "folder",
-    [DEPLOY, *(DEPLOY / name for name in ("api", "crds", "expander", "mock-driver", "monitoring")), ROOT / "config"],
+    [
+        DEPLOY,
+        *(DEPLOY / name for name in ("api", "crds", "expander", "mock-driver", "monitoring", "node")),
+        ROOT / "config",
+    ],
     ids=lambda p: p.name,
 )
 def test_kustomizations_name_what_there_is(folder: Path) -> None:
@@ -213,20 +214,6 @@ def test_no_role_of_ours_allows_secrets_or_everything() -> None:
     rules = [rule for each in objects for rule in each.get("rules", ())]
     assert rules
     assert [rule for rule in rules if {"secrets", "*"} & {each for names in rule.values() for each in names}] == []
-
-
-def test_the_mock_driver_is_started_with_options_that_it_has_and_may_do_what_a_driver_does() -> None:
-    folder = DEPLOY / "mock-driver"
-    (container,) = only(folder / "daemonset.yaml", "DaemonSet")["spec"]["template"]["spec"]["containers"]
-    command, path = container["args"]
-    assert command in getattr(get_command(app), "commands", {})
-    assert [each["name"] for each in container["env"]] == ["NODE_NAME"]
-    templates = only(folder / "templates-map.yaml", "ConfigMap")["data"][Path(path).name]
-    assert [each.name for each in load_templates(templates, file=path)] == ["gpus"]
-    rules = only(folder / "rbac.yaml", "ClusterRole")["rules"]
-    allowed = {(verb, *each["apiGroups"], *each["resources"]) for each in rules for verb in each["verbs"]}
-    needed = {(each.verb, each.resource.group, each.resource.plural) for each in PERMISSIONS}
-    assert allowed == needed | {("list", SLICES.group, SLICES.plural)}
 
 
 def test_the_scheduler_may_have_its_lease() -> None:

@@ -16,6 +16,9 @@ SOCKET: Final = Path("/run/containerd/containerd.sock")
 CDI: Final = STATE / "cdi"
 """Where drivers leave CDI files, and containerd looks for them."""
 
+NRI_SOCKET: Final = Path("/run/nri/nri.sock")
+"""Where plugins of containerd connect."""
+
 PROBE: Final = "example.test/probe:1"
 _PAUSE: Final = "example.test/pause:1"
 _POD_SUBNET: Final = "10.98.0.0/24"
@@ -35,7 +38,9 @@ imports = []
   path = "{state}/opt"
 
 [plugins.'io.containerd.nri.v1.nri']
-  disable = true
+  socket_path = "{nri}"
+  plugin_path = "{state}/nri/plugins"
+  plugin_config_path = "{state}/nri/conf.d"
 
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
@@ -62,7 +67,9 @@ imports = []
 def containerd(programs: Path) -> Process:
     """containerd, not started yet; its configuration is written."""
     config = STATE / "containerd.toml"
-    config.write_text(_CONFIG.format(state=STATE, socket=SOCKET, pause=_PAUSE, cdi=CDI, programs=programs))
+    config.write_text(
+        _CONFIG.format(state=STATE, socket=SOCKET, pause=_PAUSE, nri=NRI_SOCKET, cdi=CDI, programs=programs)
+    )
     _write_network(STATE / "cni")
     CDI.mkdir(exist_ok=True)
     # It looks for its shim on PATH.

@@ -1,0 +1,241 @@
+"""Who runs on which CPUs of a node: containers with claims on those of their claims, all others on the rest.
+
+The built-in driver of KEP-3675: the scheduler has chosen the CPUs of a claim, and here they are given to the containers
+of the claim and taken from all others.
+"""
+
+import asyncio
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from extender.node import cpu_list
+from extender.node.cdi import CdiFolder
+from extender.node.compute_slices import CPU_DRIVER, cpu_device, memory_device
+from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice, PrepareError
+from extender.node.nri import Container, Pinning, Runtime
+from extender.node.store import ResourceSet, Store, StoreError
+from extender.node.topology import Topology
+from extender.node.ttrpc import TtrpcError
+
+logger = structlog.get_logger()
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Z0-9]")
+_VARIABLE: Final = "DRA_DEVICE"
+"""Of containers: a CDI device has to change something."""
+
+_OWN: Final = re.compile(rf"{re.escape(CPU_DRIVER)}/claim=(?P<uid>[0-9a-f-]{{36}})-.*-cpu-(?P<cpu>\d+)")
+"""The CDI devices of `CdiFolder` for CPUs."""
+
+_UNKNOWN: Final = Pinning("unknown")
+
+
+class ComputeManager:
+    """Keeps containers where they belong; implements `extender.node.nri.Pinner`.
+
+    Args:
+        topology: the machine.
+        store: what claims hold.
+        path: the file of the store.
+    """
+
+    def __init__(self, topology: Topology, store: Store, path: Path) -> None:
+        self._topology = topology
+        self._store = store
+        self._path = path
+        self._runtime: Runtime | None = None
+        self._containers: dict[str, Container] = {}
+        self._pinnings: dict[str, Pinning] = {}
+        """What the runtime was told last, also of containers that are being made."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """The CPUs of containers without claims: all that no claim has."""
+        held = (each.cpus.values() for each in self._store.sets.values())
+        return self._topology.numbers.difference(*held)
+
+    # --- claims ---------------------------------------------------------------------------------------------
+
+    async def hold(self, key: str, resources: ResourceSet) -> None:
+        """Give resources to a claim: other containers leave its CPUs before this ends.
+
+        Raises:
+            PrepareError: another claim has them, the store cannot be written, or the runtime does not answer.
+        """
+        before = self._store.sets.get(key)
+        try:
+            self._store.add_resource(key, resources)
+        except StoreError as error:
+            raise PrepareError(str(error)) from error
+        if before != resources:
+            self._save()
+        await self._apply(required=bool(resources.cpus))
+
+    async def give_back(self, key: str) -> None:
+        """Take resources from a claim, whose containers have ended. Raises PrepareError: the file cannot be written."""
+        if key in self._store.sets:
+            self._store.remove_resource(key)
+            self._save()
+            await self._apply(required=False)
+
+    def _save(self) -> None:
+        try:
+            self._store.save(self._path)
+        except OSError as error:
+            raise PrepareError(f"{self._path}: {error.strerror or error}") from error
+
+    async def _apply(self, *, required: bool) -> None:
+        """Bring containers to where they belong.
+
+        Args:
+            required: whether an error is raised if that fails. Otherwise a container has fewer CPUs than it could.
+        """
+        changes = self._changes()
+        self._pinnings |= changes
+        try:
+            failed = await self._updated(changes)
+        except TtrpcError as error:
+            self._forget(changes)
+            if required:
+                raise PrepareError(f"other containers cannot be kept off the CPUs of the claim: {error}") from error
+            logger.warning("containers not moved", problem=str(error))
+            return
+        self._forget(failed)
+        names = sorted(self._containers[uid].name for uid in failed if uid in self._containers)
+        if names:
+            logger.warning("containers not moved", containers=names, problem="the runtime could not update them")
+            if required:
+                raise PrepareError(f"the container runtime could not move containers off: {', '.join(names)}")
+
+    async def _updated(self, changes: Mapping[str, Pinning]) -> Collection[str]:
+        """Tell the runtime; the uids of containers that it could not update."""
+        if self._runtime is None:
+            raise TtrpcError("the container runtime is not connected")
+        return await self._runtime.update(changes) if changes else ()
+
+    def _forget(self, uids: Collection[str]) -> None:
+        """It is not known where these containers are, so they are updated the next time."""
+        for uid in uids:
+            self._pinnings[uid] = _UNKNOWN
+
+    def _changes(self) -> Mapping[str, Pinning]:
+        """The containers that are somewhere else than they belong."""
+        wanted = {uid: self._pinning(each) for uid, each in self._containers.items()}
+        return {uid: pinning for uid, pinning in wanted.items() if self._pinnings.get(uid) != pinning}
+
+    def _pinning(self, container: Container) -> Pinning:
+        """Where a container belongs. One that may be anywhere, and was never told otherwise, is left alone."""
+        sets, now = self._store.sets.values(), self._pinnings.get(container.uid, container.pinning)
+        cpus = {cpu for each in sets for cdi, cpu in each.cpus.items() if cdi in container.cdi}
+        nodes = {node for each in sets for cdi, node in each.memory_nodes.items() if cdi in container.cdi}
+        is_free = not cpus and not now.cpus and self.shared == self._topology.numbers
+        return Pinning("" if is_free else cpu_list.render(cpus or self.shared), cpu_list.render(nodes))
+
+    # --- containers -----------------------------------------------------------------------------------------
+
+    def connected(self, runtime: Runtime, containers: list[Container]) -> Mapping[str, Pinning]:
+        """Take all containers over, and say where they belong."""
+        self._runtime = runtime
+        self._containers = {each.uid: each for each in containers}
+        self._pinnings = {each.uid: each.pinning for each in containers}
+        self._adopt(containers)
+        changes = self._changes()
+        self._pinnings |= changes
+        return changes
+
+    def _adopt(self, containers: Sequence[Container]) -> None:
+        """Keep the CPUs of containers that run, also if the store has lost their claims."""
+        known = {cdi for each in self._store.sets.values() for cdi in (*each.cpus, *each.memory_nodes)}
+        for cdi in sorted({cdi for each in containers for cdi in each.cdi} - known):
+            if match := _OWN.fullmatch(cdi):
+                key, held = f"{CPU_DRIVER}/{match['uid']}", {cdi: int(match["cpu"])}
+                before = self._store.sets.get(key, ResourceSet(f"with uid {match['uid']}"))
+                try:
+                    self._store.add_resource(key, replace(before, cpus={**before.cpus, **held}))
+                    self._save()
+                except (StoreError, PrepareError) as error:
+                    logger.warning("CPU of running container not kept", device=cdi, problem=str(error))
+
+    def creating(self, container: Container) -> Pinning:
+        """Where a new container starts."""
+        pinning = self._pinning(container)
+        self._pinnings[container.uid] = pinning
+        return pinning
+
+    def created(self, container: Container) -> None:
+        """Know the container; a claim may have got CPUs while it was made."""
+        self._containers[container.uid] = container
+        if self._pinnings.get(container.uid) != self._pinning(container):
+            task = asyncio.create_task(self._apply(required=False))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def stopped(self, uid: str) -> None:
+        """Forget the container."""
+        self._containers.pop(uid, None)
+        self._pinnings.pop(uid, None)
+
+    def disconnected(self) -> None:
+        """Nothing can be changed until the runtime is back."""
+        self._runtime = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDriver:
+    """CPUs, or memory of NUMA nodes, for claims; implements `extender.node.driver.Driver`.
+
+    Attributes:
+        devices: what the driver publishes: by device, the number of the CPU or of the NUMA node.
+    """
+
+    cdi: CdiFolder
+    manager: ComputeManager
+    devices: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """As in the ResourceSlices."""
+        return self.cdi.driver
+
+    def key(self, uid: str) -> str:
+        """The key of a claim in the store."""
+        return f"{self.name}/{uid}"
+
+    def resources(self, claim: AllocatedClaim) -> ResourceSet:
+        """What a claim holds. Raises PrepareError: it cannot be had here."""
+        for each in claim.devices:
+            if each.device not in self.devices:
+                raise PrepareError(f"{claim}: device {each.device} is not of this node, or reserved")
+            if each.admin:
+                raise PrepareError(f"{claim}: request {each.request}: adminAccess has no meaning for {each.device}")
+        held = {cdi: self.devices[each.device] for cdi, each in zip(self.cdi.names(claim), claim.devices, strict=True)}
+        name = f"{claim.namespace}/{claim.name}"
+        return ResourceSet(name, cpus=held) if self.name == CPU_DRIVER else ResourceSet(name, memory_nodes=held)
+
+    async def prepare(self, claim: AllocatedClaim) -> Sequence[PreparedDevice]:
+        """Keep the CPUs for the claim, move other containers off them, and write the CDI file."""
+        await self.manager.hold(self.key(claim.uid), self.resources(claim))
+        return self.cdi.write(claim, [_edits(each) for each in claim.devices])
+
+    async def unprepare(self, uid: str) -> None:
+        """Remove the CDI file, and let other containers use the CPUs."""
+        self.cdi.remove(uid)
+        await self.manager.give_back(self.key(uid))
+
+
+def _edits(device: AllocatedDevice) -> Mapping[str, Any]:
+    return {"env": [f"{_VARIABLE}_{_NOT_IN_NAMES.sub('_', device.device.upper())}={device.pool}"]}
+
+
+def compute_drivers(
+    topology: Topology, reserved: Collection[int], manager: ComputeManager, folders: tuple[CdiFolder, CdiFolder]
+) -> tuple[ComputeDriver, ComputeDriver]:
+    """The drivers of CPUs and of memory. ``folders``: where each leaves its CDI files."""
+    cpus = {cpu_device(each): each for each in topology.numbers.difference(reserved)}
+    nodes = {memory_device(each): each for each in topology.memory}
+    return ComputeDriver(folders[0], manager, cpus), ComputeDriver(folders[1], manager, nodes)

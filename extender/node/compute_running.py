@@ -1,0 +1,144 @@
+"""Runs the drivers of CPUs and memory on a node: reads the machine and the store, and follows the container runtime."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from extender.kube.api import CLAIMS, Api, ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.credentials import Origin
+from extender.kube.permissions import Permission
+from extender.node import cpu_list
+from extender.node.cdi import CdiFolder
+from extender.node.claims import allocated_claim
+from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
+from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER, cpu_slices, memory_slices
+from extender.node.driver import AllocatedClaim, PrepareError
+from extender.node.nri import follow
+from extender.node.running import Published, open_api, run
+from extender.node.store import Store, StoreError
+from extender.node.topology import Topology
+
+logger = structlog.get_logger()
+
+LISTS_CLAIMS: Final = Permission("list", CLAIMS)
+"""For a store that is damaged."""
+
+_CPU_MANAGER: Final = "cpu_manager_state"
+
+
+class ComputeError(Exception):
+    """CPUs cannot be given to claims on this node, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a node has what the node part needs.
+
+    Attributes:
+        kubelet: root directory of the kubelet.
+        cdi: folder for CDI files.
+        state: the file of the store.
+        runtime: the socket of the container runtime for plugins (NRI).
+    """
+
+    kubelet: Path
+    cdi: Path
+    state: Path
+    runtime: Path
+
+
+def check_cpu_manager(kubelet: Path) -> None:
+    """See that the kubelet gives no CPUs away itself. Raises ComputeError: it does."""
+    path = kubelet / _CPU_MANAGER
+    try:
+        policy = json.loads(path.read_text()).get("policyName")
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, AttributeError) as error:
+        raise ComputeError(
+            f"{path}: cannot be read, so the policy of the kubelet's CPU manager is not known: {error}"
+        ) from error
+    if policy != "none":
+        raise ComputeError(
+            f"{path}: the kubelet's CPU manager has the policy {policy}, and would move containers to CPUs of claims: "
+            "set cpuManagerPolicy to none in the kubelet's configuration, delete this file, and restart the kubelet"
+        )
+
+
+def check_reserved(reserved: Collection[int], topology: Topology) -> None:
+    """See that containers without claims always have a CPU. Raises ComputeError: they would not."""
+    if unknown := set(reserved) - topology.numbers:
+        raise ComputeError(
+            f"--reserved-cpus: CPU {min(unknown)} is not online: {cpu_list.render(topology.numbers)} are"
+        )
+    if not reserved:
+        raise ComputeError("--reserved-cpus: names no CPU: containers without claims need one")
+
+
+async def run_compute(origin: Origin, node: str, topology: Topology, reserved: Collection[int], places: Places) -> None:
+    """Publish CPUs and memory of a node, and give them to the containers of claims, until a signal comes.
+
+    Raises:
+        ComputeError: the kubelet's CPU manager is in the way, or no CPU is reserved.
+        ConnectError: there is no API server to work with.
+        PluginError: the kubelet cannot be served.
+    """
+    check_cpu_manager(places.kubelet)
+    check_reserved(reserved, topology)
+    async with open_api(origin, LISTS_CLAIMS) as api:
+        store = Store(topology.numbers.difference(reserved))
+        manager = ComputeManager(topology, store, places.state)
+        folders = CdiFolder(places.cdi, CPU_DRIVER), CdiFolder(places.cdi, MEMORY_DRIVER)
+        drivers = compute_drivers(topology, reserved, manager, folders)
+        try:
+            store.load(places.state)
+        except StoreError as error:
+            await recover(api, drivers, store, places.state, str(error))
+        specs = cpu_slices(topology, node, reserved), memory_slices(topology, node)
+        published = [Published(driver, each) for driver, each in zip(drivers, specs, strict=True)]
+        await run(api, node, published, places.kubelet, follow(places.runtime, manager))
+
+
+async def recover(api: Api, drivers: tuple[ComputeDriver, ...], store: Store, path: Path, problem: str) -> None:
+    """Set the file of a store aside, and fill the store from the claims that are prepared: those with a CDI file.
+
+    Containers that run keep their CPUs besides, as soon as the container runtime is connected.
+
+    Raises:
+        ConnectError: the API server does not give the claims, or the file cannot be written.
+    """
+    try:
+        aside = _set_aside(path)
+        claims = (await api.list(CLAIMS)).items
+        for driver in drivers:
+            prepared = driver.cdi.claims()
+            for each in claims:
+                if each["metadata"]["uid"] in prepared and (each.get("status") or {}).get("allocation"):
+                    _restore(driver, store, allocated_claim(each, driver.name))
+        store.save(path)
+    except (OSError, ApiError, OutcomeUnknownError) as error:
+        raise ConnectError(f"{path}: its content is damaged and cannot be made again: {error}") from error
+    logger.warning("store made again", problem=problem, aside=str(aside), claims=_names(store))
+
+
+def _restore(driver: ComputeDriver, store: Store, claim: AllocatedClaim) -> None:
+    try:
+        store.add_resource(driver.key(claim.uid), driver.resources(claim))
+    except (PrepareError, StoreError) as error:
+        logger.warning("claim not in new store", claim=str(claim), problem=str(error))
+
+
+def _names(store: Store) -> list[str]:
+    return sorted({each.claim for each in store.sets.values()})
+
+
+def _set_aside(path: Path) -> Path:
+    """Rename a damaged file to a name that is free."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    return path.rename(aside)

@@ -1,0 +1,54 @@
+"""deploy/: what runs on nodes agrees with the code."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from click import Command
+from typer.main import get_command
+
+from extender.autoscaler.templates import load_templates
+from extender.cli.main import app
+from extender.kube.api import SLICES
+from extender.node.compute_running import LISTS_CLAIMS
+from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
+from extender.node.running import PERMISSIONS
+from tests.extender.deployed import DEPLOY, documents, only
+
+
+def allowed(role: Any) -> set[tuple[str, str, str]]:
+    """Verb, group and kind of what a role allows."""
+    return {(verb, *rule["apiGroups"], *rule["resources"]) for rule in role["rules"] for verb in rule["verbs"]}
+
+
+DRIVES = {(each.verb, each.resource.group, each.resource.plural) for each in PERMISSIONS} | {
+    ("list", SLICES.group, SLICES.plural)
+}
+
+
+def test_the_node_part_is_started_with_options_that_it_has_and_may_do_what_it_does() -> None:
+    folder = DEPLOY / "node"
+    (container,) = only(folder / "daemonset.yaml", "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    command, *options = container["args"]
+    commands: Mapping[str, Command] = getattr(get_command(app), "commands", {})
+    assert {option.partition("=")[0] for option in options} <= {
+        name for each in commands[command].params for name in each.opts
+    }
+    places = {str(each.default) for each in commands[command].params if isinstance(each.default, Path)}
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    assert {place for place in places if not any(place.startswith(mount) for mount in mounts)} == set()
+    lists = (LISTS_CLAIMS.verb, LISTS_CLAIMS.resource.group, LISTS_CLAIMS.resource.plural)
+    assert allowed(only(folder / "rbac.yaml", "ClusterRole")) == DRIVES | {lists}
+    classes = [each["spec"]["selectors"][0]["cel"]["expression"] for each in documents(folder / "classes.yaml")]
+    assert classes == [f'device.driver == "{name}"' for name in (CPU_DRIVER, MEMORY_DRIVER)]
+
+
+def test_the_mock_driver_is_started_with_options_that_it_has_and_may_do_what_a_driver_does() -> None:
+    folder = DEPLOY / "mock-driver"
+    (container,) = only(folder / "daemonset.yaml", "DaemonSet")["spec"]["template"]["spec"]["containers"]
+    command, path = container["args"]
+    assert command in getattr(get_command(app), "commands", {})
+    assert [each["name"] for each in container["env"]] == ["NODE_NAME"]
+    templates = only(folder / "templates-map.yaml", "ConfigMap")["data"][Path(path).name]
+    assert [each.name for each in load_templates(templates, file=path)] == ["gpus"]
+    assert allowed(only(folder / "rbac.yaml", "ClusterRole")) == DRIVES

@@ -1,0 +1,224 @@
+"""Containers with claims run on the CPUs of their claims, and all others on the rest."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from extender.node.cdi import CdiFolder
+from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
+from extender.node.compute_running import ComputeError, check_cpu_manager, check_reserved, recover
+from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
+from extender.node.driver import AllocatedClaim, AllocatedDevice, PrepareError
+from extender.node.nri import follow
+from extender.node.store import Store, StoreError
+from extender.node.topology import Cpu, Topology
+from tests.extender.test_node_plugin import claim as claim_object
+from tests.kit.nri_runtime import FakeRuntime, container, listening
+from tests.kit.servers.memory import memory_api
+
+MACHINE = Topology(tuple(Cpu(number, number, 0, number // 2) for number in range(4)), {0: 2**30, 1: 2**30})
+UID = "0123456789abcdef0123456789abcdef-123"
+
+
+@pytest.fixture(name="folder")
+def _folder() -> Iterator[Path]:
+    """Paths of sockets are short, and those of pytest's folders are not."""
+    with tempfile.TemporaryDirectory(prefix="node") as name:
+        yield Path(name)
+
+
+@dataclass
+class Node:
+    """A node part, as it is after its start."""
+
+    manager: ComputeManager
+    cpus: ComputeDriver
+    memory: ComputeDriver
+    store: Store
+
+    @classmethod
+    def started(cls, folder: Path) -> "Node":
+        store = Store(MACHINE.numbers - {0})
+        store.load(folder / "state")
+        manager = ComputeManager(MACHINE, store, folder / "state")
+        cpus, memory = compute_drivers(
+            MACHINE, {0}, manager, (CdiFolder(folder / "cdi", CPU_DRIVER), CdiFolder(folder / "cdi", MEMORY_DRIVER))
+        )
+        return cls(manager, cpus, memory, store)
+
+
+@asynccontextmanager
+async def connected(node: Node, runtime: FakeRuntime, folder: Path) -> AsyncIterator[None]:
+    """Within, the node part is a plugin of the runtime."""
+    async with listening(runtime, folder / "nri"):
+        following = asyncio.create_task(follow(folder / "nri", node.manager))
+        try:
+            async with asyncio.timeout(10):
+                await runtime.synchronized.wait()
+            yield
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+
+
+def claim(name: str, *devices: str, uid: str = "", admin: bool = False) -> AllocatedClaim:
+    listed = tuple(AllocatedDevice("cpus", "n", each, admin=admin) for each in devices)
+    return AllocatedClaim("ns", name, uid or f"uid-{name}", listed)
+
+
+async def given(node: Node, name: str, *devices: str) -> list[str]:
+    """The CDI devices of a claim that is prepared."""
+    return [cdi for each in await node.cpus.prepare(claim(name, *devices)) for cdi in each.cdi_ids]
+
+
+async def test_others_leave_the_cpus_before_a_claim_is_prepared_and_get_them_back(folder: Path) -> None:
+    node, runtime = Node.started(folder), FakeRuntime({"plain": container("plain")})
+    async with connected(node, runtime, folder):
+        assert runtime.cpus() == {"plain": ""}, "without claims, nothing is changed"
+        cdi = await given(node, "a", "cpu-1", "cpu-3")
+        assert runtime.cpus() == {"plain": "0,2"}
+        await runtime.create("own", *cdi)
+        await runtime.create("half", cdi[1])
+        await runtime.create("later")
+        assert runtime.cpus() == {"plain": "0,2", "own": "1,3", "half": "3", "later": "0,2"}
+
+        await runtime.stop("own")
+        await runtime.stop("half")
+        await node.cpus.unprepare("uid-a")
+        assert runtime.cpus() == {"plain": "0-3", "later": "0-3"}
+        await runtime.create("last")
+        assert runtime.cpus()["last"] == ""
+
+
+async def test_a_claim_for_memory_binds_its_containers_to_the_numa_node(folder: Path) -> None:
+    node, runtime = Node.started(folder), FakeRuntime()
+    async with connected(node, runtime, folder):
+        prepared = await node.memory.prepare(claim("m", "memory-1"))
+        await runtime.create("own", *(cdi for each in prepared for cdi in each.cdi_ids))
+        await runtime.create("plain")
+        assert runtime.memory_nodes() == {"own": "1", "plain": ""}
+
+
+async def test_a_node_part_that_was_killed_knows_the_claims_and_moves_what_came_meanwhile(folder: Path) -> None:
+    runtime = FakeRuntime()
+    async with connected(node := Node.started(folder), runtime, folder):
+        await runtime.create("own", *await given(node, "a", "cpu-1"))
+    runtime.containers["meanwhile"] = container("meanwhile")
+    async with connected(Node.started(folder), runtime, folder):
+        assert runtime.cpus() == {"own": "1", "meanwhile": "0,2-3"}
+
+
+async def test_cpus_of_containers_that_run_are_kept_if_the_store_has_lost_their_claim(folder: Path) -> None:
+    cdi = f"dra.cpu/claim={UID}-cpus-cpu-2"
+    node, runtime = Node.started(folder), FakeRuntime({"own": container("own", cdi, cpus="2"), "p": container("p")})
+    async with connected(node, runtime, folder):
+        assert runtime.cpus() == {"own": "2", "p": "0-1,3"}
+        with pytest.raises(PrepareError, match=f"claim ns/b: CPU 2 is of claim with uid {UID}"):
+            await given(node, "b", "cpu-2")
+        await node.cpus.unprepare(UID)
+        assert runtime.cpus()["p"] == "0-3"
+
+
+async def test_a_claim_waits_for_the_runtime_and_for_containers_that_cannot_be_moved(folder: Path) -> None:
+    node, runtime = Node.started(folder), FakeRuntime({"plain": container("plain")}, broken={"plain"})
+    with pytest.raises(PrepareError, match="cannot be kept off the CPUs of the claim: the container runtime is not"):
+        await given(node, "a", "cpu-1")
+    async with connected(node, runtime, folder):
+        with pytest.raises(PrepareError, match="the container runtime could not move containers off: ns/p/main"):
+            await given(node, "b", "cpu-2")
+        runtime.broken.clear()
+        await given(node, "b", "cpu-2")
+        assert runtime.cpus() == {"plain": "0,3"}
+    with pytest.raises(PrepareError, match="is not connected"):
+        await given(node, "c", "cpu-3")
+
+
+async def test_a_container_that_is_made_while_a_claim_gets_cpus_leaves_them_too(folder: Path) -> None:
+    node, runtime = Node.started(folder), FakeRuntime()
+    async with connected(node, runtime, folder):
+        await runtime.create("plain", whole=False)
+        await given(node, "a", "cpu-1")
+        assert runtime.cpus() == {"plain": ""}, "the runtime cannot update it yet"
+        await runtime.finish("plain")
+        async with asyncio.timeout(10):
+            await runtime.updated.wait()
+        assert runtime.cpus() == {"plain": "0,2-3"}
+
+
+async def test_many_containers_are_moved_at_once(folder: Path) -> None:
+    runtime = FakeRuntime({f"c{number:064}": container(f"c{number:064}") for number in range(300)})
+    node = Node.started(folder)
+    async with connected(node, runtime, folder):
+        await given(node, "a", "cpu-1")
+        assert set(runtime.cpus().values()) == {"0,2-3"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        (claim("b", "cpu-1"), "claim ns/b: CPU 1 is of claim ns/a"),
+        (claim("b", "cpu-0"), "claim ns/b: device cpu-0 is not of this node, or reserved"),
+        (claim("b", "cpu-9"), "claim ns/b: device cpu-9 is not of this node, or reserved"),
+        (claim("b", "cpu-2", admin=True), "claim ns/b: request cpus: adminAccess has no meaning for cpu-2"),
+    ],
+)
+async def test_what_cannot_be_had_is_refused(folder: Path, asked: AllocatedClaim, problem: str) -> None:
+    node = Node.started(folder)
+    async with connected(node, FakeRuntime(), folder):
+        await given(node, "a", "cpu-1")
+        with pytest.raises(PrepareError, match=problem):
+            await node.cpus.prepare(asked)
+
+
+async def test_a_damaged_store_is_set_aside_and_filled_from_the_claims_that_are_prepared(folder: Path) -> None:
+    before = Node.started(folder)
+    async with connected(before, FakeRuntime(), folder):
+        await before.cpus.prepare(claim("a", "cpu-1"))
+        await before.cpus.prepare(claim("gone", "cpu-2"))
+    state = folder / "state"
+    state.write_bytes(b"x")
+    device = {"request": "cpus", "driver": CPU_DRIVER, "pool": "n", "device": "cpu-1"}
+    api = memory_api(claim_object("a", device), claim_object("not-prepared", {**device, "device": "cpu-3"}))
+    store = Store(MACHINE.numbers - {0})
+    with pytest.raises(StoreError, match="state: is damaged"):
+        store.load(state)
+    await recover(api, (before.cpus, before.memory), store, state, "is damaged")
+    assert store.sets == {key: each for key, each in before.store.sets.items() if each.claim == "ns/a"}
+    assert (folder / "state.damaged-1").read_bytes() == b"x"
+    assert Node.started(folder).store.sets == store.sets
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (json.dumps({"policyName": "static"}), "the kubelet's CPU manager has the policy static, and would move"),
+        ("{", "cannot be read, so the policy of the kubelet's CPU manager is not known"),
+    ],
+)
+def test_a_kubelet_that_gives_cpus_away_itself_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "cpu_manager_state").write_text(text)
+    with pytest.raises(ComputeError, match=problem):
+        check_cpu_manager(tmp_path)
+
+
+@pytest.mark.parametrize("text", [None, json.dumps({"policyName": "none"})])
+def test_a_kubelet_without_a_policy_is_accepted(tmp_path: Path, text: str | None) -> None:
+    if text:
+        (tmp_path / "cpu_manager_state").write_text(text)
+    check_cpu_manager(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reserved", "problem"),
+    [((), "names no CPU: containers without claims need one"), ((0, 7), "CPU 7 is not online: 0-3 are")],
+)
+def test_other_containers_always_have_a_cpu(reserved: tuple[int, ...], problem: str) -> None:
+    with pytest.raises(ComputeError, match=problem):
+        check_reserved(reserved, MACHINE)
