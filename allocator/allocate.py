@@ -70,14 +70,14 @@ def allocate(
     """
     budget = SearchBudget(limits, clock)
     if not any(claim.spec.optional for claim in task.claims):
-        return _attempt(task, selectors, budget, new_share_id, policy)
+        return _serve(task, selectors, budget, new_share_id, policy)
     return serve_most(
         task.claims,
-        lambda claims: _attempt(replace(task, claims=claims), selectors, budget, new_share_id, policy),
+        lambda claims: _serve(replace(task, claims=claims), selectors, budget, new_share_id, policy),
     )
 
 
-def _attempt(
+def _serve(
     task: Task, selectors: Selectors, budget: SearchBudget, new_share_id: Callable[[], str], policy: Policy
 ) -> Allocation | Unsatisfiable:
     """Find devices for all requests of all claims."""

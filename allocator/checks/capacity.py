@@ -159,7 +159,7 @@ def has_shares(used: DeviceUsage) -> bool:
 
 
 class Capacities:
-    """What is consumed of shared devices, by allocated claims and by the current attempt."""
+    """What is consumed of shared devices, by allocated claims and by the current search."""
 
     def __init__(self, usage: Usage) -> None:
         self._usage = usage
@@ -171,11 +171,11 @@ class Capacities:
         return self._consumed.get(device) or self._usage.device(device).consumed
 
     def is_shared(self, device: DeviceId) -> bool:
-        """Whether a share of the device is held, or taken by this attempt."""
+        """Whether a share of the device is held, or taken by this search."""
         return bool(self._taken.get(device)) or has_shares(self._usage.device(device))
 
     def key(self) -> Iterable[tuple[DeviceId, tuple[tuple[str, int], ...]]]:
-        """What this attempt has consumed."""
+        """What this search has consumed."""
         return ((d, tuple(self._consumed[d].items())) for d, n in self._taken.items() if n)
 
     def take(self, device: DeviceId, taken: Mapping[str, Quantity]) -> Undo:

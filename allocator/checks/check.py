@@ -80,7 +80,7 @@ class Check:
 
     Attributes:
         cause: the cause of its refusals.
-        speaks: what speaks against a device with this usage, whatever the current attempt has taken; may raise
+        speaks: what speaks against a device with this usage, whatever the current search has taken; may raise
             SelectorError, CapacityError or SearchLimitError.
         fields: the check speaks only against devices that have, or whose slice has, one of these fields set; empty:
             against any device.

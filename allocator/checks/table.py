@@ -46,7 +46,7 @@ CAUSES: Final = tuple(
 """All causes there are, what came closest to being served first."""
 
 Book: TypeAlias = Compatibility | Counters
-"""What devices of one node use up together, by allocated claims and by the current attempt."""
+"""What devices of one node use up together, by allocated claims and by the current search."""
 
 _CIRCUMSTANTIAL: Final = tuple(check for check in CHECKS if check.circumstances is not nothing)
 

@@ -16,8 +16,8 @@ def leftover(view: View, taken: Collection[int], reads: Sequence[str]) -> Leftov
     """What is left on a node now.
 
     Args:
-        view: the node, with the shares and counters that the present attempt has taken.
-        taken: the candidates that the attempt has taken.
+        view: the node, with the shares and counters that the present search has taken.
+        taken: the candidates that the search has taken.
         reads: attributes by which devices are told apart.
     """
     found: Counter[tuple[DeviceModel, float]] = Counter()

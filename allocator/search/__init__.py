@@ -1,1 +1,1 @@
-"""The search: what claims ask for, what an attempt has taken, and which device to try next."""
+"""The search: what claims ask for, what a search has taken, and which device to try next."""

@@ -127,7 +127,7 @@ class Candidates:
     def room(self, index: int) -> float:
         """The share of a candidate that is left, from 0 (nothing) to 1 (all of it).
 
-        The share of a shared device is the share of the capacity with least left. Devices that the present attempt has
+        The share of a shared device is the share of the capacity with least left. Devices that the present search has
         taken as a whole still count as free; shares that it has taken
         count as taken.
         """
@@ -141,7 +141,7 @@ class Candidates:
         return min([max(0.0, 1 - used.get(name, 0) / size) for name, size in sizes if size > 0], default=1.0)
 
     def judge(self, alternative: Alternative, index: int) -> Refusal:
-        """What speaks against a candidate, whatever the attempt has taken; `SUITS` if nothing does.
+        """What speaks against a candidate, whatever the search has taken; `SUITS` if nothing does.
 
         Raises:
             SelectorError: a selector does not compile or fails on the device.

@@ -1,4 +1,4 @@
-"""The ledger: what one attempt of a search has taken so far."""
+"""The ledger: what one search has taken so far."""
 
 from collections.abc import Hashable
 from functools import partial
@@ -20,7 +20,7 @@ _IN_USE = Refusal(IN_USE.cause, "another request of the pod")
 
 
 class Ledger:
-    """What one attempt has taken. A refusal has changed nothing; an undo takes back exactly one device.
+    """What one search has taken. A refusal has changed nothing; an undo takes back exactly one device.
 
     Attributes:
         counters: what is left of the counters.
@@ -43,7 +43,7 @@ class Ledger:
         self._holders: dict[int, list[int]] = {}
 
     def is_busy(self, alternative: Alternative, index: int) -> bool:
-        """Has this attempt taken the device already? A request with admin access asks that only of its own claim."""
+        """Has this search taken the device already? A request with admin access asks that only of its own claim."""
         holders = self._holders.get(index, ())
         return bool(holders) and (not alternative.request.admin_access or alternative.claim in holders)
 

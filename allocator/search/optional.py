@@ -11,7 +11,7 @@ from allocator.outcome import Allocation, LeftOut, Unsatisfiable
 
 
 def serve_most(
-    claims: Sequence[Claim], attempt: Callable[[tuple[Claim, ...]], Allocation | Unsatisfiable]
+    claims: Sequence[Claim], serve: Callable[[tuple[Claim, ...]], Allocation | Unsatisfiable]
 ) -> Allocation | Unsatisfiable:
     """Serve the required requests, and as much of the optional requests as possible.
 
@@ -21,16 +21,16 @@ def serve_most(
 
     Args:
         claims: some of them have optional requests.
-        attempt: serves claims without optional requests. The steps of its answers are those of all attempts so far.
+        serve: serves claims without optional requests. The steps of its answers are those of all searches so far.
 
     Raises:
         InvalidClaimError: an annotation names a request that its claim does not have.
-        AllocatorError: of the attempt with the required requests alone.
+        AllocatorError: of the search with the required requests alone.
     """
     for claim in claims:
         if problem := optional_problem(claim.spec):
             raise InvalidClaimError(str(claim), "", problem)
-    best = attempt(_with(claims, ()))
+    best = serve(_with(claims, ()))
     if isinstance(best, Unsatisfiable):
         return best
     steps = best.steps
@@ -39,7 +39,7 @@ def serve_most(
     is_stopped = False
     for number, name in [(number, name) for number, claim in enumerate(claims) for name in claim.spec.optional]:
         try:
-            outcome = attempt(_with(claims, (*served, (number, name))))
+            outcome = serve(_with(claims, (*served, (number, name))))
         except AllocatorError as error:
             reason = str(error).removeprefix(f"claim {claims[number]}, request {name}: ")
             is_stopped = is_stopped or isinstance(error, SearchLimitError)

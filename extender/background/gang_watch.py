@@ -16,7 +16,7 @@ from extender.state.snapshot import Snapshot
 KEPT_SECONDS: Final = 60.0
 """Devices are kept for a gang for this time after the plan, and after each pod that is bound."""
 
-PATIENCE_SECONDS: Final = 1.0
+ASKING_SECONDS: Final = 1.0
 """The longest time from the first rejection of a member to the plan: kube-scheduler asks about the others meanwhile."""
 
 PLANNING_SECONDS: Final = 0.5

@@ -6,8 +6,7 @@ two gangs never wait for each other's devices. What is kept stands in the condit
 everything back. Only one process does so at a time: the one whose scheduler asks about the members.
 """
 
-import asyncio
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -16,23 +15,23 @@ import structlog
 
 from extender.background.gang_watch import (
     AGAIN_SECONDS,
+    ASKING_SECONDS,
     FIRST_PAUSE_SECONDS,
     IDLE_SECONDS,
     KEPT_SECONDS,
     LONGEST_PAUSE_SECONDS,
-    PATIENCE_SECONDS,
     PLANNING_SECONDS,
     SEEN_SECONDS,
     Asked,
     Settled,
     Watch,
 )
+from extender.background.gang_writes import GangWrites, at_most
 from extender.background.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes
-from extender.kube.api import OutcomeUnknownError
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
@@ -42,16 +41,12 @@ from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.writes.claim_json import WriteRefusedError
 from extender.writes.evictions import Evictor
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
 
-ROBBED: Final = "node {} is gone, or another claim or pod has a device that was kept for the pod"
-
-_MOST_WRITES: Final = 32
-"""At the same time, for one gang."""
+LOST: Final = "node {} is gone, or another claim or pod has a device that was kept for the pod"
 
 
 class Gangs(BackgroundTask):
@@ -80,8 +75,7 @@ class Gangs(BackgroundTask):
         self._state = state
         self._decider = decider
         self._clock = decider.solver.clock
-        self._evictor = evictor
-        self._writer = writer
+        self._writes = GangWrites(evictor, writer)
         self._is_binding = is_binding
         self._metrics = metrics
         self._off_loop = off_loop
@@ -121,7 +115,7 @@ class Gangs(BackgroundTask):
         if self._state.not_ready or not snapshot.gangs.members:
             self._seen = snapshot
             return
-        self._heed(snapshot)
+        self._note_changes(snapshot)
         gangs = sorted(self._settled.others(snapshot), key=lambda gang: gang.order)
         self._forget(gangs)
         solver = self._decider.solver.within(self._clock() + PLANNING_SECONDS)
@@ -145,7 +139,7 @@ class Gangs(BackgroundTask):
     def _watch(self, key: GangKey) -> Watch:
         return self._watches.setdefault(key, Watch())
 
-    def _heed(self, snapshot: Snapshot) -> None:
+    def _note_changes(self, snapshot: Snapshot) -> None:
         """Note that something has changed that may help gangs."""
         before, self._seen = self._seen, snapshot
         if before is snapshot:
@@ -243,26 +237,26 @@ class Gangs(BackgroundTask):
         asked = [self._asked[pod.uid] for pod in gang.free if pod.uid in self._asked]
         if not (asked and watch.is_due) or now < watch.again:
             return False
-        return len(asked) == len(gang.free) or now >= min(each.since for each in asked) + PATIENCE_SECONDS
+        return len(asked) == len(gang.free) or now >= min(each.since for each in asked) + ASKING_SECONDS
 
     async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> Plan:
         """Plan a gang, and keep what is planned; returns the plan, empty if there is none."""
         present = self._state.snapshot
-        likeness = self._likeness(gang, present)
-        if likeness in hopeless:
+        kind = self._kind(gang, present)
+        if kind in hopeless:
             watch.is_due = False
             return ()
         planner = Planner(self._with_writes(present), self._decider, solver, self._names(present))
         began = self._clock()
         found = await self._off_loop(partial(self._planned, planner, gang, present))
         if not isinstance(found, Shortfall):
-            await self._keep(gang, watch, found)
+            await self._keep(watch, found)
             return found
         watch.shortfall, watch.is_due = found, not found.is_final
         if not found.is_final:
             watch.stopped(self._clock(), began, is_late=solver.is_late)
-        elif likeness is not None:
-            hopeless.add(likeness)
+        elif kind is not None:
+            hopeless.add(kind)
         if gang.kept:
             await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
         return ()
@@ -271,7 +265,7 @@ class Gangs(BackgroundTask):
         self._decider.follow(present)
         return planner.plan(gang)
 
-    def _likeness(self, gang: Gang, snapshot: Snapshot) -> Hashable | None:
+    def _kind(self, gang: Gang, snapshot: Snapshot) -> Hashable | None:
         """Equal for gangs that get the same answer: after one of them finds no place, the next finds none."""
         if gang.bound or gang.kept:
             return None
@@ -304,7 +298,7 @@ class Gangs(BackgroundTask):
                     snapshot = snapshot.with_pod(replace(pod, kept=keeping, nominated_node=keeping.node))
         return snapshot
 
-    async def _keep(self, gang: Gang, watch: Watch, plan: Plan) -> None:
+    async def _keep(self, watch: Watch, plan: Plan) -> None:
         """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
         watch.writing = {seat.pod.uid: seat.keeping for seat in plan}
         watch.written, watch.shortfall = self._clock(), None
@@ -312,14 +306,11 @@ class Gangs(BackgroundTask):
             self._rejected.pop(seat.pod.uid, None)
 
         async def keep(pod: Pod, keeping: Keeping) -> None:
-            try:
-                await self._evictor.keep(pod, keeping, in_gang=True)
-            except (WriteRefusedError, OutcomeUnknownError) as error:
+            if not await self._writes.keep(pod, keeping):
                 watch.writing.pop(pod.uid, None)
                 watch.again = self._clock() + AGAIN_SECONDS
-                logger.info("devices not kept for pod", pod=str(pod), group=str(gang), error=str(error))
 
-        await _at_most(_MOST_WRITES, [partial(keep, seat.pod, seat.keeping) for seat in plan])
+        await at_most([partial(keep, seat.pod, seat.keeping) for seat in plan])
         if watch.begun is None:
             watch.begun = self._clock()
         watch.active = self._clock()
@@ -334,34 +325,20 @@ class Gangs(BackgroundTask):
 
     async def _look_after(self, gang: Gang) -> None:
         """End what a member can't use; wake members that were asked too early."""
-        if gang.robbed:
-            ends = [partial(self._end, [pod], ROBBED.format(pod.kept.node)) for pod in gang.robbed]
-            await _at_most(_MOST_WRITES, ends)
+        if gang.lost:
+            await self._writes.end(gang.lost, lambda pod: LOST.format(pod.kept.node))
             return
         rejected = [(pod, self._rejected.pop(pod.uid)) for pod in gang.kept if pod.uid in self._rejected]
-        await _at_most(_MOST_WRITES, [partial(self._answer, *each) for each in rejected])
+        await at_most([partial(self._answer, *each) for each in rejected])
 
     async def _answer(self, pod: Pod, rejected: Asked) -> None:
         """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects."""
         if not rejected.was_ready:
-            await self._wake(pod)
+            await self._writes.wake(pod)
         elif pod.kept.node in rejected.names:
             await self._end([pod], f"the pod can't get devices on node {pod.kept.node} any more")
-        elif not await self._is_nominated_again(pod):
+        elif not await self._writes.nominate_again(pod):
             await self._end([pod], f"the scheduler of the pod does not take node {pod.kept.node} any more")
-
-    async def _is_nominated_again(self, pod: Pod) -> bool:
-        try:
-            return await self._evictor.nominate_again(pod)
-        except (WriteRefusedError, OutcomeUnknownError) as error:
-            logger.info("pod not nominated again", pod=str(pod), error=str(error))
-            return True
-
-    async def _wake(self, pod: Pod) -> None:
-        try:
-            await self._writer.wake(pod)
-        except (WriteRefusedError, OutcomeUnknownError) as error:
-            logger.info("pod not woken", pod=str(pod), error=str(error))
 
     async def _give_back(self, gang: Gang, watch: Watch, why: str) -> None:
         """Give back all that is kept for members without a node."""
@@ -373,21 +350,4 @@ class Gangs(BackgroundTask):
         logger.info("devices of group given back", group=str(gang), pods=list(map(str, gang.kept)), reason=why)
 
     async def _end(self, pods: Collection[Pod], why: str) -> None:
-        async def end(pod: Pod) -> None:
-            try:
-                await self._evictor.end(pod, why)
-            except (WriteRefusedError, OutcomeUnknownError) as error:
-                logger.info("nomination not ended", pod=str(pod), error=str(error))
-
-        await _at_most(_MOST_WRITES, [partial(end, pod) for pod in pods])
-
-
-async def _at_most(number: int, writes: Sequence[Callable[[], Coroutine[None, None, None]]]) -> None:
-    """Do some writes, at most a number of them at the same time."""
-    limit = asyncio.Semaphore(number)
-
-    async def limited(write: Callable[[], Coroutine[None, None, None]]) -> None:
-        async with limit:
-            await write()
-
-    await asyncio.gather(*map(limited, writes))
+        await self._writes.end(pods, lambda _: why)

@@ -9,7 +9,7 @@ from extender.driver.context_server import serve_contexts as serve_contexts
 from extender.driver.controller import Controller as Controller
 from extender.driver.controller import Held as Held
 from extender.driver.controller import RefusedError as RefusedError
-from extender.driver.desk import Desk as Desk
+from extender.driver.responder import Responder as Responder
 from extender.driver.server import Listening as Listening
 from extender.driver.server import serve as serve
 from extender.driver.store import Store as Store

@@ -10,7 +10,7 @@ from typing import Final
 
 from extender.driver.contexts import ContextDesk
 from extender.driver.controller import Controller
-from extender.driver.desk import Desk
+from extender.driver.responder import Responder
 from extender.driver.server import sole_user
 from extender.driver.store import Store
 from extender.kube.api import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
@@ -43,16 +43,18 @@ def serve_contexts(controller: Controller, store: Path | str, name: str, *, kube
     """
     path, origin = Path(store), find_origin(kubeconfig, "", os.environ)
     with sole_user(path):
-        asyncio.run(_served(Desk(controller, Store.open(path)), name, origin))
+        asyncio.run(_served(Responder(controller, Store.open(path)), name, origin))
 
 
-async def _served(desk: Desk, name: str, origin: Origin) -> None:
+async def _served(responder: Responder, name: str, origin: Origin) -> None:
     async with connect(origin, random=random.random, listing=KINDS) as live:
         state = ClusterState()
         for other in RESOURCES.values():
             if other not in KINDS:
                 state.trust(other)
-        contexts = ContextDesk(name, desk, ContextWrites(live.api), Claims(live.api, state), time.monotonic, in_thread)
+        contexts = ContextDesk(
+            name, responder, ContextWrites(live.api), Claims(live.api, state), time.monotonic, in_thread
+        )
         ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ending.set)

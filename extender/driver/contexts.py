@@ -1,7 +1,7 @@
 """Answers for a controller by PodSchedulingContexts and claims, as KEP-3063 asks of a driver.
 
-The desk remembers what is allocated, as for a controller on HTTP. Every write names the version of the object that it
-was made from, so nothing is written over what others have said meanwhile. The next turn goes on from there.
+The responder remembers what is allocated, as for a controller on HTTP. Every write names the version of the object
+that it was made from, so nothing is written over what others have said meanwhile. The next turn goes on from there.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from allocator import Claim
-from extender.driver.desk import Desk
+from extender.driver.responder import Responder
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.negotiation.contexts import MOST_NODES
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ClaimAsk, NodeName, Question
@@ -39,7 +39,7 @@ _PAUSE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What was judged for a context: its revision, how much had changed at the desk, and when, by the clock."""
+    """What was judged for a context: its revision, how much had changed at the responder, and when, by the clock."""
 
     revision: int
     changes: int
@@ -57,7 +57,7 @@ class ContextDesk:
 
     Attributes:
         name: of the controller, as device classes name it.
-        desk: answers questions.
+        responder: answers questions.
         writes: writes contexts.
         claims: the claims of the API server; their state is followed.
         clock: measures durations, in seconds.
@@ -65,7 +65,7 @@ class ContextDesk:
     """
 
     name: str
-    desk: Desk
+    responder: Responder
     writes: ContextWrites
     claims: Claims
     clock: Callable[[], float]
@@ -178,7 +178,7 @@ class ContextDesk:
         names = dict.fromkeys((*context.potential, *before))
         nodes = [node_name(each, each.node.labels) for name in names if (each := snapshot.nodes.get(name))]
         question = Question(UNSUITABLE_NODES, tuple(claim_ask(each) for each in own.values()), None, tuple(nodes))
-        answer = await self.off_loop(lambda: self.desk.answer(question)) if nodes else {"claims": []}
+        answer = await self.off_loop(lambda: self.responder.answer(question)) if nodes else {"claims": []}
         reasons: dict[str, Any] = {claim.uid: {} for claim in own.values()}
         reasons |= {each["uid"]: each["unsuitableNodes"] for each in answer["claims"]}
         found = {
@@ -200,7 +200,7 @@ class ContextDesk:
             return True  # claims have changed: the next turn sees how
         question = Question(ALLOCATE, asks, None, (node,))
         self._changes += 1
-        answer = await self.off_loop(lambda: self.desk.answer(question))
+        answer = await self.off_loop(lambda: self.responder.answer(question))
         allocations = {each["uid"]: each["allocation"] for each in answer["claims"]}
         for now in began:
             if now is None:
@@ -228,14 +228,16 @@ class ContextDesk:
     async def _allocate_anywhere(self, found: NegotiatedClaim, snapshot: Snapshot) -> None:
         """Allocate an immediate claim on the first node by name that suits, or on the one where it was begun."""
         self._paused["immediate", found.uid] = self.clock() + REFRESH_SECONDS
-        known = self.desk.store.allocated.get(found.uid)
+        known = self.responder.store.allocated.get(found.uid)
         nodes = [
             node_name(each, each.node.labels)
             for name, each in sorted(snapshot.nodes.items())
             if found.is_for(each) and (known is None or known.node.name == name)
         ]
         question = Question(UNSUITABLE_NODES, (claim_ask(found),), None, tuple(nodes))
-        answer = await self.off_loop(lambda: self.desk.answer(question)) if nodes and known is None else {"claims": []}
+        answer = (
+            await self.off_loop(lambda: self.responder.answer(question)) if nodes and known is None else {"claims": []}
+        )
         refused = {name for each in answer["claims"] for name in each["unsuitableNodes"]}
         node = next((each for each in nodes if each.name not in refused), None)
         if node is not None:
@@ -249,10 +251,10 @@ class ContextDesk:
         value = now.claim
         ask = ClaimAsk(value.namespace, value.name, value.uid, self._attempt(now))
         self._changes += 1
-        answer = await self.off_loop(lambda: self.desk.answer(Question(DEALLOCATE, (ask,))))
+        answer = await self.off_loop(lambda: self.responder.answer(Question(DEALLOCATE, (ask,))))
         for each in answer["claims"]:  # somebody has changed the mark; the claim itself says that it is to be released
             known = replace(ask, attempt=each["attempt"])
-            await self.off_loop(partial(self.desk.answer, Question(DEALLOCATE, (known,))))
+            await self.off_loop(partial(self.responder.answer, Question(DEALLOCATE, (known,))))
         if now.claim.allocation is not None:
             gone = {"allocation", "devices"}
             status = {name: value for name, value in (now.raw.get("status") or {}).items() if name not in gone}

@@ -18,7 +18,7 @@ from typing import Final
 from extender.certificates import Certificates
 from extender.config.text_file import UnreadableError, read_bytes
 from extender.driver.controller import Controller
-from extender.driver.desk import Desk
+from extender.driver.responder import Responder
 from extender.driver.store import Store
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ProtocolError, question_of
 
@@ -67,20 +67,20 @@ def serve(controller: Controller, store: Path | str, listening: Listening = _LOO
         OSError: the file cannot be read, or the address cannot be listened on.
     """
     path = Path(store)
-    with _until_a_signal(), sole_user(path), new_server(Desk(controller, Store.open(path)), listening) as server:
+    with _until_a_signal(), sole_user(path), new_server(Responder(controller, Store.open(path)), listening) as server:
         server.serve_forever()
 
 
-def new_server(desk: Desk, listening: Listening = _LOOPBACK) -> "Server":
+def new_server(responder: Responder, listening: Listening = _LOOPBACK) -> "Server":
     """A server that listens and does not answer yet."""
-    return Server((listening.host, listening.port), desk, listening)
+    return Server((listening.host, listening.port), responder, listening)
 
 
 class Server(ThreadingHTTPServer):
-    """Passes questions to a desk, one at a time."""
+    """Passes questions to a responder, one at a time."""
 
-    def __init__(self, address: tuple[str, int], desk: Desk, listening: Listening) -> None:
-        self.desk = desk
+    def __init__(self, address: tuple[str, int], responder: Responder, listening: Listening) -> None:
+        self.responder = responder
         self.listening = listening
         self.turn = threading.Lock()
         super().__init__(address, _Handler)
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, str(error)
         try:
             with self.server.turn:
-                return HTTPStatus.OK, json.dumps(self.server.desk.answer(question))
+                return HTTPStatus.OK, json.dumps(self.server.responder.answer(question))
         except Exception as error:  # noqa: BLE001 - a fault in the controller fails one question
             self.log_error("fault: %s: %s", type(error).__name__, error)
             return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"

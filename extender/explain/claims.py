@@ -49,7 +49,7 @@ def explain_claim(claim: ClaimObject, explainer: Explainer, names: Sequence[str]
 
 def _when(claim: Claim) -> str:
     if is_immediate(claim):
-        return f"the claim is allocated by itself as soon as that is possible, with priority {priority_of(claim)}"
+        return f"the claim is allocated as soon as there are devices, with priority {priority_of(claim)}"
     return "the claim is allocated with its first pod, which decides about the node, too"
 
 

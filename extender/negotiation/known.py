@@ -17,7 +17,7 @@ _LONGEST_PAUSE_SECONDS: Final = 10.0
 """Pauses between tries of a controller that is away. Each failed try doubles the pause."""
 
 
-class Ledger(Protocol):
+class QuestionMetrics(Protocol):
     """Is told how controllers answer, for metrics."""
 
     def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
@@ -36,7 +36,7 @@ class KnownController:
         allocation_seconds: how long an allocation may take.
         clock: measures durations, in seconds.
         now: the time.
-        ledger: is told of each question.
+        metrics: is told of each question.
         parameters: reads the objects that claims name for it; None: it reads them itself.
         writes_claims: it writes allocations into claims itself, so it serves all requests of a claim.
         version: of its latest answer.
@@ -49,7 +49,7 @@ class KnownController:
     allocation_seconds: float
     clock: Callable[[], float]
     now: Callable[[], datetime]
-    ledger: Ledger
+    metrics: QuestionMetrics
     parameters: Parameters | None
     writes_claims: bool = False
     version: str = ""
@@ -90,7 +90,7 @@ class KnownController:
             self._answers()
             raise
         finally:
-            self.ledger.asked(self.name, question.kind, code, self.clock() - began)
+            self.metrics.asked(self.name, question.kind, code, self.clock() - began)
         self._answers()
         self.version = answer.version
         return answer

@@ -8,7 +8,7 @@ from extender.config.controllers import ControllerSettings
 from extender.negotiation.by_context import ContextController
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
-from extender.negotiation.known import KnownController, Ledger
+from extender.negotiation.known import KnownController, QuestionMetrics
 from extender.negotiation.parameters import Parameters
 from extender.writes.claim_writes import Claims
 
@@ -18,7 +18,7 @@ def known_controllers(
     instead: Mapping[str, Controller],
     clock: Callable[[], float],
     now: Callable[[], datetime],
-    ledger: Ledger,
+    metrics: QuestionMetrics,
     contexts: Contexts,
     claims: Claims,
 ) -> Mapping[str, KnownController]:
@@ -31,7 +31,7 @@ def known_controllers(
             each.allocation_seconds,
             clock,
             now,
-            ledger,
+            metrics,
             None if each.transport != "Http" else Parameters(claims.api, each.parameters),
             each.transport != "Http",
         )

@@ -238,9 +238,7 @@ def _withheld(claim: Claim) -> str:
     """Why a claim without an allocation is not allocated for a pod; empty if it may be. A stand-in has its uid."""
     if problem := mode_problem(claim.annotations):
         return f"claim {claim.name}: {problem}"
-    return (
-        f"claim {claim.name} waits to be allocated by itself (allocation mode Immediate)" if is_immediate(claim) else ""
-    )
+    return f"claim {claim.name} waits for its devices (allocation mode Immediate)" if is_immediate(claim) else ""
 
 
 def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:

@@ -63,18 +63,18 @@ class Gang:
         return len(self.bound) + len(self.kept) >= self.size
 
     @cached_property
-    def robbed(self) -> tuple[Pod, ...]:
-        """The members that can't get what is kept for them.
+    def lost(self) -> tuple[Pod, ...]:
+        """The members that can't get what is kept for them any more.
 
         The node is gone, another claim holds a kept device, or the device is kept for an earlier member as well.
         """
         twice = _kept_twice(self.kept, self._snapshot)
-        return tuple(pod for pod in self.kept if pod.uid in twice or _is_robbed(pod, self._snapshot))
+        return tuple(pod for pod in self.kept if pod.uid in twice or _has_lost(pod, self._snapshot))
 
     @property
     def is_ready(self) -> bool:
         """Whether the members for which a node is kept may be bound."""
-        return not self.problem and self.has_enough and not self.robbed
+        return not self.problem and self.has_enough and not self.lost
 
     @property
     def order(self) -> tuple[int, bool, str, GangKey]:
@@ -148,7 +148,7 @@ def _problem(members: Iterable[Pod]) -> str:
     return printable(text)
 
 
-def _is_robbed(pod: Pod, snapshot: Snapshot) -> bool:
+def _has_lost(pod: Pod, snapshot: Snapshot) -> bool:
     is_there = pod.kept.node in snapshot.nodes
     return not is_there or any(_is_taken(device, pod, snapshot) for device in pod.kept.devices)
 

@@ -111,7 +111,7 @@ class TestImmediate:
             client, namespace, "high", "ClaimNotAllocated"
         )
         await client.create(PODS, pod(namespace, "pod", claims=[by_name("high")]))
-        about = "claim high waits to be allocated by itself"
+        about = "claim high waits for its devices"
         assert about in await rejection(client, ObjectKey(namespace, "pod"), about=about)
         await gpu.publish("site-0", [{"name": "gpu-0"}])
         assert await bound(client, ObjectKey(namespace, "pod")) == "site-0"

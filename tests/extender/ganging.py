@@ -52,6 +52,7 @@ class Scene:
 
     Attributes:
         transport: of the task to the API server.
+        evictor: of the task.
         now: seconds.
         binding: uids of pods whose bind runs.
     """
@@ -68,11 +69,12 @@ class Scene:
     def start(self) -> None:
         """A process starts: it knows nothing but the cluster."""
         self.transport = Transport(self.cluster.api)
+        self.evictor = Evictor(self.transport, lambda: NOW)
         state = self.cluster.state
         self.task = Gangs(
             state,
             Decider(self.solver, state.changes_since),
-            Evictor(self.transport, lambda: NOW),
+            self.evictor,
             Writer(self.transport, state, lambda: NOW),
             self.binding.__contains__,
             self.metrics,

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from extender.config.controllers import ControllerSettings
-from extender.driver import Desk, Held, Listening, RefusedError, Store
+from extender.driver import Held, Listening, RefusedError, Responder, Store
 from extender.driver.server import new_server
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
@@ -55,54 +55,54 @@ def question(kind: str, *claims: ClaimAsk, nodes: tuple[NodeName, ...] = (A,), *
     return Question(kind, claims, PodName("ns", "p", "uid-p"), nodes, **more)
 
 
-@pytest.fixture(name="desk")
-def _desk(tmp_path: Path) -> Desk:
-    return Desk(licenses(a=2, b=1), Store.open(tmp_path / "store.json"))
+@pytest.fixture(name="responder")
+def _responder(tmp_path: Path) -> Responder:
+    return Responder(licenses(a=2, b=1), Store.open(tmp_path / "store.json"))
 
 
-def test_nodes_of_a_site_without_licenses_are_unsuitable(desk: Desk) -> None:
-    desk.answer(question(ALLOCATE, ask("x", count=2)))
-    assert desk.answer(question(UNSUITABLE_NODES, ask("y"), nodes=(A, B))) == {
+def test_nodes_of_a_site_without_licenses_are_unsuitable(responder: Responder) -> None:
+    responder.answer(question(ALLOCATE, ask("x", count=2)))
+    assert responder.answer(question(UNSUITABLE_NODES, ask("y"), nodes=(A, B))) == {
         "claims": [{"uid": "y", "unsuitableNodes": {"a1": NONE_LEFT}}]
     }
 
 
-def test_allocation_is_remembered_by_the_next_process_and_comes_twice_as_it_was(desk: Desk) -> None:
-    first = desk.answer(question(ALLOCATE, ask("x", count=2)))
-    successor = Desk(desk.controller, Store.open(desk.store.path))
+def test_allocation_is_remembered_by_the_next_process_and_comes_twice_as_it_was(responder: Responder) -> None:
+    first = responder.answer(question(ALLOCATE, ask("x", count=2)))
+    successor = Responder(responder.controller, Store.open(responder.store.path))
     assert (
         successor.answer(question(ALLOCATE, ask("x", count=2))) == first == {"claims": [{"uid": "x", "allocation": {}}]}
     )
     assert successor.answer(question(ALLOCATE, ask("x"), nodes=(B,)))["refused"] == "the claim is allocated for node a1"
 
 
-def test_allocation_that_comes_after_its_release_is_refused(desk: Desk) -> None:
-    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": []}
-    assert desk.answer(question(ALLOCATE, ask("x", 1)))["refused"] == "this attempt is overtaken"
-    assert "refused" not in desk.answer(question(ALLOCATE, ask("x", 3)))
+def test_allocation_that_comes_after_its_release_is_refused(responder: Responder) -> None:
+    assert responder.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": []}
+    assert responder.answer(question(ALLOCATE, ask("x", 1)))["refused"] == "this attempt is overtaken"
+    assert "refused" not in responder.answer(question(ALLOCATE, ask("x", 3)))
 
 
-def test_release_that_comes_after_the_next_allocation_is_ignored(desk: Desk) -> None:
-    desk.answer(question(ALLOCATE, ask("x", 3)))
-    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": [{"uid": "x", "attempt": 3}]}
-    assert desk.store.allocated.keys() == {"x"}
-    assert desk.answer(question(DEALLOCATE, ask("x", 4))) == {"claims": []}
-    assert not desk.store.allocated
-    assert desk.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": [{"uid": "x", "attempt": 4}]}
+def test_release_that_comes_after_the_next_allocation_is_ignored(responder: Responder) -> None:
+    responder.answer(question(ALLOCATE, ask("x", 3)))
+    assert responder.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": [{"uid": "x", "attempt": 3}]}
+    assert responder.store.allocated.keys() == {"x"}
+    assert responder.answer(question(DEALLOCATE, ask("x", 4))) == {"claims": []}
+    assert not responder.store.allocated
+    assert responder.answer(question(DEALLOCATE, ask("x", 2))) == {"claims": [{"uid": "x", "attempt": 4}]}
 
 
-def test_claims_of_a_pod_are_allocated_all_or_none(desk: Desk) -> None:
-    answer = desk.answer(question(ALLOCATE, ask("x", count=2), ask("y")))
+def test_claims_of_a_pod_are_allocated_all_or_none(responder: Responder) -> None:
+    answer = responder.answer(question(ALLOCATE, ask("x", count=2), ask("y")))
     assert answer["refused"] == NONE_LEFT
-    assert not desk.store.allocated
+    assert not responder.store.allocated
 
 
-def test_simulation_counts_what_it_holds_and_leaves_nothing(desk: Desk) -> None:
+def test_simulation_counts_what_it_holds_and_leaves_nothing(responder: Responder) -> None:
     held = ((ask("other"), A), (ask("another"), A))
-    assert "refused" not in desk.answer(question(ALLOCATE, ask("x"), simulation=True))
-    assert desk.answer(question(ALLOCATE, ask("x"), simulation=True, held=held))["refused"] == NONE_LEFT
-    assert not desk.store.allocated
-    assert not desk.store.path.exists()
+    assert "refused" not in responder.answer(question(ALLOCATE, ask("x"), simulation=True))
+    assert responder.answer(question(ALLOCATE, ask("x"), simulation=True, held=held))["refused"] == NONE_LEFT
+    assert not responder.store.allocated
+    assert not responder.store.path.exists()
 
 
 class Death(BaseException):
@@ -157,9 +157,9 @@ def test_allocation_that_did_not_end_is_given_back_by_the_next_process(
     outside, file = Outside(), tmp_path / "store.json"
     outside.ends = end
     with pytest.raises(error):
-        Desk(outside, Store.open(file)).answer(question(ALLOCATE, ask("x")))
+        Responder(outside, Store.open(file)).answer(question(ALLOCATE, ask("x")))
     assert outside.taken == {"x"}
-    successor = Desk(outside, Store.open(file))
+    successor = Responder(outside, Store.open(file))
     successor.answer(question(DEALLOCATE, ask("x", 2)))
     assert outside.taken == set()
     assert not successor.store.allocated
@@ -169,8 +169,8 @@ def test_allocation_that_did_not_end_may_be_asked_for_again(tmp_path: Path) -> N
     outside, file = Outside(), tmp_path / "store.json"
     outside.ends = Death()
     with pytest.raises(Death):
-        Desk(outside, Store.open(file)).answer(question(ALLOCATE, ask("x")))
-    successor = Desk(outside, Store.open(file))
+        Responder(outside, Store.open(file)).answer(question(ALLOCATE, ask("x")))
+    successor = Responder(outside, Store.open(file))
     assert successor.answer(question(ALLOCATE, ask("x"), nodes=(B,)))["refused"] == "the claim is allocated for node a1"
     assert successor.answer(question(ALLOCATE, ask("y"), ask("x"))) == {
         "claims": [{"uid": "y", "allocation": {}}, {"uid": "x", "allocation": {}}]
@@ -181,37 +181,37 @@ def test_allocation_that_did_not_end_may_be_asked_for_again(tmp_path: Path) -> N
 @pytest.mark.parametrize("before", [None, Death()])
 def test_claim_that_is_refused_leaves_nothing(tmp_path: Path, before: Death | None) -> None:
     outside = Outside()
-    desk = Desk(outside, Store.open(tmp_path / "store.json"))
+    responder = Responder(outside, Store.open(tmp_path / "store.json"))
     if before is not None:
         outside.ends = before
         with pytest.raises(Death):
-            desk.answer(question(ALLOCATE, ask("x")))
+            responder.answer(question(ALLOCATE, ask("x")))
     outside.ends = RefusedError("none is left")
-    assert desk.answer(question(ALLOCATE, ask("x")))["refused"] == "none is left"
+    assert responder.answer(question(ALLOCATE, ask("x")))["refused"] == "none is left"
     assert outside.taken == set()
-    assert not Store.open(desk.store.path).allocated
+    assert not Store.open(responder.store.path).allocated
 
 
-class AtDesk:
+class AtResponder:
     """A controller of the kit in this process; implements `extender.negotiation.controller.Controller`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, responder: Responder) -> None:
+        self.responder = responder
 
     async def ask(self, asked: Question) -> Answer:
-        return answer_of(asked, self.desk.answer(asked))
+        return answer_of(asked, self.responder.answer(asked))
 
     async def close(self) -> None:
         pass
 
 
-def test_pods_get_the_licenses_of_their_sites_and_give_them_back(desk: Desk) -> None:
+def test_pods_get_the_licenses_of_their_sites_and_give_them_back(responder: Responder) -> None:
     world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
     told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
 
     async def story() -> None:
         scene = Scene(*pods("p", "q", "r"), world=world)
-        scene.controllers[NAME] = AtDesk(desk)
+        scene.controllers[NAME] = AtResponder(responder)
         service = scene.replica(controllers=told)
         assert await scene.bind("p", "m", by=service) == ""
         assert list((await scene.filter("q", by=service)).passed) == ["n"]
@@ -219,14 +219,14 @@ def test_pods_get_the_licenses_of_their_sites_and_give_them_back(desk: Desk) -> 
         assert await scene.bind("r", "n", by=service) == ""
         await scene.end("p")
         await scene.tick(by=service)
-        assert {each.node.name for each in desk.store.allocated.values()} == {"n"}
+        assert {each.node.name for each in responder.store.allocated.values()} == {"n"}
 
     virtualtime.run(story())
 
 
 @pytest.fixture(name="url")
-def _url(desk: Desk) -> Iterator[str]:
-    with answering(desk) as url:
+def _url(responder: Responder) -> Iterator[str]:
+    with answering(responder) as url:
         yield url
 
 
@@ -267,7 +267,7 @@ class Slow(Outside):
 
 def test_stop_waits_for_the_question_that_is_being_answered(tmp_path: Path) -> None:
     slow = Slow()
-    server = new_server(Desk(slow, Store(tmp_path / "store.json")), Listening(port=0))
+    server = new_server(Responder(slow, Store(tmp_path / "store.json")), Listening(port=0))
     serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     serving.start()
     url = f"http://127.0.0.1:{server.server_address[1]}/unsuitableNodes"

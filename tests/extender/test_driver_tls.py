@@ -6,7 +6,7 @@ import pytest
 
 from allocator import JSON
 from extender.config.controllers import ControllerSettings
-from extender.driver import CertificateFiles, Certificates, Desk, Listening, Store
+from extender.driver import CertificateFiles, Certificates, Listening, Responder, Store
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NodeName, PodName, Question
@@ -84,19 +84,19 @@ async def said(url: str, folder: Path, **files: str) -> str:
 async def test_who_does_not_accept_whom_is_told(
     tmp_path: Path, listening: Listening, files: dict[str, str], problem: str
 ) -> None:
-    with answering(Desk(Willing(), Store(tmp_path / "store.json")), listening) as url:
+    with answering(Responder(Willing(), Store(tmp_path / "store.json")), listening) as url:
         assert await said(url, tmp_path, **files) == problem
 
 
 async def test_renewed_certificates_of_the_kit_are_used_without_a_restart(tmp_path: Path, listening: Listening) -> None:
-    with answering(Desk(Willing(), Store(tmp_path / "store.json")), listening) as url:
+    with answering(Responder(Willing(), Store(tmp_path / "store.json")), listening) as url:
         OURS.server("elsewhere.test").write(tmp_path, "server")
         assert "certificate is not valid for '127.0.0.1'" in await said(url, tmp_path)
 
 
 async def test_controller_without_tls_is_told(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(OURS.pem)
-    with answering(Desk(Willing(), Store(tmp_path / "store.json"))) as url:
+    with answering(Responder(Willing(), Store(tmp_path / "store.json"))) as url:
         told = await said(url.replace("http:", "https:"), tmp_path, certificate="", token="")
     assert told == "URL does not speak TLS; its url may begin with http:"
 

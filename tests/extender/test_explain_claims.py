@@ -40,7 +40,7 @@ def test_claim_that_fits_has_its_node_and_when_it_is_allocated() -> None:
     lines = told(*ROOM, immediate(priority="7"))
     assert lines == [
         "claim ns/c fits on 1 of 1 node: n",
-        "Note: the claim is allocated by itself as soon as that is possible, with priority 7.",
+        "Note: the claim is allocated as soon as there are devices, with priority 7.",
         "  n, score 10",
         "    claim ns/c, request gpu: gpu.example.com/n/gpu-0",
     ]

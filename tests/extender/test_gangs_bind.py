@@ -21,7 +21,7 @@ async def test_a_pod_is_not_bound_alone_if_what_is_kept_for_its_gang_ends_before
 
     async def end() -> None:
         for name in ("x0", "x1"):
-            await scene.task._evictor.end(scene.known(name), "not all pods of the group were bound in time")
+            await scene.evictor.end(scene.known(name), "not all pods of the group were bound in time")
 
     transport.script("bind pods", Fault(before=end))
     binder = binder_over(transport, scene.cluster.state, by=scene.solver)
@@ -36,7 +36,7 @@ async def test_a_pod_is_not_bound_alone_if_what_is_kept_for_another_one_ends_whi
     transport = Transport(scene.cluster.api)
 
     async def end() -> None:
-        await scene.task._evictor.end(scene.known("x1"), "the node is gone")
+        await scene.evictor.end(scene.known("x1"), "the node is gone")
 
     transport.script("update_status resourceclaims", Fault(before=end))
     binder = binder_over(transport, scene.cluster.state, by=scene.solver)

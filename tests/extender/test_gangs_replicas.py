@@ -70,9 +70,9 @@ KEPT_FOR_BOTH = {
 }
 
 
-@pytest.mark.parametrize(("device", "asked", "robbed"), KEPT_FOR_BOTH.values(), ids=KEPT_FOR_BOTH)
+@pytest.mark.parametrize(("device", "asked", "lost"), KEPT_FOR_BOTH.values(), ids=KEPT_FOR_BOTH)
 async def test_a_gang_is_not_ready_if_two_plans_have_kept_one_device_for_two_pods(
-    device: Object, asked: Object, robbed: list[str]
+    device: Object, asked: Object, lost: list[str]
 ) -> None:
     wanted = request()
     wanted["exactly"] |= asked
@@ -81,8 +81,8 @@ async def test_a_gang_is_not_ready_if_two_plans_have_kept_one_device_for_two_pod
         await keep(scene, name, "a")
     gang = gang_at(GangKey("ns", "x"), scene.cluster.state.snapshot)
     assert gang is not None
-    assert [pod.name for pod in gang.robbed] == robbed
-    assert gang.is_ready == (not robbed)
+    assert [pod.name for pod in gang.lost] == lost
+    assert gang.is_ready == (not lost)
 
 
 async def test_a_device_that_pods_share_by_one_claim_may_be_kept_for_both() -> None:
@@ -105,4 +105,4 @@ async def test_a_device_that_was_kept_for_two_pods_is_kept_for_one_at_the_end() 
 
 async def keep(scene: Scene, name: str, on: str) -> None:
     """Write that the only device of a node is kept for a pod."""
-    await scene.task._evictor.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)))
+    await scene.evictor.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)))

@@ -315,7 +315,7 @@ class TestPods:
         snapshot = scene.state.snapshot
         blocked = claims_of(snapshot.pods[ObjectKey("ns", "p")], snapshot)
         assert isinstance(blocked, Blocked)
-        assert blocked.reason == "claim c waits to be allocated by itself (allocation mode Immediate)"
+        assert blocked.reason == "claim c waits for its devices (allocation mode Immediate)"
 
     @pytest.mark.parametrize(("obj", "is_freed"), [(immediate(), False), (claim("c"), True)])
     def test_a_claim_in_the_way_of_its_pod_stays_allocated(self, obj: Object, is_freed: bool) -> None:
@@ -371,7 +371,7 @@ class TestPinnedPods:
         world = pinned_scene(immediate(), pinned("p", "c"))
         world.look(seconds=20)
         assert world.has("c") == ([], [])
-        assert "claim c waits to be allocated by itself" in world.events[0][1]
+        assert "claim c waits for its devices" in world.events[0][1]
 
     def test_an_optional_request_is_left_out(self) -> None:
         wishing = claim("c", request(), request("more", count=9), metadata={"annotations": {OPTIONAL_REQUESTS: "more"}})

@@ -328,9 +328,9 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
             return dict(state.snapshot.nodes)
 
         settings = [ControllerSettings.model_validate(URL)]
-        ledger = Metrics(CollectorRegistry()).controllers
+        metrics = Metrics(CollectorRegistry()).controllers
         claims, contexts = Claims(scene.transport, state), Contexts(ContextWrites(scene.transport), state, lambda: 0.0)
-        known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, ledger, contexts, claims)
+        known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, metrics, contexts, claims)
         allocating = Allocating(known, claims, lambda: NOW)
         negotiation = Negotiation(state, allocating, lambda: 0.0)
         for _ in range(2):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator import JSON
-from extender.driver import ClaimAsk, Desk, Held, NodeName, RefusedError, Store
+from extender.driver import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
 from extender.driver.contexts import ContextDesk
 from extender.driver.store import Entry
 from extender.kube.api import CONTEXTS, ApiError, ObjectKey, RawObject
@@ -80,15 +80,15 @@ class Ending(Store):
 
 
 class ByQuestions:
-    """Reaches a desk as HTTP does, without sockets; implements `extender.negotiation.controller.Controller`."""
+    """Reaches a responder as HTTP does, without sockets; implements `extender.negotiation.controller.Controller`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, responder: Responder) -> None:
+        self.responder = responder
 
     async def ask(self, question: Question) -> Answer:
         read = question_of(question.kind, question_to_json(question))
         try:
-            return answer_of(question, self.desk.answer(read))
+            return answer_of(question, self.responder.answer(read))
         except ConnectionResetError as error:
             raise ControllerAwayError(str(error)) from error
 
@@ -115,12 +115,14 @@ class KitScene(Scene):
     ) -> None:
         stores = {name: Store.open(folder / f"{name}.json") for name in controllers}
         self.by_context = contexts
-        self.kit = {name: Desk(each, stores[name]) for name, each in controllers.items()}
+        self.kit = {name: Responder(each, stores[name]) for name, each in controllers.items()}
         super().__init__(*objects, world=world)
         self.contexts = [self.context_desk(name) for name in controllers] if contexts else []
 
     def replica(self, **given: Any) -> Any:
-        self.controllers = {} if self.by_context else {name: ByQuestions(desk) for name, desk in self.kit.items()}
+        self.controllers = (
+            {} if self.by_context else {name: ByQuestions(responder) for name, responder in self.kit.items()}
+        )
         transport = {"transport": "PodSchedulingContext"} if self.by_context else {"url": "http://localhost:1"}
         named = [{"name": name, "allocationSeconds": 5, **transport} for name in self.kit]
         return super().replica(**{"controllers": named, **given})

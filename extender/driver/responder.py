@@ -18,7 +18,7 @@ from extender.negotiation.protocol import (
 
 
 @dataclass(slots=True)
-class Desk:
+class Responder:
     """Answers one question at a time.
 
     Attributes:
