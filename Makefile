@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -134,6 +134,16 @@ lock: $(VENV)/.created  ## write deploy/requirements*.txt again, after a change 
 	$(LOCK) --extra grpc --extra opentelemetry --output-file deploy/requirements.txt pyproject.toml
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 		| $(LOCK) --output-file deploy/requirements-build.txt -
+
+# Equal files give equal archives: the hash in the manifest is that of every build.
+DIST ?= dist
+KREW_URI ?= https://example.com/kubectl-dra.tar.gz
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' extender/version.py)
+krew:  ## write the archive and the manifest of the plugin for krew into dist/; KREW_URI is where you publish the archive
+	@mkdir -p $(DIST)
+	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - -C deploy/krew kubectl-dra -C ../.. LICENSE | gzip -9n > $(DIST)/kubectl-dra.tar.gz
+	sed -e '/^#/d' -e 's|VERSION|v$(VERSION)|' -e 's|URI|$(KREW_URI)|' \
+		-e "s|SHA256|$$(sha256sum < $(DIST)/kubectl-dra.tar.gz | cut -d' ' -f1)|" deploy/krew/dra.yaml > $(DIST)/dra.yaml
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
