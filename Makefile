@@ -75,6 +75,7 @@ test-upstream: SEED ?= $(shell printf %d 0x$$(git rev-parse --short=7 HEAD 2>/de
 test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minute, after a first build; SEED=N repeats the run that printed N
 	$(BIN)/python -m tests.conformance.fuzz allocations --cases 3000 --seed $(SEED)
 	$(BIN)/python -m tests.conformance.fuzz selectors --cases 5000 --seed $(SEED)
+	$(BIN)/python -m tests.conformance.fuzz consumers --cases 5000 --seed $(SEED)
 
 test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, gangs, resource classes, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
@@ -91,7 +92,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
 	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py tests/extender/test_library_laws.py
 	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_explain_proposals.py
-	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py
+	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py tests/extender/test_replica_group_laws.py
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute
 	$(BIN)/python -m tests.hostile $(HOSTILE)

@@ -1,4 +1,4 @@
-"""Random cases, answered by upstream itself and by us: ``python -m tests.conformance.fuzz allocations|selectors``.
+"""Random cases, answered by upstream itself and by us: ``python -m tests.conformance.fuzz KIND``.
 
 Needs Go: the program around upstream's allocator and CEL environment is built from the modules that its go.mod names.
 Prints a line for each case that differs, and exits 1 if there is one. ``--done FILE`` remembers the ranges of seeds
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.conformance import allocation, declarations, expressions, reached, selectors, worlds
+from tests.conformance import allocation, consumers, declarations, expressions, reached, selectors, worlds
 
 Json = dict[str, Any]
 
@@ -84,6 +84,12 @@ KINDS: Final = {
     "allocations": Kind(
         worlds.random_case, _with_runs, allocation.run_case, lambda case: [run["outcome"] for run in case["runs"]]
     ),
+    "consumers": Kind(
+        consumers.random_case,
+        lambda case, actual: {**case, "actual": actual},
+        consumers.run_case,
+        consumers.outcomes,
+    ),
     "selectors": Kind(expressions.random_case, _with_actual, selectors.run_case, _outcome),
 }
 
@@ -92,7 +98,7 @@ def main() -> int:
     """Compare; 1 if any answer is different."""
     options = _options()
     build()
-    failures = [] if options.kind == "allocations" else _declared()
+    failures = _declared() if options.kind == "selectors" else []
     print(f"{options.kind}, seeds {options.seed} to {options.seed + options.cases - 1}")
     blocks = _blocks(options.seed, options.cases, options.done)
     if options.coverage:

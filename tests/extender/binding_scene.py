@@ -21,15 +21,16 @@ FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
 
 
 class Lagging:
-    """A watch that is behind: it keeps what it hears of claims until it is told to go on."""
+    """A watch that is behind: it keeps what it hears of a kind, claims at first, until it is told to go on."""
 
     def __init__(self, state: ClusterState) -> None:
+        self.of = CLAIMS
         self._state = state
         self._kept: list[Event] = []
         self.is_behind = False
 
     def apply(self, event: Event) -> None:
-        if self.is_behind and event.resource == CLAIMS:
+        if self.is_behind and event.resource == self.of:
             self._kept.append(event)
         else:
             self._state.apply(event)

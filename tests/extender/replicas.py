@@ -4,7 +4,7 @@ What a scheduler and the passing of time would bring about is a program: what ea
 """
 
 import asyncio
-from collections.abc import Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -15,7 +15,7 @@ from extender.background.deallocate import Deallocator
 from extender.background.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.raw import revision_of
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import allocated_elsewhere
@@ -38,7 +38,7 @@ FAULTS: Final = ("lost answer", "late", "conflict", "refused")
 
 
 class Action(NamedTuple):
-    """An action of an extender: it binds a pod, serves a pinned pod, or takes claims from a pod."""
+    """An action of an extender: it binds a pod, serves a pinned pod, or takes claims from a pod. Users create pods."""
 
     verb: str
     pod: str = ""
@@ -67,6 +67,11 @@ def serve(pod: str) -> Action:
     return Action("serve", pod)
 
 
+def create(pod: str) -> Action:
+    """A user creates a pod; no extender has heard of it then."""
+    return Action("create", pod)
+
+
 SWEEP: Final = Action("sweep")
 
 Program = Sequence[Sequence[Action]]
@@ -78,11 +83,20 @@ class Replica:
     """One extender, and what it has seen so far."""
 
     def __init__(
-        self, name: str, api: MemoryApi, records: Records, program: Program, *, has_group_claims: bool = False
+        self,
+        name: str,
+        api: MemoryApi,
+        records: Records,
+        program: Program,
+        made: Mapping[str, RawObject],
+        *,
+        has_group_claims: bool,
     ) -> None:
         self.name = name
         self.history = 0
+        self.made = made
         self._is_single = len(program) == 1
+        self._api = api
         self.state = Known(has_group_claims=has_group_claims)
         self.watch = Watch(self.state)
         api.follow(self.watch)
@@ -136,7 +150,11 @@ class Replica:
             return self._bind(action.pod, action.node)
         if action.verb == "sweep":
             return self._sweep()
-        pod = self.state.snapshot.pods[ObjectKey("ns", action.pod)]
+        if action.verb == "create":
+            return self._create(action.pod)
+        pod = self.state.snapshot.pods.get(ObjectKey("ns", action.pod))
+        if pod is None:
+            return self._nothing()
         if action.verb == "serve":
             return self._serve(pod)
         return self._give_back(pod) if action.verb == "give back" else self._deallocate(pod)
@@ -146,6 +164,15 @@ class Replica:
             await self.binder.bind(ObjectKey("ns", pod), f"uid-{pod}", node)
         except BindError as error:
             return str(error)
+        return ""
+
+    async def _create(self, pod: str) -> str:
+        with suppress(ApiError):  # it is there already
+            self._api.load(PODS, self.made[pod])
+        return ""
+
+    async def _nothing(self) -> str:
+        """The pod of the action is not known yet."""
         return ""
 
     async def _serve(self, pod: Pod) -> str:
@@ -191,6 +218,7 @@ class Replicas:
         is_spare: news come only where somebody looks at what is known, and just before: few enough orders to try them
             all. Each extender has one task then.
         has_group_claims: whether claims may be reserved for PodGroups.
+        made: pods that users may create, by name.
     """
 
     api: MemoryApi
@@ -199,6 +227,7 @@ class Replicas:
     kinds: Sequence[str] = FAULTS
     is_spare: bool = True
     has_group_claims: bool = False
+    made: Mapping[str, RawObject] = field(default_factory=dict)
     replicas: list[Replica] = field(init=False)
     _records: Records = field(default_factory=Records)
     _checked: dict[str, int] | None = None
@@ -206,7 +235,7 @@ class Replicas:
     def __post_init__(self) -> None:
         self.api.follow(self._records)
         self.replicas = [
-            Replica(name, self.api, self._records, each, has_group_claims=self.has_group_claims)
+            Replica(name, self.api, self._records, each, self.made, has_group_claims=self.has_group_claims)
             for name, each in zip("ABC", self.programs, strict=False)
         ]
 

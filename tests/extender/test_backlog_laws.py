@@ -9,16 +9,22 @@ from hypothesis import strategies as st
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ApiError, ObjectKey, RawObject
+from extender.kube.api import CLAIMS, POD_GROUPS, PODS, TEMPLATES, ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
+from tests.extender.test_group_claims import team
 from tests.kit.clusters import claim, claim_template, pod
 from tests.kit.servers.memory import memory_api
 
 NAMES: Final = ("a", "b")
 
 
+ENTRY: Final = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+
+
 def using(name: str, kind: str) -> RawObject:
     raw = pod(name)
+    if kind == "of a group":
+        raw["spec"]["schedulingGroup"] = {"podGroupName": "team"}
     del raw["metadata"]["uid"]
     source = {"resourceClaimName": "shared"} if kind == "by name" else {"resourceClaimTemplateName": "gpu"}
     raw["spec"]["resourceClaims"] = [{"name": "gpu", **source}]
@@ -33,6 +39,14 @@ class History:
 
     async def create_pod(self, name: str, kind: str) -> None:
         await self.api.create(PODS, using(name, kind))
+
+    async def create_group(self, _name: str, _kind: str) -> None:
+        made = team(ENTRY)
+        del made["metadata"]["uid"]
+        await self.api.create(POD_GROUPS, made)
+
+    async def delete_group(self, _name: str, _kind: str) -> None:
+        await self.api.delete(POD_GROUPS, ObjectKey("ns", "team"))
 
     async def create_template(self, _name: str, _kind: str) -> None:
         await self.api.create(TEMPLATES, claim_template())
@@ -56,7 +70,8 @@ class History:
         allocation = claim("x", allocated=["n/gpu-0"])["status"]["allocation"]
         made = await self.api.get(CLAIMS, key)
         made = await self.api.update(CLAIMS, {**made, "metadata": {**made["metadata"], "finalizers": [FINALIZER]}})
-        consumers = [*made.get("status", {}).get("reservedFor", []), _consumer(found)]
+        by = await self.api.get(POD_GROUPS, ObjectKey("ns", "team")) if kind == "of a group" else found
+        consumers = [*made.get("status", {}).get("reservedFor", []), _consumer(by)]
         await self.api.update_status(CLAIMS, {**made, "status": {"allocation": allocation, "reservedFor": consumers}})
 
     async def delete_claim(self, name: str, kind: str) -> None:
@@ -71,11 +86,16 @@ class History:
 
 
 def _consumer(found: RawObject) -> RawObject:
-    return {"resource": "pods", "name": found["metadata"]["name"], "uid": found["metadata"]["uid"]}
+    resource = (
+        {"apiGroup": POD_GROUPS.group, "resource": "podgroups"} if found["kind"] == "PodGroup" else {"resource": "pods"}
+    )
+    return {**resource, "name": found["metadata"]["name"], "uid": found["metadata"]["uid"]}
 
 
 STEPS: Final = (
     History.create_pod,
+    History.create_group,
+    History.delete_group,
     History.create_template,
     History.delete_template,
     History.finish_pod,
@@ -84,16 +104,19 @@ STEPS: Final = (
     History.reserve,
     History.delete_claim,
 )
-MOVES = st.tuples(st.sampled_from(STEPS), st.sampled_from(NAMES), st.sampled_from(("by name", "from a template")))
+MOVES = st.tuples(
+    st.sampled_from(STEPS), st.sampled_from(NAMES), st.sampled_from(("by name", "from a template", "of a group"))
+)
 
 
 async def everything(api: MemoryApi) -> list[Any]:
-    return [(await api.list(resource)).items for resource in (PODS, CLAIMS)]
+    return [(await api.list(resource)).items for resource in (PODS, POD_GROUPS, CLAIMS)]
 
 
 @given(moves=st.lists(st.tuples(MOVES, st.booleans()), min_size=5, max_size=30))
 async def test_after_the_backlog_is_worked_off_a_look_at_everything_changes_nothing(moves: list[Any]) -> None:
     api = memory_api(claim("shared"))
+    controller = Controller(api, has_group_claims=True)
     backlog, history = Backlog(), History(api)
     api.follow(backlog)
     for (step, name, kind), is_settled in [*moves, ((History.create_template, "a", ""), True)]:
@@ -101,7 +124,7 @@ async def test_after_the_backlog_is_worked_off_a_look_at_everything_changes_noth
             await step(history, name, kind)
         if is_settled:
             while backlog.waiting.is_set():
-                await Controller(api).work_off(backlog)
+                await controller.work_off(backlog)
             before = await everything(api)
-            await Controller(api).reconcile()
+            await controller.reconcile()
             assert await everything(api) == before

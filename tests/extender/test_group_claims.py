@@ -1,5 +1,7 @@
 """Claims that are reserved for a PodGroup (gate DRAWorkloadResourceClaims): once, for all its pods."""
 
+import asyncio
+
 import pytest
 
 from allocator import Features
@@ -193,15 +195,26 @@ async def test_without_the_gate_a_claim_of_a_group_stays() -> None:
     assert consumers(found) == [GROUP]
 
 
-async def test_a_claim_stays_if_a_pod_that_the_watch_does_not_show_is_bound_meanwhile() -> None:
-    """The watch of pods is behind: it shows the pod once it shows the fence."""
-    cluster = grouped(held(GROUP), user("p"))
-    asked = parsed(await cluster.api.get(PODS, ObjectKey("ns", "p")))
-    service = cluster.service()
-    await service.filter(FilterArgs(asked, ("m",)))
-    cluster.load(user("q", on="n"))
-    await service.background.tick()
-    assert consumers(await cluster.api.get(CLAIMS, KEY)) == [GROUP]
+@pytest.mark.parametrize(
+    ("seconds", "reason"),
+    [(1.0, "pod ns/q runs with claim ns/team-gpu"), (9.0, "the watch does not show pod ns/p yet")],
+    ids=["the watch is late", "the watch is too late"],
+)
+def test_a_claim_stays_if_a_pod_that_the_watch_has_not_shown_runs_with_it(seconds: float, reason: str) -> None:
+    """The watch shows the pod before it shows the fence of another pod."""
+    there = scene(team(), held(GROUP), user("p"))
+    claim, asked = there.state.snapshot.claims[KEY], parsed(user("p"))
+    there.watch.of, there.watch.is_behind = PODS, True
+    there.api.load(PODS, user("q", on="n"))
+
+    async def take() -> str:
+        asyncio.get_running_loop().call_later(seconds, there.watch.catch_up)
+        with pytest.raises(WriteRefusedError) as error:
+            await Writer(there.transport, there.state, lambda: NOW).deallocate(claim, asked)
+        return str(error.value)
+
+    assert virtualtime.run(take()) == reason
+    assert consumers(there.get("team-gpu")) == [GROUP]
 
 
 def test_a_pod_that_is_bound_while_its_claim_is_taken_keeps_it() -> None:

@@ -13,7 +13,7 @@ from tests.kit.node.node import Node
 from tests.kit.node.pods import RUN_SECONDS, devices_of, start_pod, wait_running
 from tests.kit.objects.manifests import is_bound, priority_class, template
 
-GRACE_SECONDS = 4
+GRACE_SECONDS = 2
 
 
 @pytest.fixture

@@ -126,8 +126,8 @@ class Happenings:
         """The Node object is deleted, its slices and pods go after it, and a new machine gets its name."""
 
         async def slices() -> list[str]:
-            listing = await self.site.client.list(SLICES)
-            return [each["metadata"]["name"] for each in listing.items if each["spec"].get("nodeName") == node.name]
+            found = await self.site.client.select(SLICES, "", {"spec.nodeName": node.name})
+            return [each["metadata"]["name"] for each in found]
 
         await self.site.client.delete(NODES, ObjectKey("", node.name))
         await wait_for_answer(

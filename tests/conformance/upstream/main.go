@@ -1,5 +1,5 @@
-// Command upstream answers cases as upstream does: with its structured allocator, or with its CEL environment for
-// devices. Cases come on standard input, answers go to standard output, both as JSON arrays.
+// Command upstream answers cases as upstream does: with its structured allocator, with its CEL environment for
+// devices, or with its rules for the consumers of claims. Cases come on standard input, answers go to standard output, both as JSON arrays.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 
 var answers = map[string]func(json.RawMessage) (any, error){
 	"allocations":  allocations,
+	"consumers":    consumers,
 	"declarations": declarations,
 	"selectors":    selectors,
 }
