@@ -87,6 +87,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_node_store.py
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/test_expansion.py tests/extender/test_new_nodes.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
+	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_tables_resources.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py tests/extender/test_quota_bound.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py

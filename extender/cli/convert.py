@@ -1,4 +1,4 @@
-"""`dra-extender convert`: the device classes of ResourceClasses, and claim templates for those with members."""
+"""`dra-extender convert`: ResourceClasses and compute claims as objects of Kubernetes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from allocator import DeviceClass
 from extender.cli.messages import FOUND_PROBLEMS, note, refuse, say
 from extender.cli.options import PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
+from extender.compute_claims.text_form import has_parameters
 from extender.fakekube.manifests import RawObject
 from extender.kube.api import CLASSES, RESOURCE_CLASSES, TEMPLATES
 from extender.resource_classes.device_class import Judgement, judge
@@ -26,17 +27,21 @@ def convert(paths: PathsArgument) -> None:
     """Print the DeviceClass of each ResourceClass, for clusters where the kind ResourceClass is not installed.
 
     For a class with members, a ResourceClaimTemplate is printed, too: with it, pods of every scheduler get the devices.
+    A claim or a claim template with the parameters of a compute claim is printed with requests for the cores. A
+    ConfigMap with such parameters is printed as a ResourceClaimTemplate.
     """
     loaded = manifests_of(paths)
     judgements = judgements_of(loaded.objects)
     made = [each.device_class for each in judgements if each.device_class is not None]
     for each in made:
         del each["metadata"]["ownerReferences"]  # without the kind, there is no owner
+    computing = [dict(each.data) for each in loaded.objects if has_parameters(each.data)]
     made += _templates(each.resource_class for each in judgements if each.device_class is not None)
+    made += computing
     if made:
         typer.echo(yaml.safe_dump_all(made, sort_keys=False, allow_unicode=False), nl=False)
-    if not judgements:
-        note("there is no ResourceClass")
+    if not judgements and not computing:
+        note("there is no ResourceClass and no compute claim")
     refused = list(refusals(judgements))
     say(*refused)
     refuse(loaded.problems)

@@ -1,7 +1,4 @@
-"""Manifests: YAML and JSON files to raw API objects, with a report per file.
-
-Each document is used, skipped because of its kind, or reported with its problems.
-"""
+"""Manifests: files to raw API objects, with a report of what is used, skipped because of its kind, or wrong."""
 
 import errno
 import stat
@@ -14,6 +11,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, shown, validate
+from extender.compute_claims.text_form import with_cores
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, ObjectKey, Resource
@@ -23,7 +21,6 @@ from extender.state.kinds import all_kinds
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
 """What is read from manifests, by kind; objects of other kinds are skipped."""
-
 MOST_MIB: Final = 256
 """Limit for one file: its objects take many times as much memory."""
 
@@ -268,7 +265,11 @@ class _FileReader:
         if not isinstance(obj, dict):
             self._note(number, "", [Problem("", f"document {number} is not an object")])
             return
-        obj = from_text_form(obj)
+        try:
+            obj = dict(with_cores(from_text_form(obj)))
+        except InvalidObjectError as error:
+            self._note(number, _subject(error.kind, obj, number), error.problems)
+            return
         version, kind = obj.get("apiVersion"), obj.get("kind")
         if version is None and kind is None:
             self.skipped[_NO_KIND] += 1

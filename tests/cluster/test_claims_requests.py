@@ -1,11 +1,18 @@
 """What claims may ask for: constraints across drivers, alternatives, all devices of a node, administrative access."""
 
-import pytest
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+from extender.compute_claims.text_form import with_cores
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ApiError, ObjectKey, RawObject
-from tests.kit.controlplane.client import NAMESPACES, Client
-from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.client import NAMESPACES, Client, key_of
+from tests.kit.controlplane.driver import Driver, driver
 from tests.kit.controlplane.scenario import bound, by_name, by_template, findings, held, rejection
+from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import claim, pod, request, requests, template
 
 pytestmark = pytest.mark.usefixtures("site")
@@ -129,3 +136,33 @@ class TestAdminAccess:
             (result,) = got["status"]["allocation"]["devices"]["results"]
             assert result.get("adminAccess", False) == (name != "using")
         assert await findings(client, namespace) == []
+
+
+async def test_compute_claim_of_the_proposal_gets_its_cores_beside_its_device(
+    client: Client, verbs: Verbs, namespace: str, nic: Driver
+) -> None:
+    numa_node = "resource.kubernetes.io/numaNode"
+    (cpus,) = (each for each in story("slices.yaml") if each["spec"]["driver"] == "dra.cpu")
+    wanted = next(story("claims.yaml"))
+    wanted["metadata"]["namespace"] = namespace
+    wanted["spec"]["spec"]["devices"]["requests"] = [request("nic", nic.name)]
+    async with driver(client, verbs, cpus["spec"]["driver"]) as compute:
+        await compute.publish("site-0", cpus["spec"]["devices"])
+        await nic.publish("site-0", [{"name": "nic-1", "attributes": {numa_node: {"int": 1}}}])
+        await client.create(TEMPLATES, dict(with_cores(wanted)))
+        using = [{"name": "compute", "resourceClaimTemplateName": wanted["metadata"]["name"]}]
+        made = await client.create(PODS, pod(namespace, "core", claims=using))
+        await bound(client, key_of(made))
+        running = await client.get(PODS, key_of(made))
+        (status,) = running["status"]["resourceClaimStatuses"]
+        found = await client.get(CLAIMS, ObjectKey(namespace, status["resourceClaimName"]))
+        assert [device for _, device in held(found)] == ["nic-1", "cpu-8", "cpu-24", "cpu-9", "cpu-25", "cpu-10"]
+        configs = found["status"]["allocation"]["devices"]["config"]
+        assert [each["opaque"]["parameters"]["cores"] for each in configs] == [["5", "20"]]
+        assert await findings(client, namespace) == []
+        await client.delete(PODS, key_of(made))
+
+
+def story(file: str) -> Iterator[Any]:
+    """The objects of a file of the story of compute claims."""
+    return yaml.safe_load_all((Path(__file__).parents[2] / "config" / "compute" / file).read_text())
