@@ -11,10 +11,10 @@ from extender.kube.raw import timestamp
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.writes.controller_marks import MARK, MARK_FINALIZER
 from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene, pods
+from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.poison import Told
 from tests.kit import virtualtime
-from tests.kit.clusters import NOW, Object, claim, pinned
+from tests.kit.clusters import NOW, Object, claim, pinned, request
 from tests.kit.controllers import Fault, Licenses
 
 OTHER = "other.example.com"
@@ -122,13 +122,15 @@ def test_simulation_asks_a_controller_that_was_away_after_its_pause() -> None:
 def left(name: str, controller: str) -> Object:
     """A claim that a killed process has left marked."""
     marked = {"annotations": {MARK: f"{controller} 1 {timestamp(NOW)}"}, "finalizers": [MARK_FINALIZER]}
-    return claim(name, LICENSE, metadata=marked)
+    asked = LICENSE if controller == NAME else request("license", device_class="other")
+    return claim(name, asked, metadata=marked)
 
 
 def test_controller_that_hangs_holds_up_no_release_of_another() -> None:
     async def story() -> None:
         claims = [left(f"c{number:02}", NAME) for number in range(40)]
-        scene = Scene(*claims, left("d", OTHER), others={OTHER: Licenses()})
+        other = negotiated_class("other", OTHER)
+        scene = Scene(*claims, other, left("d", OTHER), others={OTHER: Licenses()})
         scene.licenses.faults[DEALLOCATE] = [Fault(until=asyncio.Event())] * 40
         await turn(scene)
         assert await scene.mark("d") == f"{OTHER} 2 released"
