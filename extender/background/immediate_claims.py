@@ -2,23 +2,20 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Final
 
 from allocator import Claim, Recent
 from extender.background.bound_pods import AT_ONCE
-from extender.background.controller_work import ControllerWork
+from extender.background.leased_work import LeasedWork, Waiting
 from extender.background.queueing_hints import queueing_hint
-from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
+from extender.background.rejected_pods import Attention, RejectedPod
 from extender.background.task import BackgroundTask
 from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey, OutcomeUnknownError
-from extender.negotiation.negotiation import controllers_of
-from extender.pods.negotiated import waiting
 from extender.pods.stand_in import stand_in
 from extender.state.changes import Change
 from extender.state.claim_annotations import is_immediate, mode_problem
@@ -36,25 +33,12 @@ WAITS: Final = "ClaimNotAllocated"
 INVALID: Final = "InvalidAnnotation"
 _KEPT: Final = 4096
 
-_MOST_AT_ONCE: Final = 16
-"""Claims that wait for one controller at the same time."""
-
 
 @dataclass(slots=True)
-class _Waiting:
-    """An immediate claim that is to be allocated, or checked.
+class _Waiting(Waiting):
+    """An immediate claim that is to be allocated, or checked; its pod is a stand-in."""
 
-    Attributes:
-        claim: as it is known.
-        rejected: its stand-in, and when to try it again.
-        since: when it was found.
-        reason: why the last try failed; empty if there was none.
-    """
-
-    claim: ClaimObject
-    rejected: RejectedPod
-    since: datetime
-    reason: str = ""
+    claim: ClaimObject = field(kw_only=True)
 
 
 class ImmediateAllocation(BackgroundTask):
@@ -83,14 +67,13 @@ class ImmediateAllocation(BackgroundTask):
     ) -> None:
         self._state = state
         self._claims = claims
-        self._lease = lease
         self._solver = solver
         self._tell = tell
         self._now = now
         self._seen = state.snapshot
         self._unread: Iterator[ObjectKey] | None = None
         self._waiting: dict[str, _Waiting] = {}
-        self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
+        self._work = LeasedWork(state, lease, solver, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._checked: Recent[str] = Recent(_KEPT)
 
@@ -131,7 +114,7 @@ class ImmediateAllocation(BackgroundTask):
             known = self._waiting.get(claim.uid)
             if known is None:
                 rejected = RejectedPod(stand_in(claim), None, Attention.NOW)
-                self._waiting[claim.uid] = _Waiting(found, rejected, self._now())
+                self._waiting[claim.uid] = _Waiting(f"claim {key}", rejected, self._now(), claim=found)
             else:
                 known.claim = found
 
@@ -158,46 +141,10 @@ class ImmediateAllocation(BackgroundTask):
 
     async def _serve_due(self) -> None:
         due = sorted(
-            (
-                each
-                for uid, each in self._waiting.items()
-                if each.rejected.attention is Attention.NOW and uid not in self._work
-            ),
+            (each for each in self._waiting.values() if each.rejected.attention is Attention.NOW),
             key=lambda each: turn(each.claim),
         )
-        if not await self._may_serve(due):
-            return
-        until = self._solver.clock() + LOOK_SECONDS
-        for each in due:
-            await self._begin(each)
-            if self._solver.clock() > until:
-                return
-
-    async def _may_serve(self, due: Sequence[_Waiting]) -> bool:
-        """Whether this replica holds the lease. After a while without work, it gives the lease back."""
-        try:
-            if due or self._work:
-                return await self._lease.take()
-            await self._lease.give_back()
-        except (WriteRefusedError, OutcomeUnknownError) as error:
-            for each in due:
-                each.reason = str(error)
-                each.rejected.postpone(self._solver.clock())
-        return False
-
-    async def _begin(self, waiting_claim: _Waiting) -> None:
-        """Serve a claim. If it needs a controller, that goes on after the turn; without room, it begins later."""
-        rejected, claim = waiting_claim.rejected, waiting_claim.claim
-        subject, controllers = f"claim {claim.key}", controllers_of(rejected.pod, self._state.snapshot)
-        if not self._work.has_room(controllers):
-            return
-        rejected.postpone(self._solver.clock())
-        if controllers:
-            waiting_claim.reason = waiting_claim.reason or ", ".join(map(waiting, sorted(controllers)))
-            self._work.begin(claim.claim.uid, subject, controllers, partial(self._serve, waiting_claim))
-            return
-        with self._solver.faults.of(subject):
-            await self._serve(waiting_claim)
+        await self._work.turn(due)
 
     async def _serve(self, waiting_claim: _Waiting) -> None:
         uid = waiting_claim.claim.claim.uid

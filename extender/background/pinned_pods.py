@@ -7,24 +7,20 @@ pods with unallocated or unreserved claims"), or an Event on the pod says why no
 import asyncio
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from allocator import Recent
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
-from extender.background.controller_work import ControllerWork
+from extender.background.leased_work import LeasedWork, Waiting
 from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.background.rejected_pods import LOOK_SECONDS, Attention, RejectedPod
+from extender.background.rejected_pods import Attention, RejectedPod
 from extender.background.task import BackgroundTask, Rejection
 from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
-from extender.negotiation.negotiation import controllers_of
 from extender.pods.claims import bound_pod
 from extender.pods.extended_resources.unserved import without_devices
-from extender.pods.negotiated import waiting
 from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -45,27 +41,6 @@ _ASKED_SECONDS: Final = 60.0
 """A replica that no scheduler has asked for this time has no head start."""
 
 _KEPT: Final = 4096
-
-_MOST_AT_ONCE: Final = 16
-"""Pods that wait for one controller at the same time."""
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A pinned pod without its claims.
-
-    Attributes:
-        rejected: the pod, and when to try it again.
-        since: when it was found.
-        reason: why the last try failed; empty if there was no try.
-        heeds_changes: changes of the cluster may help the pod. False after a failed write: its own assumed allocation
-            came and went, and that is a change, too.
-    """
-
-    rejected: RejectedPod
-    since: datetime
-    reason: str = ""
-    heeds_changes: bool = True
 
 
 class PinnedPods(BackgroundTask):
@@ -96,15 +71,14 @@ class PinnedPods(BackgroundTask):
     ) -> None:
         self._state = state
         self._claims = claims
-        self._lease = lease
         self._solver = solver
         self._schedulers = schedulers
         self._tell = tell
         self._now = now
         self._pods = BoundPods()
         self._seen = state.snapshot
-        self._waiting: dict[str, _Waiting] = {}
-        self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
+        self._waiting: dict[str, Waiting] = {}
+        self._work = LeasedWork(state, lease, solver, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
 
@@ -137,7 +111,7 @@ class PinnedPods(BackgroundTask):
                 continue
             if pod.uid not in self._waiting and lacks_some(pod, snapshot):
                 rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
-                self._waiting[pod.uid] = _Waiting(rejected, self._now())
+                self._waiting[pod.uid] = Waiting(f"pod {pod}", rejected, self._now())
             reason = without_devices(pod, snapshot, self._solver.features)
             if reason and self._told.find((pod.uid, reason)) is None:
                 self._told.keep((pod.uid, reason), reason)
@@ -163,51 +137,18 @@ class PinnedPods(BackgroundTask):
         is_asked = self._solver.clock() < self._asked + _ASKED_SECONDS
         latest = self._now() - (timedelta() if is_asked else HEAD_START)
         due = [
-            each
-            for uid, each in self._waiting.items()
-            if each.rejected.attention is Attention.NOW and each.since <= latest and uid not in self._work
+            each for each in self._waiting.values() if each.rejected.attention is Attention.NOW and each.since <= latest
         ]
-        if not await self._may_serve(due):
-            return
-        until = self._solver.clock() + LOOK_SECONDS
-        for each in sorted(due, key=lambda waiting: -waiting.rejected.pod.priority):
-            await self._begin(each)
-            if self._solver.clock() > until:
-                return
+        await self._work.turn(sorted(due, key=lambda each: -each.rejected.pod.priority))
 
-    async def _may_serve(self, due: Sequence[_Waiting]) -> bool:
-        """Whether this replica holds the lease. After a while without work, it gives the lease back."""
-        try:
-            if due or self._work:
-                return await self._lease.take()
-            await self._lease.give_back()
-        except (WriteRefusedError, OutcomeUnknownError) as error:
-            for each in due:
-                each.reason, each.heeds_changes = str(error), False
-                each.rejected.postpone(self._solver.clock())
-        return False
-
-    async def _begin(self, pinned: _Waiting) -> None:
-        """Serve a pod. If it needs a controller, that goes on after the turn; without room, it begins later."""
+    async def _serve(self, pinned: Waiting) -> None:
         pod = pinned.rejected.pod
-        subject, controllers = f"pod {pod}", controllers_of(pod, self._state.snapshot)
-        if not self._work.has_room(controllers):
-            return
-        pinned.rejected.postpone(self._solver.clock())
-        if controllers:
-            pinned.reason = pinned.reason or ", ".join(map(waiting, sorted(controllers)))
-            self._work.begin(pod.uid, subject, controllers, partial(self._serve, pod, pinned))
-            return
-        with self._solver.faults.of(subject):
-            await self._serve(pod, pinned)
-
-    async def _serve(self, pod: Pod, pinned: _Waiting) -> None:
         try:
             await self._claims.serve(pod)
         except BindError as error:
-            pinned.reason, pinned.heeds_changes = str(error), True
+            pinned.fail(str(error))
         except (WriteRefusedError, OutcomeUnknownError) as error:
-            pinned.reason, pinned.heeds_changes = str(error), False
+            pinned.fail(str(error), heeds_changes=False)
         else:
             self._waiting.pop(pod.uid, None)
 

@@ -1,0 +1,118 @@
+"""Leased work: one replica at a time serves what waits. What needs a controller goes on between the turns."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from extender.background.controller_work import ControllerWork
+from extender.background.rejected_pods import LOOK_SECONDS, RejectedPod
+from extender.decisions.solver import Solver
+from extender.kube.api import OutcomeUnknownError
+from extender.negotiation.negotiation import controllers_of
+from extender.pods.negotiated import waiting
+from extender.state.state import ClusterState
+from extender.writes.claim_json import WriteRefusedError
+from extender.writes.lease import SharedLease
+
+_MOST_AT_ONCE: Final = 16
+"""Pieces that wait for one controller at the same time."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """What is to be served.
+
+    Attributes:
+        subject: the object, as `extender.faults` names it.
+        rejected: its pod, or the stand-in of a claim; and when to try it again.
+        since: when it was found.
+        reason: why the last try failed; empty if there was no try.
+        heeds_changes: changes of the cluster may help. False after a failed write: its own assumed allocation came and
+            went, and that is a change, too.
+    """
+
+    subject: str
+    rejected: RejectedPod
+    since: datetime
+    reason: str = ""
+    heeds_changes: bool = True
+
+    @property
+    def uid(self) -> str:
+        """The uid of the pod, or of the stand-in."""
+        return self.rejected.pod.uid
+
+    def fail(self, reason: str, *, heeds_changes: bool = True) -> None:
+        """A try has failed."""
+        self.reason, self.heeds_changes = reason, heeds_changes
+
+
+_W = TypeVar("_W", bound=Waiting)
+
+
+class LeasedWork(Generic[_W]):
+    """Serves what is due, while this replica holds the lease.
+
+    Args:
+        state: the cluster.
+        lease: this replica holds it while it serves.
+        solver: has the clock and the faults.
+        serve: serves one.
+    """
+
+    def __init__(
+        self, state: ClusterState, lease: SharedLease, solver: Solver, serve: Callable[[_W], Awaitable[None]]
+    ) -> None:
+        self._state = state
+        self._lease = lease
+        self._solver = solver
+        self._serve = serve
+        self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
+
+    def __contains__(self, each: _W) -> bool:
+        """Whether it is being served, by a controller that takes its time."""
+        return each.uid in self._work
+
+    @property
+    def running(self) -> Sequence[asyncio.Task[None]]:
+        """The work that goes on between the turns."""
+        return self._work.running
+
+    async def turn(self, due: Sequence[_W]) -> None:
+        """Serve what is due, in this order, as long as there is time. What is being served is left alone."""
+        due = [each for each in due if each not in self]
+        if not await self._may_serve(due):
+            return
+        until = self._solver.clock() + LOOK_SECONDS
+        for each in due:
+            await self._begin(each)
+            if self._solver.clock() > until:
+                return
+
+    async def _may_serve(self, due: Sequence[_W]) -> bool:
+        """Whether this replica holds the lease. After a while without work, it gives the lease back."""
+        try:
+            if due or self._work:
+                return await self._lease.take()
+            await self._lease.give_back()
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            for each in due:
+                each.fail(str(error), heeds_changes=False)
+                each.rejected.postpone(self._solver.clock())
+        return False
+
+    async def _begin(self, each: _W) -> None:
+        """Serve one. If it needs a controller, that goes on after the turn; without room, it begins later."""
+        controllers = controllers_of(each.rejected.pod, self._state.snapshot)
+        if not self._work.has_room(controllers):
+            return
+        each.rejected.postpone(self._solver.clock())
+        if controllers:
+            each.reason = each.reason or ", ".join(map(waiting, sorted(controllers)))
+            self._work.begin(each.uid, each.subject, controllers, partial(self._serve, each))
+            return
+        with self._solver.faults.of(each.subject):
+            await self._serve(each)
