@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile krew clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -48,6 +48,11 @@ test-older:  ## run those tests of the suite that every version of Kubernetes ha
 test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA driver) in a sandbox: root, Linux with cgroup v1, Go and gcc; a first build takes minutes
 	$(BIN)/python -m tests.kit.node.binaries
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
+
+# The pictures of docs/ are written with PICTURES=docs/images.
+test-console: export PICTURES ?=
+test-console: $(VENV)/.dev  ## look at the console with Chromium, which has to be there: two minutes; PICTURES=docs/images takes the pictures of docs/ again
+	$(BIN)/python -m pytest tests/console
 
 # This shows that a load test works; its figures mean nothing.
 test-loadtest: WORKLOAD := short crowded

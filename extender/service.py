@@ -122,6 +122,11 @@ class Service:
         """Why pods with devices can't be decided now; empty if they can."""
         return "stopping" if self._stopping else self._state.not_ready
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stopping
+
     def stop(self) -> None:
         """Say from now on that we are not ready; calls are still answered."""
         self._stopping = True

@@ -30,6 +30,9 @@ logger = structlog.get_logger()
 
 _JSON: Final = (b"content-type", b"application/json")
 
+BODILESS: Final = "dra_extender.bodiless"
+"""Key of the scope of a GET that stands for a HEAD. An answer without an end leaves out its body."""
+
 TOO_DEEP: Final = "the body is nested too deeply"
 
 _By = TypeVar("_By")
@@ -88,7 +91,7 @@ class Application(FastAPI):
                 await _answer(send, HTTPStatus.OK, wire.encode_error(refusal))
         elif scope.get("method") == "HEAD":
             # The server leaves out the body. It looks at its own scope.
-            await super().__call__({**scope, "method": "GET"}, receive, send)
+            await super().__call__({**scope, "method": "GET", BODILESS: True}, receive, send)
         else:
             await (super().__call__ if verb is None else verb)(scope, receive, send)
 

@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
 from extender.http.autoscaler_verbs import add_autoscaler_verbs
+from extender.http.console import add_console
 from extender.http.endpoint import Application, Endpoints
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
@@ -54,6 +55,10 @@ def _tables(app: Application, parts: Parts) -> None:
     add_tables(app, parts.service.overview)
 
 
+def _console(app: Application, parts: Parts) -> None:
+    add_console(app, parts.service)
+
+
 def _health(app: Application, parts: Parts) -> None:
     add_health(app, parts.service)
 
@@ -69,6 +74,7 @@ _ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
     (_autoscaler_verbs, frozenset({Listener.SERVER, Listener.API})),
     (_explain, frozenset({Listener.SERVER, Listener.API})),
     (_tables, frozenset({Listener.SERVER, Listener.API})),
+    (_console, frozenset({Listener.SERVER, Listener.API})),
     (_health, frozenset({Listener.SERVER, Listener.OPERATIONS})),
     (_index, frozenset({Listener.SERVER, Listener.API})),
 )

@@ -1,4 +1,4 @@
-"""Text or JSON: the format that a client prefers, by its Accept header (RFC 9110, 12.5.1)."""
+"""Text, JSON or a page: what a client prefers, by its Accept header (RFC 9110, 12.5.1)."""
 
 from enum import Enum
 from http import HTTPStatus
@@ -24,7 +24,7 @@ def format_for(request: Request) -> Format:
     Raises:
         HTTPException: 406, if the client takes neither.
     """
-    ranges = [_range(each) for each in request.headers.get("accept", "").split(",")]
+    ranges = _ranges(request)
     quality = {form: _quality(name, ranges) for form, name in _TYPES.items()}
     if max(quality.values()) > _REFUSED:
         return max(Format, key=lambda form: quality[form])
@@ -32,6 +32,17 @@ def format_for(request: Request) -> Format:
     if quality[Format.TEXT] == _UNNAMED:
         return Format.TEXT
     raise HTTPException(HTTPStatus.NOT_ACCEPTABLE, f"there is {' and '.join(_TYPES.values())}")
+
+
+def prefers_page(request: Request) -> bool:
+    """Whether the client names HTML, as browsers do, and does not prefer JSON to HTML."""
+    ranges = _ranges(request)
+    weight, precision, _ = _quality("text/html", ranges)
+    return precision == _NAMED and weight > 0 and weight >= _quality(_TYPES[Format.JSON], ranges)[0]
+
+
+def _ranges(request: Request) -> list[tuple[str, float]]:
+    return [_range(each) for each in request.headers.get("accept", "").split(",")]
 
 
 def _range(text: str) -> tuple[str, float]:
@@ -44,13 +55,14 @@ def _range(text: str) -> tuple[str, float]:
         return name, 1.0
 
 
+_NAMED: Final = 2
 _UNNAMED: Final = (-1.0, 0, 0)
-_REFUSED: Final = (0.0, 2, 0)
+_REFUSED: Final = (0.0, _NAMED, 0)
 
 
 def _quality(name: str, ranges: list[tuple[str, float]]) -> tuple[float, int, int]:
     """A type's weight by the most specific range for it; how specific that range is, and how early it comes."""
-    for precision, wanted in ((2, name), (1, f"{name.partition('/')[0]}/*"), (0, "*/*")):
+    for precision, wanted in ((_NAMED, name), (1, f"{name.partition('/')[0]}/*"), (0, "*/*")):
         for index, (each, weight) in enumerate(ranges):
             if each == wanted:
                 return weight, precision, -index

@@ -10,8 +10,12 @@ import anyio.to_thread
 from fastapi import FastAPI, Query
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from extender.console.files import VARY, page_files
+from extender.http.console import page_reply
+from extender.http.negotiation import prefers_page
 from extender.service import Service
 from extender.verbs import wire
 from extender.version import __version__
@@ -88,10 +92,13 @@ def add_health(app: FastAPI, service: Service) -> None:
 
 
 def add_index(app: FastAPI, service: Service) -> None:
-    """The index of endpoints."""
+    """The index of endpoints, and the console for browsers."""
+    page = page_files()["index.html"]
 
-    @app.get("/", tags=["operations"], summary="What this service offers.")
-    async def index() -> Response:
+    @app.get("/", tags=["operations"], summary="What this service offers; for browsers, the console.")
+    async def index(request: Request) -> Response:
+        if prefers_page(request):
+            return page_reply(request, page)
         found = {
             "name": "dra-extender",
             "version": __version__,
@@ -100,7 +107,7 @@ def add_index(app: FastAPI, service: Service) -> None:
             "seen": service.seen(),
             "endpoints": [*_endpoints(app), f"GET {app.openapi_url}"],
         }
-        return Response(wire.as_line(found), media_type="application/json")
+        return Response(wire.as_line(found), media_type="application/json", headers=VARY)
 
 
 def _checks(service: Service) -> Iterator[str]:

@@ -23,7 +23,7 @@ from extender.verbs import wire
 _MOST: Final = 10_000
 _DEFAULT: Final = 500
 
-_TOO_LONG: Final = "the selectors of the class take too long; ask for one driver, pool, node or state"
+TOO_LONG: Final = "the selectors of the class take too long; ask for one driver, pool, node or state"
 
 
 class Paging(BaseModel):
@@ -76,7 +76,7 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
         except QueryError as error:
             return error_reply(HTTPStatus.BAD_REQUEST, str(error))
         except SearchLimitError:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_LONG)
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, TOO_LONG)
         if form is Format.JSON:
             return Response(await run_sync(_as_json, found), media_type="application/json")
         return Response(await run_sync(found.as_text), media_type="text/plain")

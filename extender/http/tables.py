@@ -251,6 +251,7 @@ _PODS: Final = Table(
         "state": "pending",
         "created": "2026-01-01T00:00:00Z",
         "age": 312,
+        "priority": 0,
         "scheduler": "dra-scheduler",
         "node": "",
         "nominatedNode": "",

@@ -87,9 +87,9 @@ async def test_what_is_not_there_is_a_json_error(
 
 
 async def gettable(client: AsyncClient) -> list[str]:
-    """Each path that takes GET, with a pod of the cluster."""
+    """Each path that takes GET, with a pod of the cluster; without the stream of changes, which has no end."""
     paths = (await client.get("/openapi.json")).json()["paths"]
-    found = [path for path, operations in paths.items() if "get" in operations]
+    found = [path for path, operations in paths.items() if "get" in operations and path != "/console/changes"]
     return ["/openapi.json", *(path.replace("{namespace}", "ns").replace("{pod}", "p") for path in found)]
 
 

@@ -47,6 +47,9 @@ GETS: Final = (
     "/openapi.json",
     "/explain/hostile/p",
     "/explain/hostile/claims/c",
+    "/console/fleet",
+    "/console/matches",
+    "/console/files/style.css",
 )
 _MEGABYTE: Final = 1_000_000
 _LARGEST: Final = 3 * 512 * 1024

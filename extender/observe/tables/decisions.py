@@ -15,12 +15,13 @@ def decisions(entries: Iterable[Entry], *, namespace: str = "", pod: str = "", v
         for entry in entries:
             wanted = matches(namespace, entry.pod.namespace) and matches(pod, entry.pod.name)
             if wanted and matches(verb, entry.verb):
-                yield Row((f"{2**63 - entry.number:020}",), partial(_decision, entry))
+                yield Row((f"{2**63 - entry.number:020}",), partial(decision_item, entry))
 
     return View(columns, rows())
 
 
-def _decision(entry: Entry) -> Item:
+def decision_item(entry: Entry) -> Item:
+    """The row of a decision."""
     return {
         "time": entry.at.isoformat(timespec="milliseconds"),
         "id": entry.id,

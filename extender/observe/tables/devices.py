@@ -104,7 +104,7 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
         states_of = states.at(snapshot)
         for pool_id in sorted(filter(wanted.has_pool, snapshot.inventory.pools)):
             of_pool = _PoolRows(pool_id, snapshot, states_of(pool_id), wide=wide)
-            for origin, device, state in sorted(of_pool.states, key=_order):
+            for origin, device, state in sorted(of_pool.states, key=row_order):
                 if wanted.has(origin, device, state):
                     yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
 
@@ -184,7 +184,8 @@ class _PoolRows:
         return {device: sorted(claims) for device, claims in found.items()}
 
 
-def _order(row: tuple[Slice, Device, DeviceState]) -> tuple[str, str]:
+def row_order(row: tuple[Slice, Device, DeviceState]) -> tuple[str, str]:
+    """The order of the devices of a pool in all views."""
     origin, device, _ = row
     return device.id.device, origin.name
 

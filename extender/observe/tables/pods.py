@@ -69,12 +69,14 @@ def pods(
             pod = snapshot.pods[key]
             its_state = state_of_pod(pod)
             if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(node, pod.node_name):
-                yield Row(key, partial(_item, pod, its_state, snapshot, waiting, now))
+                yield Row(key, partial(pod_item, pod, snapshot, waiting, now))
 
     return View(columns, rows(), CELLS)
 
 
-def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:
+def pod_item(pod: Pod, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:
+    """The row of a pod."""
+    state = state_of_pod(pod)
     is_pending, created = state is PodState.PENDING, _time(pod.created)
     decision = waiting.latest(pod.uid) if is_pending else None
     return {
@@ -84,6 +86,7 @@ def _item(pod: Pod, state: PodState, snapshot: Snapshot, waiting: Waiting, now: 
         "state": state.value,
         "created": pod.created,
         "age": None if created is None else max(0, int((now - created).total_seconds())),
+        "priority": pod.priority,
         "scheduler": pod.scheduler_name,
         "node": pod.node_name,
         "nominatedNode": pod.nominated_node,

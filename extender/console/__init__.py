@@ -1,0 +1,1 @@
+"""The console: what a browser shows of the service, and how it stays up to date."""

@@ -1,0 +1,126 @@
+"""The fleet: the states of all devices in one document, small enough for a browser to read at once.
+
+A row is a pool on a node, and a digit of the row is a device. Pools whose devices have the same names share a shape.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from allocator import JSON, Device, DeviceState, PoolId, PoolStates, Quantity, Slice
+from extender.observe.device_states import DeviceStates
+from extender.observe.tables.devices import node_of, row_order
+from extender.state.snapshot import Snapshot
+
+STATES: Final = tuple(DeviceState)
+_CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
+
+
+class Shape(NamedTuple):
+    """Names of devices, and for each device the number of its hardware: partitions of one device have equal numbers."""
+
+    devices: tuple[str, ...]
+    hardware: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """The devices of a pool that one node reaches.
+
+    Attributes:
+        node: the one node; else how the nodes of the devices are chosen.
+        states: a digit for each device, an index into `STATES`.
+        left: for each device that is shared, by its index, the least share that is left of any of its capacities.
+    """
+
+    pool: PoolId
+    node: str
+    shape: Shape
+    states: str
+    left: Mapping[int, float]
+
+
+_Judged = tuple[Slice, Device, DeviceState]
+
+
+class Fleet:
+    """Remembers the rows of each pool. Threads may ask at the same time.
+
+    Args:
+        states: the states of devices, as all tables show them.
+    """
+
+    def __init__(self, states: DeviceStates) -> None:
+        self._states = states
+        self._known: dict[PoolId, tuple[PoolStates, tuple[FleetRow, ...]]] = {}
+
+    def document(self, snapshot: Snapshot, pools: Iterable[PoolId] | None = None) -> dict[str, JSON]:
+        """The rows of some pools, or of all; a pool that does not exist has no row.
+
+        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER]}], "rows": [{"driver", "pool", "node", "shape": INDEX,
+        "states": DIGITS, "left": {INDEX: SHARE}}]}``
+        """
+        existing = snapshot.inventory.pools
+        if pools is None:
+            for gone in [pool_id for pool_id in list(self._known) if pool_id not in existing]:
+                self._known.pop(gone, None)
+        states_of = self._states.at(snapshot)
+        shapes: dict[Shape, int] = {}
+        wanted = sorted(existing) if pools is None else [pool_id for pool_id in pools if pool_id in existing]
+        rows: list[JSON] = [
+            _row_as_json(row, shapes.setdefault(row.shape, len(shapes)))
+            for pool_id in wanted
+            for row in self._rows(pool_id, states_of)
+        ]
+        tables: list[JSON] = [{"devices": [*each.devices], "hardware": [*each.hardware]} for each in shapes]
+        return {"shapes": tables, "rows": rows}
+
+    def _rows(self, pool_id: PoolId, states_of: Callable[[PoolId], PoolStates]) -> tuple[FleetRow, ...]:
+        states = states_of(pool_id)
+        known = self._known.get(pool_id)
+        if known is not None and known[0] is states:
+            return known[1]
+        by_node: dict[str, list[_Judged]] = {}
+        for judged in sorted(states, key=row_order):
+            by_node.setdefault(node_of(judged[1], judged[0]), []).append(judged)
+        rows = tuple(_row(pool_id, node, found, states) for node, found in sorted(by_node.items()))
+        self._known[pool_id] = (states, rows)
+        return rows
+
+
+def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -> FleetRow:
+    numbers: dict[object, int] = {}
+    hardware = []
+    for _, device, _ in found:
+        counter_sets = frozenset(each.counter_set for each in device.consumes_counters)
+        hardware.append(numbers.setdefault(counter_sets or device.id, len(numbers)))
+    return FleetRow(
+        pool_id,
+        node,
+        Shape(tuple(device.id.device for _, device, _ in found), tuple(hardware)),
+        "".join(_CODE_OF[state] for _, _, state in found),
+        {
+            index: _least_left(device, states)
+            for index, (_, device, state) in enumerate(found)
+            if state is DeviceState.SHARED
+        },
+    )
+
+
+def _least_left(device: Device, states: PoolStates) -> float:
+    """The least share that is left of any capacity of a device, between 0 and 1."""
+    amounts = ((Quantity.parse(left).nano, Quantity.parse(total).nano) for _, left, total in states.capacities(device))
+    return round(min((left / total for left, total in amounts if total > 0), default=0.0), 3)
+
+
+def _row_as_json(row: FleetRow, shape: int) -> JSON:
+    found: dict[str, JSON] = {
+        "driver": row.pool.driver,
+        "pool": row.pool.pool,
+        "node": row.node,
+        "shape": shape,
+        "states": row.states,
+    }
+    if row.left:
+        found["left"] = {str(index): share for index, share in row.left.items()}
+    return found

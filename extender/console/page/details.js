@@ -1,0 +1,204 @@
+// One pod, one claim, one device.
+import { explanation } from "./explanation.js";
+import { again, badge, deviceLink, facts, joined, namedLink, note, unread } from "./parts.js";
+import { link } from "./route.js";
+import { get, query } from "./service.js";
+import { age, html } from "./text.js";
+
+const EACH = 10_000;
+
+// The rows of a table that a function wants, over all pages of the table.
+async function rowsOf(path, parameters, isWanted) {
+  const found = [];
+  let token = "";
+  do {
+    const page = await get(`${path}?${query({ ...parameters, limit: EACH, continue: token })}`);
+    found.push(...page.items.filter(isWanted));
+    token = page.continue;
+  } while (token);
+  return found;
+}
+
+// A view of one object: read when it is opened, and again when a change concerns it.
+class ObjectView {
+  #asked = 0;
+  found = null;
+  error = null;
+
+  constructor({ redraw, devices }) {
+    this.redraw = redraw;
+    this.devices = devices;
+    this.soon = again(() => this.reread());
+  }
+
+  open(route) {
+    const isOther = this.title !== this.titleOf(route);
+    this.route = route;
+    this.title = this.titleOf(route);
+    if (!isOther) return;
+    [this.found, this.error] = [null, null];
+    this.reread();
+  }
+
+  async reread() {
+    const asked = (this.#asked += 1);
+    let [found, error] = [this.found, null];
+    try {
+      found = await this.read(...this.route.names);
+    } catch (problem) {
+      error = problem;
+      if (problem.status === 404) found = null;
+    }
+    if (asked !== this.#asked) return;
+    [this.found, this.error] = [found, error];
+    this.redraw();
+  }
+
+  changed(message) {
+    if (this.concerns(message)) this.soon();
+    return false;
+  }
+
+  titleOf = ({ names }) => names.join("/");
+
+  template() {
+    if (!this.found) return unread(this.error, `${this.kind} ${this.title}`);
+    return html`<section class="object" aria-label=${`${this.kind} ${this.title}`}>
+      <header><p class="quiet">${this.kind}</p><h1>${this.title}</h1></header>
+      ${note(this.error?.message, "problem")} ${this.body(this.found)}
+    </section>`;
+  }
+}
+
+export class PodView extends ObjectView {
+  kind = "pod";
+
+  async read(namespace, name) {
+    const [pods, claims, found] = await Promise.all([
+      rowsOf("pods", { namespace }, (each) => each.pod === name),
+      rowsOf("claims", { namespace, pod: name }, () => true),
+      get(`explain/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`),
+    ]);
+    return { pod: pods[0], claims, explanation: found };
+  }
+
+  // A pending pod may fit or fit no longer because of any pool; a pod that is bound stays where it is.
+  concerns({ pods = [], pools = [] }) {
+    const [namespace, name] = this.route.names;
+    return pods.some((each) => each.namespace === namespace && each.pod === name) || (pools.length > 0 && this.found?.pod?.state === "pending");
+  }
+
+  body({ pod, claims, explanation: found }) {
+    return html`${pod
+      ? facts([
+          ["state", badge(pod.state)],
+          ["node", pod.node ? html`<a href=${link("fleet", [], { text: pod.node })}>${pod.node}</a>` : ""],
+          ["nominated node", pod.nominatedNode],
+          ["asks for", pod.requests.join(", ")],
+          ["priority", String(pod.priority)],
+          ["scheduler", pod.scheduler],
+          ["age", age(pod.created)],
+          ["latest answer", pod.reason ? html`<a href=${link("decisions", [], { text: `${pod.namespace}/${pod.pod}` })}>${pod.reason}</a>` : ""],
+        ])
+      : ""}
+    ${claims.length ? html`<section class="part"><h2>Claims</h2>${claims.map((each) => claimCard(each, this.devices))}</section>` : ""}
+    ${explanation(found)}`;
+  }
+}
+
+// The devices of a claim, drawn among their neighbors on the node.
+const claimCard = (claim, devices) => html`<div class="card">
+  <h3><a href=${link("claim", [claim.namespace, claim.claim])}>${claim.claim}</a> ${badge(claim.state)}</h3>
+  ${allocation(claim.devices, devices)}
+</div>`;
+
+function allocation(names, devices) {
+  const held = new Map();
+  for (const name of names) {
+    const [driver, pool, device] = split(name);
+    const key = `${driver}/${pool}`;
+    held.set(key, { driver, pool, names: [...(held.get(key)?.names ?? []), device] });
+  }
+  return [...held.values()].map(
+    ({ driver, pool, names: own }) => html`<div class="allocation">
+      <p>${joined(own.map((device) => deviceLink({ driver, pool, device })))}</p>
+      ${devices.rowsOf(driver, pool).map((row) => html`<p class="neighbors" aria-hidden="true">${row.shape.indexes.map((index) => {
+        const state = devices.stateOf(row, index);
+        return html`<i class="mark ${state} ${own.includes(row.shape.devices[index]) ? "own" : ""}"></i>`;
+      })}</p>`)}
+    </div>`,
+  );
+}
+
+// DRIVER/POOL/DEVICE: only a pool has slashes in its name.
+function split(name) {
+  const first = name.indexOf("/");
+  const last = name.lastIndexOf("/");
+  return [name.slice(0, first), name.slice(first + 1, last), name.slice(last + 1)];
+}
+
+export class ClaimView extends ObjectView {
+  kind = "claim";
+
+  async read(namespace, name) {
+    const [claims, found] = await Promise.all([
+      rowsOf("claims", { namespace }, (each) => each.claim === name),
+      get(`explain/${encodeURIComponent(namespace)}/claims/${encodeURIComponent(name)}`),
+    ]);
+    return { claim: claims[0], explanation: found };
+  }
+
+  concerns({ pods = [], pools = [] }) {
+    return pods.some((each) => each.namespace === this.route.names[0]) || pools.length > 0;
+  }
+
+  body({ claim, explanation: found }) {
+    return html`${claim
+      ? html`${facts([
+          ["state", badge(claim.state)],
+          ["reserved for", claim.reservedFor.length ? joined(claim.reservedFor.map((each) => namedLink("pod", `${claim.namespace}/${each}`))) : ""],
+          ["age", age(claim.created)],
+        ])}${claim.devices.length ? html`<section class="part"><h2>Devices</h2>${allocation(claim.devices, this.devices)}</section>` : ""}`
+      : ""}
+    ${explanation(found)}`;
+  }
+}
+
+export class DeviceView extends ObjectView {
+  kind = "device";
+
+  async read(driver, pool, name) {
+    const found = await rowsOf("devices", { driver, pool, wide: true }, (each) => each.device === name);
+    if (!found.length) throw Object.assign(new Error(`there is no device ${name} in pool ${driver}/${pool}`), { status: 404 });
+    return found;
+  }
+
+  concerns({ pools = [] }) {
+    return pools.some((each) => each.driver === this.route.names[0] && each.pool === this.route.names[1]);
+  }
+
+  // A pool with a problem may publish a device twice.
+  body(found) {
+    return found.map((device) => html`${facts([
+        ["state", badge(device.state)],
+        ["why", device.why],
+        ["node", device.node ? html`<a href=${link("fleet", [], { text: device.node })}>${device.node}</a>` : ""],
+        ["driver", html`<a href=${link("fleet", [], { driver: device.driver })}>${device.driver}</a>`],
+        ["held by", device.claims.length ? joined(device.claims.map((each) => namedLink("claim", each))) : ""],
+        ["blocked by", device.blockedBy.length ? joined(device.blockedBy.map((each) => namedLink("claim", each))) : ""],
+        ["taints", device.taints.join(", ")],
+      ])}
+      ${capacities(device)}
+      <section class="part"><h2>Attributes</h2>${facts(Object.entries(device.attributes).map(([name, value]) => [name, attribute(device, name, value)]))}</section>`);
+  }
+}
+
+const attribute = (device, name, value) =>
+  Array.isArray(value)
+    ? value.join(", ")
+    : html`<a href=${link("fleet", [], { driver: device.driver, attribute: `${name}=${value}` })} title="all devices with this value">${String(value)}</a>`;
+
+const capacities = ({ capacity }) =>
+  Object.keys(capacity).length
+    ? html`<section class="part"><h2>Capacity</h2>${facts(Object.entries(capacity).map(([name, { left, total }]) => [name, left === total ? total : `${left} left of ${total}`]))}</section>`
+    : "";

@@ -1,0 +1,91 @@
+// The frame around the views: which view is open, the data that all of them share, and when to draw.
+import { render } from "./lit-html.js";
+import { DecisionsView } from "./decisions.js";
+import { ClaimView, DeviceView, PodView } from "./details.js";
+import { Devices } from "./devices.js";
+import { FleetView } from "./fleet.js";
+import { again, unread } from "./parts.js";
+import { current, link } from "./route.js";
+import { get, Live } from "./service.js";
+import { WaitingView } from "./waiting.js";
+import { html } from "./text.js";
+
+const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, pod: PodView, claim: ClaimView, device: DeviceView };
+const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"]];
+const NAMES = { pod: 2, claim: 2, device: 3 };
+
+const root = document.getElementById("console");
+const devices = new Devices();
+const shared = { devices, redraw };
+const state = { view: null, name: "", doubt: "", error: null, isRead: false, isDrawing: false };
+
+const live = new Live({
+  told(message) {
+    if (message.doubt !== undefined) state.doubt = message.doubt;
+    const isChanged = devices.change(message);
+    if (state.view?.changed(message) || isChanged || message.doubt !== undefined) redraw();
+  },
+  lost: again(() => (read(), state.view?.reread())),
+  changed: () => redraw(),
+});
+
+async function read() {
+  try {
+    const document = await get("console/fleet");
+    devices.read(document);
+    [state.doubt, state.error, state.isRead] = [document.doubt, null, true];
+    live.follow(document.position);
+  } catch (error) {
+    state.error = error;
+    setTimeout(read, 5000);
+  }
+  redraw();
+}
+
+function route() {
+  const found = current();
+  const isKnown = Object.hasOwn(VIEWS, found.view) && found.names.length === (NAMES[found.view] ?? 0);
+  if (!isKnown) return location.replace("#/fleet");
+  if (found.view !== state.name) {
+    state.view = new VIEWS[found.view](shared);
+    state.name = found.view;
+    scrollTo(0, 0);
+  }
+  state.view.open(found);
+  redraw();
+}
+
+function redraw() {
+  if (state.isDrawing) return;
+  state.isDrawing = true;
+  requestAnimationFrame(() => {
+    state.isDrawing = false;
+    draw();
+  });
+}
+
+function draw() {
+  const { view } = state;
+  document.title = `${view.title} · dra-extender`;
+  const body = state.isRead ? view.template() : unread(state.error, "the cluster");
+  render(html`
+    <a class="skip" href="#main" @click=${skip}>Skip to the content</a>
+    <header class="top">
+      <a class="brand" href="#/fleet">dra-extender</a>
+      <nav aria-label="Views">${TABS.map(([name, title]) => html`<a href=${link(name)} aria-current=${name === state.name ? "page" : "false"}>${title}</a>`)}</nav>
+      <p class="live ${live.isOpen ? "open" : ""}" role="status">${live.isOpen ? "live" : "not live"}</p>
+    </header>
+    ${state.doubt ? html`<p class="note problem" role="status">The cluster is not known well enough: ${state.doubt}</p>` : ""}
+    <main id="main" tabindex="-1">${body}</main>`, root);
+  if (state.isRead) view.drawn?.(root);
+}
+
+// The hash is the route, so the link cannot be a plain one.
+function skip(event) {
+  event.preventDefault();
+  document.getElementById("main").focus();
+}
+
+addEventListener("hashchange", route);
+route();
+read();

@@ -1,0 +1,66 @@
+// Parts that several views share.
+import { nothing } from "./lit-html.js";
+import { link } from "./route.js";
+import { html } from "./text.js";
+
+// A state by its word and its mark: no state is told by color alone.
+export const mark = (state) => html`<i class="mark ${state}" aria-hidden="true"></i>`;
+export const badge = (state) => html`<span class="badge">${mark(state)}${state}</span>`;
+
+export const deviceLink = ({ driver, pool, device }, text) =>
+  html`<a href=${link("device", [driver, pool, device])}>${text ?? `${driver}/${pool}/${device}`}</a>`;
+
+// NAMESPACE/NAME, as the service writes names of claims and pods.
+export const namedLink = (view, name) => {
+  const [namespace, rest] = name.split(/\/(.*)/s);
+  return rest === undefined ? html`${name}` : html`<a href=${link(view, [namespace, rest])}>${name}</a>`;
+};
+
+export const joined = (items) => items.map((each, index) => html`${index ? ", " : ""}${each}`);
+
+export const facts = (pairs) => html`<dl class="facts">
+  ${pairs.filter(([, value]) => value !== "" && value !== undefined && value !== null).map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}
+</dl>`;
+
+export const note = (text, kind = "") => (text ? html`<p class="note ${kind}" role="status">${text}</p>` : nothing);
+
+// What stands in place of a view that is not there yet, or not to be had.
+export const unread = (error, what) =>
+  error ? html`<div class="note problem" role="alert"><strong>${what} cannot be shown.</strong> ${error.message}</div>` : html`<p class="quiet" role="status">Reading ${what} …</p>`;
+
+export const field = (label, input) => html`<label class="field"><span>${label}</span>${input}</label>`;
+
+// A button that copies a text. The clipboard needs a secure page; without one the text is selected instead.
+export function copyButton(text) {
+  const copy = async ({ currentTarget: button }) => {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(button.previousElementSibling);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  };
+  return html`<button type="button" class="copy" @click=${copy}>Copy</button>`;
+}
+
+// Calls a function at most once in a while, the last time included.
+export function calm(milliseconds, call) {
+  let timer = 0;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(call, milliseconds, ...given);
+  };
+}
+
+// Reads something again at most once in two seconds, however many changes there are. Pages that all see one change do not
+// all ask at the same moment.
+export function again(read) {
+  let isWaiting = false;
+  return () => {
+    if (isWaiting) return;
+    isWaiting = true;
+    setTimeout(() => ((isWaiting = false), read()), 300 + Math.random() * 1700);
+  };
+}

@@ -1,0 +1,85 @@
+// Pending pods: what each asks for, since when it waits, and why.
+import { calm, field, note, unread } from "./parts.js";
+import { link, refine } from "./route.js";
+import { get, query } from "./service.js";
+import { age, html, number, plural } from "./text.js";
+
+const READ = 10_000; // pods that are read; the service gives no more at once
+const SHOWN = 300; // rows that are drawn
+
+const keyOf = ({ namespace, pod }) => `${namespace}/${pod}`;
+
+export class WaitingView {
+  title = "Waiting";
+  #pods = null;
+  #error = null;
+  #note = "";
+
+  constructor({ redraw }) {
+    this.redraw = redraw;
+    this.type = calm(150, (filters) => refine(this.route, filters));
+  }
+
+  open(route) {
+    this.route = route;
+    if (!this.#pods && !this.#error) this.reread();
+  }
+
+  async reread() {
+    try {
+      const found = await get(`pods?${query({ state: "pending", limit: READ })}`);
+      this.#pods = new Map(found.items.map((each) => [keyOf(each), each]));
+      this.#note = found.continue ? `The first ${number(READ)} pods are shown.` : this.#pods.size ? "" : (found.note ?? "");
+      this.#error = null;
+    } catch (error) {
+      this.#error = error;
+    }
+    this.redraw();
+  }
+
+  changed({ pods = [] }) {
+    if (!this.#pods) return false;
+    for (const pod of pods) {
+      if (pod.state === "pending") this.#pods.set(keyOf(pod), pod);
+      else this.#pods.delete(keyOf(pod));
+    }
+    return pods.length > 0;
+  }
+
+  #wanted({ namespace = "", text = "" }) {
+    const wanted = text.trim().toLowerCase();
+    const found = [...this.#pods.values()].filter(
+      (each) => (!namespace || each.namespace === namespace) && (!wanted || [each.pod, each.reason, ...each.requests].some((part) => part.toLowerCase().includes(wanted))),
+    );
+    return found.sort((a, b) => b.priority - a.priority || a.created.localeCompare(b.created) || keyOf(a).localeCompare(keyOf(b)));
+  }
+
+  template() {
+    if (!this.#pods) return unread(this.#error, "the pending pods");
+    const { filters } = this.route;
+    const pods = this.#wanted(filters);
+    const namespaces = [...new Set([...this.#pods.values()].map((each) => each.namespace))].sort();
+    return html`<section class="waiting" aria-label="Waiting">
+      <h1 class="unseen">Waiting</h1>
+      <header class="totals"><p class="answer"><strong>${number(pods.length)}</strong> ${pods.length === 1 ? "pod waits" : "pods wait"} for devices</p></header>
+      <form class="filters" @submit=${(event) => event.preventDefault()}>
+        ${field("Namespace", html`<select name="namespace" @change=${(event) => refine(this.route, { namespace: event.target.value })}>
+          <option value="" .selected=${!filters.namespace}>all namespaces</option>
+          ${namespaces.map((each) => html`<option value=${each} .selected=${each === filters.namespace}>${each}</option>`)}
+        </select>`)}
+        ${field("Pod, request or reason", html`<input type="search" name="text" .value=${filters.text ?? ""} placeholder="text" autocomplete="off" spellcheck="false"
+          @input=${(event) => this.type({ text: event.target.value })}>`)}
+      </form>
+      ${note(this.#error?.message, "problem")} ${note(this.#note)}
+      <ul class="pods">${pods.slice(0, SHOWN).map(row)}</ul>
+      ${pods.length > SHOWN ? note(`and ${plural(pods.length - SHOWN, "more pod")}; filter to see them`) : ""}
+    </section>`;
+  }
+}
+
+const row = (pod) => html`<li><a class="pod" href=${link("pod", [pod.namespace, pod.pod])}>
+  <span class="name"><span class="quiet">${pod.namespace}/</span>${pod.pod}</span>
+  <span class="asks">${pod.requests.join(", ")}</span>
+  <span class="reason">${pod.reason}</span>
+  <span class="since quiet">${pod.priority ? `priority ${pod.priority} · ` : ""}${age(pod.created)}</span>
+</a></li>`;

@@ -1,0 +1,147 @@
+"""The console on HTTP: the page, its documents, and its stream of changes."""
+
+from collections.abc import Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import orjson
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from allocator import ClassMembers, Limits, SearchBudget, SearchLimitError, TimedSelectors
+from extender.console.feed import Feed, FullError
+from extender.console.files import PageFile, page_files
+from extender.console.fleet import STATES, Fleet
+from extender.console.matches import AttributeFilter, matches
+from extender.http.endpoint import BODILESS
+from extender.http.error_replies import error_reply
+from extender.http.table_pages import TOO_LONG
+from extender.observe.overview import Overview
+from extender.observe.tables.devices import class_of
+from extender.observe.tables.table import QueryError
+from extender.service import Service
+
+_SELECTING: Final = Limits(steps=0, seconds=5.0)
+"""The limits for the selectors of a class on all devices, as for the table of devices."""
+
+_MOST_CLASSES: Final = 1000
+"""Names of classes among which the page offers a choice. A class that is not offered can be typed."""
+
+_STREAM: Final = "text/event-stream"
+_UNSTORED: Final = {"Cache-Control": "no-store"}
+
+
+class Matching(BaseModel):
+    """Which devices. Unknown parameters are refused, because they are misspelled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device_class: str = Field(default="", alias="class", description="Of this device class.", examples=["gpu"])
+    attribute: str = Field(default="", description="With this attribute: NAME or NAME=VALUE.", examples=["model=h100"])
+
+
+class Following(BaseModel):
+    """From where on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: int = Field(default=0, ge=0, description='The "position" of the fleet that the page has read.')
+
+
+def add_console(app: FastAPI, service: Service) -> None:
+    """The page's files, the fleet, matching devices, and the stream of changes."""
+    overview = service.overview
+    fleet = Fleet(overview.devices)
+    _add_files(app, page_files())
+    _add_documents(app, overview, fleet, Feed(overview, fleet, lambda: service.is_stopping))
+
+
+def page_reply(request: Request, file: PageFile) -> Response:
+    """A file of the page; 304 if the browser has it."""
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={**file.headers})
+    return Response(file.content, media_type=file.media_type, headers={**file.headers})
+
+
+def _add_files(app: FastAPI, files: Mapping[str, PageFile]) -> None:
+    @app.get(
+        "/console/files/{name}",
+        tags=["console"],
+        summary="A file of the console: a module, a stylesheet, an icon.",
+        response_class=Response,
+        responses={404: {"description": "There is no such file."}},
+    )
+    async def get_console_file(request: Request, name: str) -> Response:
+        found = files.get(name)
+        if found is None:
+            return error_reply(HTTPStatus.NOT_FOUND, "the console has no such file")
+        return page_reply(request, found)
+
+
+def _add_documents(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> None:
+    @app.get(
+        "/console/fleet",
+        tags=["console"],
+        summary="The states of all devices, in one short document.",
+        response_class=Response,
+    )
+    async def get_console_fleet() -> Response:
+        position, doubt, snapshot = feed.position(), overview.state.not_ready, overview.state.snapshot
+
+        def made() -> bytes:
+            head = {
+                "position": position,
+                "doubt": doubt,
+                "states": [each.value for each in STATES],
+                "classes": sorted(snapshot.classes)[:_MOST_CLASSES],
+                "nodes": len(snapshot.nodes),
+            }
+            return orjson.dumps(head | fleet.document(snapshot))
+
+        return Response(await overview.off_loop(made), media_type="application/json")
+
+    @app.get(
+        "/console/matches",
+        tags=["console"],
+        summary="The devices of a class, or with an attribute.",
+        response_class=Response,
+        responses={
+            400: {"description": "There is no such class, or a parameter is invalid."},
+            503: {"description": "The selectors of the class take too long."},
+        },
+    )
+    async def get_console_matches(query: Annotated[Matching, Query()]) -> Response:
+        snapshot, solver = overview.state.snapshot, overview.decider.solver
+        try:
+            attribute = AttributeFilter(query.attribute) if query.attribute else None
+            members = None
+            if query.device_class:
+                selectors = TimedSelectors(solver.selectors, SearchBudget(_SELECTING, solver.clock))
+                members = ClassMembers(class_of(query.device_class, snapshot), selectors)
+            found = await overview.off_loop(partial(matches, snapshot, members, attribute))
+        except QueryError as error:
+            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
+        except SearchLimitError:
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, TOO_LONG)
+        return Response(orjson.dumps(found), media_type="application/json")
+
+    @app.get(
+        "/console/changes",
+        tags=["console"],
+        summary="What changes, as Server-Sent Events.",
+        response_class=Response,
+        responses={200: {"content": {_STREAM: {}}}, 503: {"description": "Too many pages are open."}},
+    )
+    async def get_console_changes(request: Request, query: Annotated[Following, Query()]) -> Response:
+        if BODILESS in request.scope:
+            return Response(media_type=_STREAM, headers=_UNSTORED)
+        last = request.headers.get("last-event-id", "")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 20 else query.after
+        try:
+            messages = feed.open(after)
+        except FullError as error:
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return StreamingResponse(messages, media_type=_STREAM, headers=_UNSTORED)

@@ -1,0 +1,102 @@
+"""Services for the browser to look at, and kube-scheduler's calls to them."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import yaml
+
+from tests.kit.process import Process, answers, free_port
+from tests.kit.service import extender
+
+ROOT: Final = Path(__file__).parents[2]
+_START_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service that runs.
+
+    Attributes:
+        url: its address.
+        pods: the manifests of its pods, by namespace and name.
+        pid: of its process.
+    """
+
+    url: str
+    pods: Mapping[tuple[str, str], Any]
+    pid: int
+
+    def table(self, path: str) -> list[Any]:
+        """All rows of a table."""
+        reply = httpx.get(f"{self.url}/{path}", headers={"accept": "application/json"}, trust_env=False, timeout=30)
+        reply.raise_for_status()
+        return list(reply.json()["items"])
+
+    def call(self, verb: str, body: Any) -> Any:
+        """What a verb answers."""
+        reply = httpx.post(f"{self.url}/{verb}", json=body, trust_env=False, timeout=30)
+        reply.raise_for_status()
+        return reply.json()
+
+    def filter(self, namespace: str, name: str) -> list[str]:
+        """Ask about a pod as kube-scheduler does; the nodes that fit."""
+        (row,) = [each for each in self.table(f"pods?namespace={namespace}") if each["pod"] == name]
+        pod = self.pods[namespace, name]
+        asked = {**pod, "metadata": {**pod["metadata"], "uid": row["uid"]}}
+        nodes = [each["node"] for each in self.table("pools") if each["node"]]
+        return list(self.call("filter", {"Pod": asked, "NodeNames": sorted({*nodes})})["NodeNames"] or ())
+
+    def bind(self, namespace: str, name: str, node: str) -> None:
+        """Bind a pod as kube-scheduler does."""
+        (row,) = [each for each in self.table(f"pods?namespace={namespace}") if each["pod"] == name]
+        body = {"PodName": name, "PodNamespace": namespace, "PodUID": row["uid"], "Node": node}
+        assert self.call("bind", body) == {}
+
+
+@contextmanager
+def over_manifests(folder: Path, *manifests: Path) -> Iterator[Served]:
+    """A service over manifests."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    sources = [argument for each in manifests for argument in ("--manifests", str(each))]
+    command = (sys.executable, "-m", "extender", "serve", "--port", str(port), *sources)
+    process = Process("dra-extender", command, answers(f"{url}/readyz"), folder / "log")
+    process.start(within=_START_SECONDS)
+    try:
+        yield Served(url, dict(_pods(manifests)), process.pid)
+    finally:
+        process.stop()
+
+
+def _pods(manifests: tuple[Path, ...]) -> Iterator[tuple[tuple[str, str], Any]]:
+    files = (file for each in manifests for file in (sorted(each.rglob("*.yaml")) if each.is_dir() else (each,)))
+    for file in files:
+        # BaseLoader builds only text, also of timestamps.
+        for found in yaml.load_all(file.read_text(), Loader=yaml.BaseLoader):
+            if found and found["kind"] == "Pod":
+                metadata = found["metadata"]
+                yield (metadata.get("namespace", "default"), metadata["name"]), found
+
+
+@contextmanager
+def over_many_nodes(folder: Path, nodes: int, claims: int) -> Iterator[Served]:
+    """A service over an API server with many nodes, each with 8 devices; so many of them are allocated."""
+    program = [sys.executable, "-m", "tests.kit.servers.synthetic", f"--nodes={nodes}", f"--claims={claims}"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=ROOT) as api:
+        try:
+            assert api.stdout is not None
+            port = free_port()
+            process = extender(folder, int(api.stdout.readline()), port)
+            process.start(within=_START_SECONDS)
+            try:
+                yield Served(f"http://127.0.0.1:{port}", {}, process.pid)
+            finally:
+                process.stop()
+        finally:
+            api.kill()

@@ -1,0 +1,62 @@
+"""The console over 5,000 nodes with 40,000 devices."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import expect
+
+from tests.console.browser import Console
+from tests.console.service import Served
+
+Open = Callable[..., Console]
+
+FIRST_PICTURE = 2000.0
+"""Milliseconds from the request for the page until rows are drawn."""
+
+MOST_ELEMENTS = 4000
+"""Of the document, however many devices there are."""
+
+FRAME = 50.0
+"""Milliseconds that half of the frames take at most while the list scrolls: 20 pictures a second on a busy machine."""
+
+_SCROLL = """async () => {
+  const box = document.querySelector('.lines'), frames = [];
+  let last = performance.now();
+  for (let step = 0; step < 90; step += 1) {
+    box.scrollTop += 1500;
+    await new Promise(requestAnimationFrame);
+    frames.push(performance.now() - last);
+    last = performance.now();
+  }
+  return frames.sort((a, b) => a - b)[45];
+}"""
+
+
+def test_the_first_picture_comes_at_once(console: Open, many: Served) -> None:
+    console(many)  # the service works out the states of 40,000 devices once
+    page = console(many)
+    page.one(".line").first.wait_for()
+    assert page.page.evaluate("performance.now()") < FIRST_PICTURE
+    assert page.texts(".answer") == ["20,000 of 40,000 devices free"]
+
+
+def test_only_what_is_on_the_screen_is_in_the_document(console: Open, many: Served) -> None:
+    page = console(many)
+    assert page.one(".lines").get_attribute("aria-rowcount") == "5000"
+    page.one(".lines").evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    expect(page.one('.line[aria-rowindex="5000"]')).to_be_visible()
+    assert page.page.evaluate("document.getElementsByTagName('*').length") < MOST_ELEMENTS
+
+
+def test_the_list_scrolls_smoothly(console: Open, many: Served) -> None:
+    page = console(many)
+    page.one(".line").first.wait_for()
+    assert page.page.evaluate(_SCROLL) < FRAME
+
+
+def test_filters_reach_all_devices(console: Open, many: Served) -> None:
+    page = console(many)
+    page.one("input[name=text]").fill("node-04999")
+    expect(page.one(".line")).to_have_count(1)
+    page.one("input[name=text]").fill("")
+    page.one("button", has_text="allocated").click()
+    expect(page.one(".lines")).to_have_attribute("aria-rowcount", "2500")

@@ -1,0 +1,28 @@
+"""The pictures of the docs. `make test-console PICTURES=docs/images` takes them again."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.console.browser import Console
+from tests.console.service import Served
+
+PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "console-fleet.png": ("", {"width": 1200, "height": 620}),
+    "console-pod.png": ("#/pod/demo/five-quarters", {"width": 1200, "height": 1180, "scheme": "dark"}),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_of_the_docs_can_be_taken(
+    console: Callable[..., Console], example: Served, name: str, tmp_path: Path
+) -> None:
+    route, options = PICTURES[name]
+    page = console(example, route, **options)
+    page.one(".live.open").wait_for()
+    path = Path(os.environ.get("PICTURES") or tmp_path) / name
+    page.page.screenshot(path=path)
+    assert path.stat().st_size > 10_000

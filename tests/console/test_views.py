@@ -1,0 +1,224 @@
+"""Each view of the console over the example cluster: what it shows, its filters, its links, its keys."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.browser import Console
+from tests.console.service import Served
+
+Open = Callable[..., Console]
+
+VIEWS = {
+    "fleet": "",
+    "waiting": "#/waiting",
+    "decisions": "#/decisions",
+    "a pod that waits": "#/pod/demo/five-quarters",
+    "a pod that is bound": "#/pod/demo/inference",
+    "a device": "#/device/gpu.example.com/gpu-east-2/gpu-0",
+    "a shared device": "#/device/uplink.example.com/edge-east-1/uplink-0",
+    "a claim": "#/claim/demo/annotator-gpu-x7k2p",
+}
+
+
+def answer(page: Console) -> str:
+    return page.texts(".answer")[0]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+@pytest.mark.parametrize("route", VIEWS.values(), ids=VIEWS.keys())
+def test_every_view_is_accessible(console: Open, example: Served, route: str, width: int, scheme: str) -> None:
+    page = console(example, route, width=width, scheme=scheme)
+    page.one(".live.open").wait_for()
+    assert page.violations() == []
+
+
+@pytest.mark.parametrize("route", VIEWS.values(), ids=VIEWS.keys())
+def test_every_view_is_as_wide_as_its_window(console: Open, example: Served, route: str) -> None:
+    page = console(example, route)
+    for width, height in ((360, 640), (768, 1024), (3840, 2160)):
+        page.page.set_viewport_size({"width": width, "height": height})
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_fleet_shows_each_device_with_the_state_of_the_table(console: Open, example: Served) -> None:
+    page = console(example)
+    shown = {cell.get_attribute("href"): str(cell.get_attribute("aria-label")) for cell in page.one(".cell a").all()}
+    table = example.table("devices")
+    assert len(shown) == len(table)
+    for row in table:
+        label = shown[f"#/device/{row['driver']}/{row['pool']}/{row['device']}"]
+        assert label.split(",")[0] == f"{row['device']}: {row['state']}"
+
+
+def test_totals_are_those_of_the_table(console: Open, example: Served) -> None:
+    page = console(example)
+    counts = {each["state"]: each["devices"] for each in example.table("devices?count=true")}
+    assert answer(page) == f"{counts['free']} of {len(example.table('devices'))} devices free"
+    told = {state: int(number) for number, state in (text.split(" ") for text in page.texts(".states button"))}
+    assert {state: number for state, number in told.items() if number} == {k: v for k, v in counts.items() if v}
+
+
+@pytest.mark.parametrize(
+    ("filters", "query"),
+    [
+        ("class=gpu.example.com", "class=gpu.example.com"),
+        ("driver=nic.example.com", "driver=nic.example.com"),
+        ("state=tainted", "state=tainted"),
+        ("class=gpu-partition.example.com&state=free", "class=gpu-partition.example.com&state=free"),
+        ("text=gpu-west-1", "node=gpu-west-1"),
+    ],
+)
+def test_a_link_with_filters_shows_what_the_table_shows(
+    console: Open, example: Served, filters: str, query: str
+) -> None:
+    page = console(example, f"#/fleet?{filters}")
+    wanted = {
+        f"#/device/{each['driver']}/{each['pool']}/{each['device']}" for each in example.table(f"devices?{query}")
+    }
+    expect(page.one(".cell a")).to_have_count(len(wanted))
+    assert {str(cell.get_attribute("href")) for cell in page.one(".cell a").all()} == wanted
+
+
+def test_filters_are_kept_in_the_url_and_answer_how_many_are_free(console: Open, example: Served) -> None:
+    page = console(example)
+    page.one("select[name=class]").select_option("gpu.example.com")
+    page.one("input[name=attribute]").fill("model=falcon-80")
+    free = example.table("devices?class=gpu.example.com&state=free&wide=true")
+    falcons = [each for each in free if each["attributes"]["model"] == "falcon-80"]
+    expect(page.one(".answer")).to_contain_text(re.compile(rf"^{len(falcons)} of 4 devices free"))
+    page.page.wait_for_function("location.hash.includes('attribute=model%3Dfalcon-80')")
+    page.one("button", has_text="tainted").click()
+    assert page.route() == "#/fleet?class=gpu.example.com&attribute=model%3Dfalcon-80&state=tainted"
+    page.one("button.clear").click()
+    assert page.route() == "#/fleet"
+
+
+def test_a_class_that_does_not_exist_is_named(console: Open, example: Served) -> None:
+    page = console(example, "#/fleet?class=gpus.example.com")
+    expect(page.one(".problem")).to_contain_text('there is no device class "gpus.example.com"; did you mean')
+    assert page.one(".cell").count() == 0
+    page.problems.clear()  # Chromium logs each answer with status 400
+
+
+def test_the_keyboard_goes_from_device_to_device_and_into_one(console: Open, example: Served) -> None:
+    page = console(example, "#/fleet?driver=gpu.example.com")
+    keys = page.page.keyboard
+    page.one('.cell a[tabindex="0"]').focus()
+    for key, device in [
+        ("ArrowRight", "gpu-east-1/gpu-0-half-0"),
+        ("ArrowDown", "gpu-east-2/gpu-0-half-0"),
+        ("End", "gpu-east-2/gpu-1-quarter-3"),
+        ("Home", "gpu-east-2/gpu-0"),
+        ("Control+End", "software/emulation-with-tracing"),
+        ("Control+Home", "gpu-east-1/gpu-0"),
+    ]:
+        keys.press(key)
+        expect(page.one(".cell a:focus")).to_have_attribute("href", f"#/device/gpu.example.com/{device}")
+    keys.press("Enter")
+    expect(page.one("h1")).to_have_text("gpu.example.com/gpu-east-1/gpu-0")
+    page.page.go_back()
+    expect(page.one(".cell a").first).to_be_visible()
+    assert page.route() == "#/fleet?driver=gpu.example.com"
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_content(console: Open, example: Served) -> None:
+    page = console(example)
+    page.page.keyboard.press("Tab")
+    expect(page.one(".skip")).to_be_focused()
+    page.page.keyboard.press("Enter")
+    expect(page.one("main")).to_be_focused()
+
+
+def test_a_device_says_what_is_in_the_way_and_links_there(console: Open, example: Served) -> None:
+    page = console(example, VIEWS["a device"])
+    (row,) = [
+        each for each in example.table("devices?pool=gpu-east-2&driver=gpu.example.com") if each["device"] == "gpu-0"
+    ]
+    facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd"), strict=True))
+    assert (facts["state"], facts["why"], facts["blocked by"]) == (row["state"], row["why"], row["blockedBy"][0])
+    page.one("dd a", has_text="demo/annotator").click()
+    expect(page.one("h1")).to_have_text("demo/annotator-gpu-x7k2p")
+    page.one("dd a", has_text="demo/annotator").click()
+    expect(page.one("h1")).to_have_text("demo/annotator")
+    assert page.one(".neighbors .own").count() == 1
+
+
+def test_an_attribute_of_a_device_leads_to_all_devices_that_have_it(console: Open, example: Served) -> None:
+    page = console(example, VIEWS["a device"])
+    page.one("dd a", has_text="falcon-80").click()
+    expect(page.one(".answer")).to_contain_text("of 28 devices free · model=falcon-80")
+
+
+def test_waiting_shows_the_reasons_of_the_table(console: Open, example: Served) -> None:
+    page = console(example, "#/waiting")
+    pending = example.table("pods?state=pending")
+    assert answer(page) == f"{len(pending)} pods wait for devices"
+    reasons = dict(zip(page.texts(".pod .name"), page.texts(".pod .reason"), strict=True))
+    assert reasons == {f"{each['namespace']}/{each['pod']}": each["reason"] for each in pending}
+
+
+def test_waiting_is_filtered_by_namespace_and_text(console: Open, example: Served) -> None:
+    page = console(example, "#/waiting?text=5x")
+    assert page.one(".pod").count() == sum("5x" in each["reason"] for each in example.table("pods?state=pending"))
+    page.one("input[name=text]").fill("")
+    page.one("select[name=namespace]").select_option("ops")
+    expect(page.one(".pod")).to_have_count(1)
+    assert page.route() == "#/waiting?namespace=ops"
+
+
+def test_a_pod_that_waits_is_explained_in_the_words_of_explain(console: Open, example: Served) -> None:
+    page = console(example, "#/waiting")
+    page.one(".pod", has_text="five-quarters").click()
+    expect(page.one(".verdict")).to_contain_text("fits on none of 10 nodes")
+    titles = page.texts(".part h2")
+    assert titles[:4] == [
+        "Claims",
+        "What would make it fit",
+        "What each request leaves of the devices",
+        "What does not go together",
+    ]
+    assert page.texts(".funnel > li:first-child") == ["50 devices considered"]
+    assert "ask for 4 devices instead of 5 in request gpus" in page.texts(".card h3")
+
+
+def test_what_to_write_can_be_copied(console: Open, example: Served) -> None:
+    page = console(example, "#/pod/demo/five-quarters")
+    page.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.one(".copy").first.click()
+    expect(page.one(".copy").first).to_have_text("Copied")
+    copied = page.page.evaluate("navigator.clipboard.readText()")
+    assert copied == "in ResourceClaimTemplate demo/five-quarters, request gpus: write count: 4"
+
+
+@pytest.mark.parametrize(
+    ("route", "text"),
+    [
+        ("#/pod/demo/nothing", "pod demo/nothing does not exist"),
+        ("#/claim/demo/nothing", "claim demo/nothing"),
+        ("#/device/gpu.example.com/gpu-east-1/gpu-99", "there is no device gpu-99 in pool gpu.example.com/gpu-east-1"),
+    ],
+)
+def test_an_object_that_does_not_exist_is_named(console: Open, example: Served, route: str, text: str) -> None:
+    page = console(example)
+    page.page.goto(f"{example.url}/{route}")
+    expect(page.one("[role=alert]")).to_contain_text(text)
+    page.problems.clear()  # Chromium logs each answer with status 404
+
+
+@pytest.mark.parametrize("route", ["#/nothing", "#/pod/demo", "#/%", "#//", "#/fleet/x", "#/__proto__"])
+def test_a_route_that_does_not_exist_leads_to_the_fleet(console: Open, example: Served, route: str) -> None:
+    page = console(example, route)
+    expect(page.one("section.fleet")).to_be_visible()
+    assert page.route() == "#/fleet"
+
+
+def test_decisions_are_those_of_the_table_and_lead_to_their_pods(console: Open, example: Served) -> None:
+    page = console(example, "#/decisions?verb=bind")
+    assert page.texts("tbody td:nth-child(3)") == [
+        f"demo/{each['pod']}" for each in example.table("decisions?verb=bind")
+    ]
+    page.one("tbody a").last.click()
+    expect(page.one(".verdict")).to_contain_text("is bound to node")
