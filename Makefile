@@ -52,7 +52,7 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 # The pictures of docs/ are written with PICTURES=docs/images.
 test-console: export PICTURES ?=
 test-console: $(VENV)/.dev  ## look at the console with Chromium, which has to be there: two minutes; PICTURES=docs/images takes the pictures of docs/ again
-	$(BIN)/python -m pytest tests/console
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/console
 
 # This shows that a load test works; its figures mean nothing.
 test-loadtest: WORKLOAD := short crowded

@@ -110,7 +110,7 @@ class Service:
         self._verb_priority = VerbPriority()
         self._explaining = anyio.CapacityLimiter(1)
         self._asking = anyio.CapacityLimiter(1)
-        self._stopping = False
+        self.is_stopping = False
 
     @property
     def faults(self) -> Faults:
@@ -120,16 +120,11 @@ class Service:
     @property
     def not_ready(self) -> str:
         """Why pods with devices can't be decided now; empty if they can."""
-        return "stopping" if self._stopping else self._state.not_ready
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether `stop` was called."""
-        return self._stopping
+        return "stopping" if self.is_stopping else self._state.not_ready
 
     def stop(self) -> None:
         """Say from now on that we are not ready; calls are still answered."""
-        self._stopping = True
+        self.is_stopping = True
 
     async def finish(self, seconds: float) -> dict[str, int]:
         """Let binds and background tasks come to their end, also binds whose callers have given up.

@@ -56,7 +56,10 @@ def add_console(app: FastAPI, service: Service) -> None:
     overview = service.overview
     fleet = Fleet(overview.devices)
     _add_files(app, page_files())
-    _add_documents(app, overview, fleet, Feed(overview, fleet, lambda: service.is_stopping))
+    feed = Feed(overview, fleet, lambda: service.is_stopping)
+    _add_fleet(app, overview, fleet, feed)
+    _add_matches(app, overview)
+    _add_changes(app, feed)
 
 
 def page_reply(request: Request, file: PageFile) -> Response:
@@ -81,7 +84,7 @@ def _add_files(app: FastAPI, files: Mapping[str, PageFile]) -> None:
         return page_reply(request, found)
 
 
-def _add_documents(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> None:
+def _add_fleet(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> None:
     @app.get(
         "/console/fleet",
         tags=["console"],
@@ -103,6 +106,8 @@ def _add_documents(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -
 
         return Response(await overview.off_loop(made), media_type="application/json")
 
+
+def _add_matches(app: FastAPI, overview: Overview) -> None:
     @app.get(
         "/console/matches",
         tags=["console"],
@@ -128,6 +133,8 @@ def _add_documents(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, TOO_LONG)
         return Response(orjson.dumps(found), media_type="application/json")
 
+
+def _add_changes(app: FastAPI, feed: Feed) -> None:
     @app.get(
         "/console/changes",
         tags=["console"],
