@@ -52,7 +52,7 @@ def test_a_test_does_not_sleep() -> None:
 
 
 def is_claim(node: ast.AST) -> bool:
-    """Whether a test can fail here: an assertion, an expected error or picture of a browser, or a helper that checks."""
+    """Whether a test can fail here: an assertion, an expected error or page, or a helper that checks."""
     if isinstance(node, ast.Call):
         name = ast.unparse(node.func)
         return name in ("pytest.raises", "expect") or name.rpartition(".")[2].lstrip("_").startswith(
