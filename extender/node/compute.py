@@ -17,7 +17,7 @@ from extender.node import cpu_list
 from extender.node.cdi import CdiFolder
 from extender.node.compute_slices import CPU_DRIVER, cpu_device, memory_device
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice, PrepareError
-from extender.node.nri import Container, Pinning, Runtime
+from extender.node.nri import VARIABLE, Container, Pinning, Runtime
 from extender.node.store import ResourceSet, Store, StoreError
 from extender.node.topology import Topology
 from extender.node.ttrpc import TtrpcError
@@ -25,9 +25,6 @@ from extender.node.ttrpc import TtrpcError
 logger = structlog.get_logger()
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Z0-9]")
-_VARIABLE: Final = "DRA_DEVICE"
-"""Of containers: a CDI device has to change something."""
-
 _OWN: Final = re.compile(rf"{re.escape(CPU_DRIVER)}/claim=(?P<uid>[0-9a-f-]{{36}})-.*-cpu-(?P<cpu>\d+)")
 """The CDI devices of `CdiFolder` for CPUs."""
 
@@ -47,6 +44,7 @@ class ComputeManager:
         self._topology = topology
         self._store = store
         self._path = path
+        self._unsaved = False
         self._runtime: Runtime | None = None
         self._containers: dict[str, Container] = {}
         self._pinnings: dict[str, Pinning] = {}
@@ -67,25 +65,29 @@ class ComputeManager:
         Raises:
             PrepareError: another claim has them, the store cannot be written, or the runtime does not answer.
         """
-        before = self._store.sets.get(key)
+        self._unsaved |= self._store.sets.get(key) != resources
         try:
             self._store.add_resource(key, resources)
         except StoreError as error:
             raise PrepareError(str(error)) from error
-        if before != resources:
-            self._save()
+        self._save()
         await self._apply(required=bool(resources.cpus))
 
     async def give_back(self, key: str) -> None:
         """Take resources from a claim, whose containers have ended. Raises PrepareError: the file cannot be written."""
         if key in self._store.sets:
             self._store.remove_resource(key)
+            self._unsaved = True
+        if self._unsaved:
             self._save()
             await self._apply(required=False)
 
     def _save(self) -> None:
+        """Write what has changed, also what could not be written before."""
         try:
-            self._store.save(self._path)
+            if self._unsaved:
+                self._store.save(self._path)
+            self._unsaved = False
         except OSError as error:
             raise PrepareError(f"{self._path}: {error.strerror or error}") from error
 
@@ -157,6 +159,7 @@ class ComputeManager:
                 before = self._store.sets.get(key, ResourceSet(f"with uid {match['uid']}"))
                 try:
                     self._store.add_resource(key, replace(before, cpus={**before.cpus, **held}))
+                    self._unsaved = True
                     self._save()
                 except (StoreError, PrepareError) as error:
                     logger.warning("CPU of running container not kept", device=cdi, problem=str(error))
@@ -229,7 +232,7 @@ class ComputeDriver:
 
 
 def _edits(device: AllocatedDevice) -> Mapping[str, Any]:
-    return {"env": [f"{_VARIABLE}_{_NOT_IN_NAMES.sub('_', device.device.upper())}={device.pool}"]}
+    return {"env": [f"{VARIABLE}{_NOT_IN_NAMES.sub('_', device.device.upper())}={device.pool}"]}
 
 
 def compute_drivers(

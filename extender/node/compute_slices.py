@@ -33,7 +33,7 @@ def memory_device(numa_node: int) -> str:
 def cpu_slices(topology: Topology, node: str, reserved: Collection[int]) -> Sequence[Spec]:
     """The slices of the CPUs that claims can have: all but the reserved ones, one device each.
 
-    Devices of one core are next to each other. So a claim for two of them gets siblings, if they are free.
+    Devices of one core are next to each other, so that a claim for two of them gets siblings where it can.
     """
     devices = [_cpu(each, smt=topology.has_siblings) for each in topology.cpus if each.number not in reserved]
     return _slices(CPU_DRIVER, node, devices)

@@ -25,6 +25,15 @@ _INDEX: Final = "90"
 
 _CREATE, _POST_CREATE, _STOP, _REMOVE = 4, 5, 10, 11
 _EVENTS: Final = sum(1 << (each - 1) for each in (_CREATE, _POST_CREATE, _STOP, _REMOVE))
+VARIABLE: Final = "DRA_DEVICE_"
+"""How variables begin that CDI files of compute claims set: containers with a claim are known by them, too."""
+
+_CLOSED: Final = "the runtime has closed the connection"
+_TOO_OLD: Final = (
+    "the container has a claim, and this container runtime does not tell plugins the CDI devices of containers: "
+    "dra-extender node needs a later version of it"
+)
+
 _STOPPED: Final = 4
 """The state of a container that has ended."""
 
@@ -101,7 +110,7 @@ async def follow(path: Path, pinner: Pinner) -> None:
     told = ""
     while True:
         problem = await _connected(path, pinner)
-        if problem != told:
+        if problem != told or problem == _CLOSED:
             logger.warning("container runtime not connected", socket=str(path), problem=problem)
         told = problem
         await asyncio.sleep(_RETRY_SECONDS)
@@ -125,7 +134,7 @@ async def _connected(path: Path, pinner: Pinner) -> str:
     finally:
         running.cancel()
         pinner.disconnected()
-    return "the runtime has closed the connection"
+    return _CLOSED
 
 
 class _Plugin:
@@ -147,7 +156,7 @@ class _Plugin:
             case "Synchronize":
                 response = self._synchronize(messages.read("SynchronizeRequest", data))
             case "CreateContainer":
-                response = self._create(_container_of(data))
+                response = self._create(data)
             case "PostCreateContainer":
                 self._pinner.created(_container_of(data))
                 response = messages.new("Empty")
@@ -172,8 +181,11 @@ class _Plugin:
         self._listed = []
         return messages.new("SynchronizeResponse", update=_updates(found))
 
-    def _create(self, container: Container) -> Any:  # noqa: ANN401  # messages
+    def _create(self, data: bytes) -> Any:  # noqa: ANN401  # messages
         response = messages.new("CreateContainerResponse")
+        raw, container = messages.read("ContainerRequest", data).container, _container_of(data)
+        if not container.cdi and any(each.startswith(VARIABLE) for each in raw.env):
+            raise TtrpcError(_TOO_OLD)
         pinning = self._pinner.creating(container)
         if pinning != Pinning():
             _fill(response.adjust.linux.resources.cpu, pinning)

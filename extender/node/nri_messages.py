@@ -35,6 +35,7 @@ MESSAGES: Final[Declarations] = {
         2: "pod_sandbox_id string",
         3: "name string",
         4: "state int",
+        8: "env [string]",
         11: "linux LinuxContainer",
         20: "CDI_devices [CDIDevice]",
     },

@@ -1,7 +1,7 @@
 """What a machine has: its CPUs with their cores, sockets, caches and NUMA nodes, and the memory of each NUMA node."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -54,6 +54,12 @@ class Topology:
     cpus: tuple[Cpu, ...]
     memory: Mapping[int, int]
 
+    @classmethod
+    def of(cls, cpus: Iterable[Cpu], memory: Mapping[int, int]) -> "Topology":
+        """A machine with CPUs in any order."""
+        ordered = sorted(cpus, key=lambda each: (each.numa_node, each.socket, each.core, each.number))
+        return cls(tuple(ordered), memory)
+
     @property
     def numbers(self) -> frozenset[int]:
         """Of all CPUs."""
@@ -79,7 +85,7 @@ def read_machine(sys: Path = SYS) -> Topology:
         ]
     except (OSError, ValueError) as error:
         raise TopologyError(f"{sys}: {error}") from error
-    return _topology(found, {node: amount for node, (_, amount) in nodes.items() if amount})
+    return Topology.of(found, {node: amount for node, (_, amount) in nodes.items() if amount})
 
 
 def _listed(path: Path) -> frozenset[int]:
@@ -123,14 +129,14 @@ def read_file(text: str, file: str) -> Topology:
         if key not in {"cpus", "memory"}:
             top.problem(key, "unknown key (known: cpus, memory)")
     cpus = [_of_entry(each) for each in top.children("cpus")]
-    if len({each.number for each in cpus}) < len(cpus):
+    if not problems and len({each.number for each in cpus}) < len(cpus):
         top.problem("cpus", "a CPU is there twice")
     if not cpus:
         top.problem("cpus", "is required: the CPUs of the machine")
     memory = dict(_memory(top.child("memory")))
     if problems:
         raise TopologyError("; ".join(f"{file}: {each}" for each in problems))
-    return _topology(cpus, memory)
+    return Topology.of(cpus, memory)
 
 
 def _of_entry(fields: Fields) -> Cpu:
@@ -161,8 +167,3 @@ def _bytes(value: Any) -> int:  # noqa: ANN401  # of YAML
     if amount <= 0:
         raise ValueError("must be greater than zero")
     return amount
-
-
-def _topology(cpus: list[Cpu], memory: Mapping[int, int]) -> Topology:
-    ordered = sorted(cpus, key=lambda each: (each.numa_node, each.socket, each.core, each.number))
-    return Topology(tuple(ordered), memory)

@@ -160,6 +160,29 @@ async def test_many_containers_are_moved_at_once(folder: Path) -> None:
         assert set(runtime.cpus().values()) == {"0,2-3"}
 
 
+async def test_what_could_not_be_written_is_written_with_the_next_call(folder: Path) -> None:
+    node = Node.started(folder)
+    async with connected(node, FakeRuntime(), folder):
+        await given(node, "a", "cpu-1")
+        (folder / "state.new").mkdir()
+        with pytest.raises(PrepareError, match="state: Is a directory"):
+            await given(node, "b", "cpu-2")
+        with pytest.raises(PrepareError, match="state: Is a directory"):
+            await node.cpus.unprepare("uid-a")
+        (folder / "state.new").rmdir()
+        await given(node, "b", "cpu-2")
+        await node.cpus.unprepare("uid-a")
+        assert [each.claim for each in Node.started(folder).store.sets.values()] == ["ns/b"]
+
+
+async def test_a_runtime_that_does_not_tell_cdi_devices_starts_no_container_with_a_claim(folder: Path) -> None:
+    node, runtime = Node.started(folder), FakeRuntime()
+    async with connected(node, runtime, folder):
+        await runtime.create("plain", env=("PATH=/bin",))
+        with pytest.raises(AssertionError, match="does not tell plugins the CDI devices of containers"):
+            await runtime.create("own", env=("DRA_DEVICE_CPU_1=n",))
+
+
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [

@@ -92,7 +92,7 @@ def test_siblings_are_next_to_each_other_and_reserved_cpus_are_not_published() -
 
 
 def test_an_api_server_takes_the_slices_of_a_large_machine() -> None:
-    topology = Topology(tuple(Cpu(number, number, 0, number % 4) for number in range(300)), {0: 2**40, 1: 2**40})
+    topology = Topology.of([Cpu(number, number, 0, number % 4) for number in range(300)], {0: 2**40, 1: 2**40})
     specs = [*cpu_slices(topology, "node-1.example.com", {0}), *memory_slices(topology, "node-1.example.com")]
     assert [len(each["devices"]) for each in specs] == [128, 128, 43, 2]
     for spec in specs:
@@ -107,6 +107,7 @@ def test_an_api_server_takes_the_slices_of_a_large_machine() -> None:
         ("", "t.yaml: cpus: is required: the CPUs of the machine"),
         ("cpus: [{core: 1}]", r"t.yaml: cpus\[0\].id: is required"),
         ("cpus: [{id: 1}, {id: 1}]", "t.yaml: cpus: a CPU is there twice"),
+        ("cpus: [{id: 0}, {id: a}]", r't.yaml: cpus\[1\].id: "a" is not a whole number of 64 bits$'),
         ("cpus: [{id: -1}]", r"t.yaml: cpus\[0\]: numbers must not be negative"),
         (
             "cpus: [{id: 1, numa: 1}]",

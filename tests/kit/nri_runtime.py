@@ -16,9 +16,9 @@ _FRAME, _HEAD = struct.Struct(">II"), struct.Struct(">IIBB")
 _SECONDS: Final = 10.0
 
 
-def container(uid: str, *cdi: str, cpus: str = "") -> Any:
+def container(uid: str, *cdi: str, cpus: str = "", env: tuple[str, ...] = ()) -> Any:
     """A container as the runtime describes it."""
-    made = messages.new("Container", id=uid, pod_sandbox_id="pod", name="main", state=3)
+    made = messages.new("Container", id=uid, pod_sandbox_id="pod", name="main", state=3, env=env)
     made.CDI_devices.extend(messages.new("CDIDevice", name=each) for each in cdi)
     made.linux.resources.cpu.cpus = cpus
     return made
@@ -49,9 +49,9 @@ class FakeRuntime:
         """Where each container has its memory."""
         return {uid: each.linux.resources.cpu.mems for uid, each in self.containers.items()}
 
-    async def create(self, uid: str, *cdi: str, whole: bool = True) -> None:
+    async def create(self, uid: str, *cdi: str, whole: bool = True, env: tuple[str, ...] = ()) -> None:
         """Make a container; ``whole``: to the end."""
-        made = container(uid, *cdi)
+        made = container(uid, *cdi, env=env)
         answer = messages.read("CreateContainerResponse", await self._ask("CreateContainer", _about(made)))
         made.linux.resources.cpu.CopyFrom(answer.adjust.linux.resources.cpu)
         self.containers[uid] = made
