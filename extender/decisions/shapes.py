@@ -55,8 +55,11 @@ _WEIGHERS: Final = 32
 _LOSSES: Final = 5_000
 """The most losses that are remembered for one amount of CPU."""
 
-_DIGITS: Final = 2
-"""Losses are in hundredths of a device, and what is free in percent, so that thousands of nodes differ little."""
+_LOSS_DIGITS: Final = 3
+"""Losses are in thousandths of a device: coarser ones are equal on many nodes, where best-fit then decides."""
+
+_FREE_DIGITS: Final = 2
+"""What is free is in percent, so that thousands of nodes differ little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,7 +232,7 @@ class Weigher:
 
     def _weighed(self, verdict: Verdict, merit: Merit, left: int | None, loss: float) -> Verdict:
         """The verdict with a loss, remembered. Nodes that are equal in what the policy compares share it."""
-        loss, free = round(loss, _DIGITS), round(merit.free, _DIGITS)
+        loss, free = round(loss, _LOSS_DIGITS), round(merit.free, _FREE_DIGITS)
         key = (merit.level, loss, free, merit.broken, tuple(merit.capacity.items()), verdict.lasting)
         found = self._by_loss.find(key)
         if found is None:
