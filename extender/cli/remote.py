@@ -14,7 +14,7 @@ from extender.tls_problem import Subject, TlsProblem, tls_problem
 
 _SECONDS: Final = 60.0
 _HEADERS: Final = {"accept": "application/json"}
-_NO_DOCUMENT: Final = "and no explanation: is this a dra-extender?"
+_NO_DOCUMENT: Final = "and no answer of dra-extender: is this its address?"
 
 
 class RemoteError(Exception):

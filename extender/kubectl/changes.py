@@ -9,9 +9,6 @@ from extender.kubectl.listings import Listing, ListOutput, Rows, key_of, print_r
 from extender.observe.tables.table import Item
 from extender.observe.tables.terminal import print_table
 
-SECONDS: Final = 2.0
-"""Between two looks."""
-
 _PASSING: Final = frozenset({"age", "decision"})
 """Fields that change without an event."""
 
@@ -48,17 +45,23 @@ async def watch(
     read: Callable[[], Awaitable[Rows]],
     listing: Listing,
     output: ListOutput,
-    pause: Callable[[float], Awaitable[None]],
+    pause: Callable[[], Awaitable[object]],
 ) -> None:
     """Print a list and then its changes, until cancelled or until there is no answer.
 
     In JSON and YAML each change is an object of its own: in JSON on one line.
+
+    Args:
+        read: the list as it is now.
+        listing: what is listed.
+        output: how it is printed.
+        pause: waits until the next look.
     """
     rows = await read()
     print_rows(rows, listing, output)
     known, notes = rows.by_key(listing), rows.notes
     while True:
-        await pause(SECONDS)
+        await pause()
         rows = await read()
         latest = rows.by_key(listing)
         _print(changes(known, latest), listing, output)

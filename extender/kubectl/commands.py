@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -143,7 +144,7 @@ def _list(place: Place, listing: Listing, query: Query, output: ListOutput, *, w
             is_first = False
             return await read_rows(source, listing, query)
 
-        await watch(read, listing, output, asyncio.sleep)
+        await watch(read, listing, output, partial(asyncio.sleep, source.seconds))
 
     run(place, show)
 

@@ -102,7 +102,7 @@ async def read_rows(source: Source, listing: Listing, query: Query) -> Rows:
         more = {"continue": token} if token else {}
         page = await source.get(listing.path, {**query, **more, "limit": _MOST_ROWS})
         found: Any = page.get("items")
-        items += found if isinstance(found, list) else []
+        items += [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
         notes |= dict.fromkeys([str(page["note"])] if page.get("note") else [])
         token = str(page.get("continue") or "")
         if not token:

@@ -28,6 +28,9 @@ from extender.simulation.quiet import log_quietly
 from extender.state.live import connect
 
 _SECONDS: Final = 60.0
+_LISTING_SECONDS: Final = 10.0
+"""Between two lists of all objects."""
+
 _JSON: Final = {"accept": "application/json"}
 
 Query = Mapping[str, str | Sequence[str]]
@@ -59,12 +62,14 @@ class Source:
         get: the document at a path with parameters; raises RemoteError: it is refused, or there is no answer.
         refresh: to be called before the next answers are to be newer ones.
         has_decisions: the source has the decisions of a scheduler.
+        seconds: the shortest time between two refreshes; a refresh may list all objects of the cluster.
     """
 
     name: str
     get: Get
     refresh: Callable[[], Awaitable[None]] = _nothing
     has_decisions: bool = True
+    seconds: float = 2.0
 
 
 @asynccontextmanager
@@ -148,7 +153,9 @@ async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Sour
     found = Computed(cluster.api, await settings_on(cluster.api, place.settings))
     await stack.enter_async_context(found.http)
     await found.refresh()
-    return Source("this process", partial(_get, found.http, ""), found.refresh, has_decisions=False)
+    return Source(
+        "this process", partial(_get, found.http, ""), found.refresh, has_decisions=False, seconds=_LISTING_SECONDS
+    )
 
 
 async def _get(http: httpx.AsyncClient, name: str, path: str, query: Query) -> Mapping[str, Any]:

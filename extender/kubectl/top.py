@@ -21,7 +21,10 @@ _NEEDED: Final = "textual"
 @at_place
 def top(
     *,
-    seconds: Annotated[float, typer.Option(metavar="N", min=0.5, max=3600, help="Seconds between two looks.")] = 2.0,
+    seconds: Annotated[
+        float,
+        typer.Option(metavar="N", min=2, max=3600, help="Seconds between two looks; at least 10 without a service."),
+    ] = 2.0,
     place: Place,
 ) -> None:
     """Nodes with their devices by state, waiting pods and the latest decisions, live. q ends it, r looks at once.
@@ -35,7 +38,7 @@ def top(
     screen = import_module("extender.kubectl.screen")  # imported here, because textual is an extra
 
     async def show(source: Source) -> None:
-        await screen.TopScreen(partial(_look, source, place.namespace), seconds).run_async()
+        await screen.TopScreen(partial(_look, source, place.namespace), max(seconds, source.seconds)).run_async()
 
     run(place, show)
 

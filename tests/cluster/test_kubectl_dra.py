@@ -15,7 +15,11 @@ import yaml
 from typer.testing import CliRunner
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, RawObject, Resource
+from extender.kube.credentials import Origin
+from extender.kubectl.glance import look
 from extender.kubectl.main import app
+from extender.kubectl.place import Place
+from extender.kubectl.source import open_source
 from tests.kit.controlplane.access import ADMIN, Access
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
@@ -206,6 +210,19 @@ async def test_computed_here_the_answers_are_those_of_the_leader(kubectl: Site, 
     ]
     there_verdict, here_verdict = (orjson.loads(each.output)["verdict"] for each in explanations)
     assert here_verdict == there_verdict
+
+
+async def test_top_looks_at_nodes_waiting_pods_and_decisions(kubectl: Site, waiting: str) -> None:
+    origin = Origin(str(kubectl.kubeconfig()))
+    async with open_source(Place(origin, waiting)) as leader:
+        there = await look(leader, waiting)
+    async with open_source(Place(origin, waiting, is_local=True)) as computed:
+        await computed.refresh()
+        here = await look(computed, waiting)
+    assert [row for row in there.nodes.rows if row[0] == "site-0"] == [["site-0", "2", "1", "1", "-"]]
+    assert (here.nodes, [row[1] for row in here.waiting.rows]) == (there.nodes, ["two"])
+    assert "filter" in {row[1] for row in there.decisions.rows}
+    assert (here.decisions.rows, here.notes) == ([], ("no service answers, so there are no decisions",))
 
 
 async def test_without_a_service_the_answer_is_computed_and_that_is_said(kubectl: Site, waiting: str) -> None:

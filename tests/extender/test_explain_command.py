@@ -90,8 +90,8 @@ def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
         (404, {"error": "pod ns/p does not exist"}, "pod ns/p does not exist"),
         (503, {"error": "not ready: pods: not synced yet"}, "not synced yet"),
         (200, {"hello": "world"}, "status 200 and no explanation: is this a dra-extender?"),
-        (502, b"<html>", "status 502 and no explanation"),
-        (200, b"[]", "status 200 and no explanation"),
+        (502, b"<html>", "status 502 and no answer of dra-extender"),
+        (200, b"[]", "status 200 and no answer of dra-extender"),
     ],
 )
 def test_a_service_that_can_not_answer(status: int, body: Object | bytes, problem: str) -> None:
