@@ -31,7 +31,7 @@ from extender.background.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes
+from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes, shared_claims
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
@@ -266,8 +266,8 @@ class Gangs(BackgroundTask):
         return planner.plan(gang)
 
     def _kind(self, gang: Gang, snapshot: Snapshot) -> Hashable | None:
-        """Equal for gangs that get the same answer: after one of them finds no place, the next finds none."""
-        if gang.bound or gang.kept:
+        """Equal for gangs that get the same answer: after one finds no place, the next finds none. None: unlike any."""
+        if gang.bound or gang.kept or shared_claims(gang.free):
             return None
         kinds = sorted(hash((kind_of(pod, snapshot), self._names_asked(pod))) for pod in gang.free)
         return gang.size, gang.topology, tuple(kinds)

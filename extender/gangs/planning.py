@@ -148,7 +148,7 @@ class Planner:
     def _kinds(self, pods: Sequence[Pod], fork: Snapshot) -> Mapping[Hashable, Sequence[Pod]]:
         """The pods by their kind, their nodes, and the claims that they share with other pods of the gang."""
         kinds: dict[Hashable, list[Pod]] = {}
-        shared = _shared(pods)
+        shared = shared_claims(pods)
         for pod in pods:
             own = tuple(key for key in claim_keys(pod) if key in shared)
             kinds.setdefault((kind_of(pod, fork), own, tuple(self.names_of(pod))), []).append(pod)
@@ -157,7 +157,7 @@ class Planner:
     def _search(self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain) -> Plan | Shortfall:
         """Seats in one domain. After a failure, the pods go first that found no node."""
         kinds = self._kinds(gang.free, fork)
-        is_simple = len(kinds) == 1 and not (_shared(gang.free) or self.snapshot.inventory.roaming)
+        is_simple = len(kinds) == 1 and not (shared_claims(gang.free) or self.snapshot.inventory.roaming)
         front: list[Hashable] = []
         best = Shortfall(0, wanted, "")
         most = 2 * wanted
@@ -351,7 +351,7 @@ def _kept_in_gangs(snapshot: Snapshot) -> Sequence[Pod]:
     return sorted(found, key=lambda pod: (-pod.priority, pod.created, pod.uid))
 
 
-def _shared(pods: Iterable[Pod]) -> Collection[ObjectKey]:
+def shared_claims(pods: Iterable[Pod]) -> Collection[ObjectKey]:
     """The claims that more than one of the pods uses."""
     users = Counter(key for pod in pods for key in claim_keys(pod))
     return {key for key, number in users.items() if number > 1}

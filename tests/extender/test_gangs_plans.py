@@ -89,3 +89,14 @@ async def test_a_gang_that_takes_long_to_plan_gets_more_time_each_try() -> None:
     assert not any(scene.known(name).kept.node for name in scene.pending()), "half a second does not suffice"
     await scene.turns(4, seconds=40)
     assert all(scene.known(name).kept.node for name in scene.pending())
+
+
+async def test_a_gang_whose_pods_share_a_claim_is_not_like_one_whose_pods_have_their_own() -> None:
+    sharing = [each for each in members("y", 2) if each["kind"] == "Pod"]
+    for each in sharing:
+        each["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": "shared"}]
+    scene = Scene(*nodes("a"), *members("x", 2), *sharing, claim("shared"))
+    for name in scene.pending():
+        scene.filter(name)
+    await scene.turns(1)
+    assert [scene.known(name).kept.node for name in ("x0", "x1", "y0", "y1")] == ["", "", "a", "a"]
