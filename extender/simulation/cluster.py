@@ -34,6 +34,7 @@ from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")
 
+_GROUP_CLAIMS: Final = "spec.resourceClaims of PodGroups (feature gate DRAWorkloadResourceClaims is off)"
 _SOURCE: Final = "objects"
 """Stands for the file in messages about objects that come from no file."""
 
@@ -239,9 +240,12 @@ class Cluster:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Conditions of the pods with devices that kube-scheduler checks and that are ignored here, each once."""
-        pods = self.snapshot.pods.values()
-        return tuple(sorted({what for pod in pods for what in pod.unmodeled}))
+        """What counts in Kubernetes and is ignored here, each once: conditions of pods, and claims of PodGroups."""
+        snapshot = self.snapshot
+        found = {what for pod in snapshot.pods.values() for what in pod.unmodeled}
+        if not snapshot.has_group_claims and any(group.claims for group in snapshot.pod_groups.values()):
+            found.add(_GROUP_CLAIMS)
+        return tuple(sorted(found))
 
     @cached_property
     def _solver(self) -> Solver:

@@ -327,7 +327,9 @@ def test_a_claim_from_a_template_goes_with_its_group() -> None:
     assert not cluster.snapshot.claims
 
 
-def test_without_the_gate_each_pod_gets_a_claim_of_its_own() -> None:
+def test_without_the_gate_each_pod_gets_a_claim_of_its_own_and_users_are_told() -> None:
     nodes = (GPU, node("n"), local_slice("n", 2))
     cluster = Simulation.from_objects([*nodes, TEMPLATE, team(), unmade("p"), unmade("q")])
     assert len(cluster.snapshot.claims) == 2
+    assert cluster.ignored == ("spec.resourceClaims of PodGroups (feature gate DRAWorkloadResourceClaims is off)",)
+    assert in_memory(team(), unmade("p")).ignored == ()
