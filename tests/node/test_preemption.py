@@ -32,8 +32,8 @@ async def test_a_pod_gets_the_device_when_the_victims_grace_period_is_over(
     node: Node, client: Client, namespace: str, important: str
 ) -> None:
     await client.create(TEMPLATES, template(namespace, "one-gpu"))
-    for number in range(len(GPUS)):
-        key = await start_pod(
+    low = [
+        await start_pod(
             client,
             namespace,
             f"low-{number}",
@@ -41,6 +41,9 @@ async def test_a_pod_gets_the_device_when_the_victims_grace_period_is_over(
             stays=True,
             terminationGracePeriodSeconds=GRACE_SECONDS,
         )
+        for number in range(len(GPUS))
+    ]
+    for key in low:
         await wait_running(client, key)
 
     wanted = await start_pod(client, namespace, "wanted", claims=[by_template("one-gpu")], priorityClassName=important)
