@@ -5,9 +5,13 @@ The kind is our own; ``deploy/crds`` has its definition, with the fields of the 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from allocator import ObjectReader
+from allocator import ObjectReader, hint
 from extender.kube.api import CONTEXTS, PODS, ObjectKey
+
+_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+"""An API server drops other fields; in a manifest they are mistakes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ def parse_scheduling_context(obj: Mapping[str, object]) -> SchedulingContext:
     """
     reader = ObjectReader(CONTEXTS.kind, obj, CONTEXTS.api_versions())
     metadata, spec = reader.metadata, reader.top.child("spec")
+    for name in sorted(reader.top.data.keys() - _FIELDS):
+        reader.top.problem(name, f"unknown field{hint(name, _FIELDS)}")
     owners = (each for each in metadata.children("ownerReferences") if each.text("kind") == PODS.kind)
     answers = reader.top.child("status").children("resourceClaims")
     version = metadata.text("resourceVersion")
