@@ -30,8 +30,8 @@ VARIABLE: Final = "DRA_DEVICE_"
 
 _CLOSED: Final = "the runtime has closed the connection"
 _TOO_OLD: Final = (
-    "the container has a claim, and this container runtime does not tell plugins the CDI devices of containers: "
-    "dra-extender node needs a later version of it"
+    f"the container has a variable {VARIABLE}*, as claims set it, and no CDI device: if it has a claim, this container "
+    "runtime does not tell plugins the CDI devices of containers, and dra-extender node needs a later version of it"
 )
 
 _STOPPED: Final = 4

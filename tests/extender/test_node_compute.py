@@ -175,6 +175,15 @@ async def test_what_could_not_be_written_is_written_with_the_next_call(folder: P
         assert [each.claim for each in Node.started(folder).store.sets.values()] == ["ns/b"]
 
 
+async def test_variables_of_a_container_give_it_no_cpus(folder: Path) -> None:
+    node, runtime = Node.started(folder), FakeRuntime()
+    async with connected(node, runtime, folder):
+        (cdi,) = await given(node, "a", "cpu-1")
+        await runtime.create("own", cdi, env=("DRA_DEVICE_CPU_1=n", "DRA_DEVICE_CPU_2=n"))
+        await runtime.create("other", "gpu.example.com/claim=x", env=(f"DRA_DEVICE_CPU_1={cdi}",))
+        assert runtime.cpus() == {"own": "1", "other": "0,2-3"}
+
+
 async def test_a_runtime_that_does_not_tell_cdi_devices_starts_no_container_with_a_claim(folder: Path) -> None:
     node, runtime = Node.started(folder), FakeRuntime()
     async with connected(node, runtime, folder):
