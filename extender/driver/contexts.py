@@ -74,6 +74,8 @@ class ContextDesk:
     """Allocations and releases so far: answers about nodes are old after each."""
     _judged: dict[ObjectKey, _Judged] = field(default_factory=dict)
     _paused: dict[Hashable, float] = field(default_factory=dict)
+    _looked: tuple[int, float] = (-1, 0.0)
+    """Version of the cluster at the last look, and when that was."""
 
     @property
     def finalizer(self) -> str:
@@ -81,8 +83,15 @@ class ContextDesk:
         return f"{self.name}/allocated"
 
     async def turn(self) -> None:
-        """Do what is to be done now: release first, then allocate, then judge nodes."""
+        """Do what is to be done now: release first, then allocate, then judge nodes.
+
+        Without a change of the cluster, nothing is looked at until something may be tried again.
+        """
         snapshot, now = self.claims.state.snapshot, self.clock()
+        version, at = self._looked
+        if version == snapshot.version and now < at + _PAUSE_SECONDS:
+            return
+        self._looked = (snapshot.version, now)
         self._paused = {key: until for key, until in self._paused.items() if until > now}
         self._judged = {key: each for key, each in self._judged.items() if key in snapshot.contexts}
         for claim in [each for each in snapshot.claims.values() if self._is_to_release(each)]:
