@@ -5,6 +5,7 @@ docs/reference/controllers.md shows one. The kit remembers allocations on disk, 
 
 from extender.certificates import CertificateFiles as CertificateFiles
 from extender.certificates import Certificates as Certificates
+from extender.config.controllers import ParameterKind as ParameterKind
 from extender.driver.context_server import serve_contexts as serve_contexts
 from extender.driver.controller import Controller as Controller
 from extender.driver.controller import Held as Held

@@ -5,9 +5,11 @@ import os
 import random
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from extender.config.controllers import ParameterKind
 from extender.driver.contexts import ContextDesk
 from extender.driver.controller import Controller
 from extender.driver.responder import Responder
@@ -15,6 +17,7 @@ from extender.driver.server import sole_user
 from extender.driver.store import Store
 from extender.kube.api import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
 from extender.kube.credentials import Origin, find_origin
+from extender.negotiation.parameters import Parameters
 from extender.offload import in_thread
 from extender.state.live import connect
 from extender.state.state import ClusterState
@@ -28,13 +31,21 @@ _TURN_SECONDS: Final = 0.05
 """Between two turns."""
 
 
-def serve_contexts(controller: Controller, store: Path | str, name: str, *, kubeconfig: Path | None = None) -> None:
+def serve_contexts(
+    controller: Controller,
+    store: Path | str,
+    name: str,
+    *,
+    parameters: Sequence[ParameterKind] = (),
+    kubeconfig: Path | None = None,
+) -> None:
     """Serve a controller by PodSchedulingContexts until SIGTERM or SIGINT comes. What was begun is finished then.
 
     Args:
         controller: decides.
         store: the file that remembers what is allocated. One process uses it at a time; another one waits until then.
         name: of the controller, as device classes name it.
+        parameters: the kinds of objects that classes and claims may name for it.
         kubeconfig: the file of the API server; None: KUBECONFIG, the pod that we run in, or ``~/.kube/config``.
 
     Raises:
@@ -43,18 +54,17 @@ def serve_contexts(controller: Controller, store: Path | str, name: str, *, kube
     """
     path, origin = Path(store), find_origin(kubeconfig, "", os.environ)
     with sole_user(path):
-        asyncio.run(_served(Responder(controller, Store.open(path)), name, origin))
+        asyncio.run(_served(Responder(controller, Store.open(path)), name, parameters, origin))
 
 
-async def _served(responder: Responder, name: str, origin: Origin) -> None:
+async def _served(responder: Responder, name: str, parameters: Sequence[ParameterKind], origin: Origin) -> None:
     async with connect(origin, random=random.random, listing=KINDS) as live:
         state = ClusterState()
         for other in RESOURCES.values():
             if other not in KINDS:
                 state.trust(other)
-        contexts = ContextDesk(
-            name, responder, ContextWrites(live.api), Claims(live.api, state), time.monotonic, in_thread
-        )
+        claims, reader = Claims(live.api, state), Parameters(live.api, parameters)
+        contexts = ContextDesk(name, responder, ContextWrites(live.api), claims, time.monotonic, in_thread, reader)
         ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ending.set)

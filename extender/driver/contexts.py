@@ -7,7 +7,7 @@ that it was made from, so nothing is written over what others have said meanwhil
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -15,6 +15,7 @@ from allocator import Claim
 from extender.driver.responder import Responder
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.negotiation.contexts import MOST_NODES
+from extender.negotiation.parameters import Parameters
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ClaimAsk, NodeName, Question
 from extender.negotiation.questions import claim_ask, node_name
 from extender.offload import Offload
@@ -62,6 +63,7 @@ class ContextDesk:
         claims: the claims of the API server; their state is followed.
         clock: measures durations, in seconds.
         off_loop: where the controller computes.
+        parameters: reads the objects that classes and claims name for the controller.
     """
 
     name: str
@@ -70,6 +72,7 @@ class ContextDesk:
     claims: Claims
     clock: Callable[[], float]
     off_loop: Offload
+    parameters: Parameters
     _changes: int = 0
     """Allocations and releases so far: answers about nodes are old after each."""
     _judged: dict[ObjectKey, _Judged] = field(default_factory=dict)
@@ -172,6 +175,18 @@ class ContextDesk:
         elif own:
             await self._judge(context, own, snapshot, context.selected if refused else "")
 
+    async def _unsuitable(
+        self, claims: Sequence[NegotiatedClaim], nodes: Sequence[NodeName]
+    ) -> Mapping[str, Mapping[str, str]]:
+        """By uid of the claim, the nodes that do not suit, with the reasons."""
+        found: dict[str, Mapping[str, str]] = {each.uid: {} for each in claims}
+        if nodes:
+            asks = [await self._about(each) for each in claims]
+            question = Question(UNSUITABLE_NODES, tuple(asks), None, tuple(nodes))
+            answer = await self.off_loop(lambda: self.responder.answer(question))
+            found |= {each["uid"]: each["unsuitableNodes"] for each in answer["claims"]}
+        return found
+
     async def _judge(
         self, context: SchedulingContext, own: Mapping[str, NegotiatedClaim], snapshot: Snapshot, refused: str = ""
     ) -> None:
@@ -186,10 +201,7 @@ class ContextDesk:
         before = (name for entry in own for name in sorted(context.unsuitable.get(entry, ())))
         names = dict.fromkeys((*context.potential, *before))
         nodes = [node_name(each, each.node.labels) for name in names if (each := snapshot.nodes.get(name))]
-        question = Question(UNSUITABLE_NODES, tuple(claim_ask(each) for each in own.values()), None, tuple(nodes))
-        answer = await self.off_loop(lambda: self.responder.answer(question)) if nodes else {"claims": []}
-        reasons: dict[str, Any] = {claim.uid: {} for claim in own.values()}
-        reasons |= {each["uid"]: each["unsuitableNodes"] for each in answer["claims"]}
+        reasons = await self._unsuitable([*own.values()], nodes)
         found = {
             name: [*dict.fromkeys((*([refused] if refused else []), *(n for n in names if n in reasons[claim.uid])))]
             for name, claim in own.items()
@@ -201,9 +213,10 @@ class ContextDesk:
 
     async def _allocated(self, claims: Sequence[NegotiatedClaim], node: NodeName) -> bool:
         """Allocate claims for a node, all or none; False: refused. Nothing changes outside before the finalizers."""
+        about = [await self._about(each) for each in claims]
         began = [await self._begun(each.claim.key) for each in claims]
         asks = tuple(
-            claim_ask(each, self._attempt(now)) for each, now in zip(claims, began, strict=True) if now is not None
+            replace(each, attempt=self._attempt(now)) for each, now in zip(about, began, strict=True) if now is not None
         )
         if len(asks) < len(claims):
             return True  # claims have changed: the next turn sees how
@@ -222,6 +235,10 @@ class ContextDesk:
         if answer.get("refused"):
             logger.info("claims not allocated", node=node.name, claims=list(map(str, asks)), reason=answer["refused"])
         return not answer.get("refused")
+
+    async def _about(self, claim: NegotiatedClaim) -> ClaimAsk:
+        """A claim in a question. Raises ParametersError: its parameters cannot be read."""
+        return claim_ask(claim, 0, await self.parameters.of(claim))
 
     async def _begun(self, key: ObjectKey) -> ReadClaim | None:
         """A claim with our finalizer, as it is now; None if it does not wait for an allocation any more."""
@@ -243,11 +260,7 @@ class ContextDesk:
             for name, each in sorted(snapshot.nodes.items())
             if found.is_for(each) and (known is None or known.node.name == name)
         ]
-        question = Question(UNSUITABLE_NODES, (claim_ask(found),), None, tuple(nodes))
-        answer = (
-            await self.off_loop(lambda: self.responder.answer(question)) if nodes and known is None else {"claims": []}
-        )
-        refused = {name for each in answer["claims"] for name in each["unsuitableNodes"]}
+        refused = (await self._unsuitable([found], nodes))[found.uid] if known is None else ()
         node = next((each for each in nodes if each.name not in refused), None)
         if node is not None:
             await self._allocated([found], node)

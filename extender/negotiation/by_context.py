@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from allocator import AllocationResult
 from extender.kube.api import CLAIMS, CONTEXTS, ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.discovery import NotServedError
 from extender.kube.raw import revision_of
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
@@ -55,11 +56,9 @@ class ContextController:
             if question.kind == UNSUITABLE_NODES:
                 return await self._unsuitable(question, question.pod)
             return await self._allocated(question, question.pod)
-        except ApiError as error:
-            if error.is_missing and CONTEXTS.plural in error.message:
-                raise ControllerAwayError("the kind PodSchedulingContext is not installed") from error
-            raise ControllerError(str(error)) from error
-        except OutcomeUnknownError as error:
+        except NotServedError as error:
+            raise ControllerAwayError(f"the kind {CONTEXTS.kind} is not installed") from error
+        except (ApiError, OutcomeUnknownError) as error:
             raise ControllerError(str(error)) from error
 
     async def close(self) -> None:

@@ -69,9 +69,11 @@ class Contexts:
         known = self.of(pod)
         if known is None or not known.potential:
             return await self._posted(pod, sorted(names)[:MOST_NODES])
-        refused = frozenset[str]().union(*known.unsuitable.values())
+        may_suit = frozenset(known.potential).difference(*known.unsuitable.values())
+        if known.selected or any(name in may_suit for name in names):
+            return known
         new = self._next(pod, frozenset(names), frozenset(known.potential))
-        if known.selected or not new or any(name in known.potential and name not in refused for name in names):
+        if not new:
             return known
         # Its status has answers about other nodes, and does not say about which: there will be a new one.
         try:

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from extender.config.controllers import ControllerSettings
-from extender.kube.api import CONTEXTS, ApiError, RawObject
+from extender.kube.api import CONTEXTS, RawObject
+from extender.kube.discovery import NotServedError
 from extender.negotiation.contexts import MOST_NODES
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
@@ -222,12 +223,10 @@ def test_simulation_does_not_know_controllers_of_contexts(tmp_path: Path) -> Non
 
 
 def test_missing_kind_is_a_reason() -> None:
-    lacking = ApiError(404, "NotFound", "podschedulingcontexts.dra-extender.dev is not served in version v1alpha1")
-
     async def story() -> None:
         scene = Scene(*pods("p"))
         scene.controllers = {}
-        scene.transport.script("create podschedulingcontexts", Fault(refused=lacking))
+        scene.transport.script("create podschedulingcontexts", Fault(refused=NotServedError(CONTEXTS)))
         (reason,) = await scene.reasons(by=scene.replica(controllers=[BY_CONTEXT]))
         assert reason.startswith(f"waiting for controller {NAME} since ")
         assert reason.endswith(": the kind PodSchedulingContext is not installed")
@@ -246,3 +245,25 @@ def test_missing_kind_is_a_reason() -> None:
 def test_settings_that_contradict_the_transport_are_refused(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         ControllerSettings.model_validate(given)
+
+
+def test_controller_reads_the_parameters_that_a_claim_names(tmp_path: Path) -> None:
+    kind = {"apiVersion": "x.example.com/v1", "kind": "Needs", "resource": "needs"}
+    needs = {"kind": "Needs", "metadata": {"name": "small", "namespace": "ns"}, "memory": "2Gi"}
+    wanted = claim("p-c", LICENSE)
+    named = '{"apiGroup": "x.example.com", "kind": "Needs", "name": "small"}'
+    wanted["metadata"]["annotations"] = {"dra-extender.dev/parameters-ref": named}
+
+    async def story() -> None:
+        licenses = Licenses()
+        objects = (pod("p", "p-c"), wanted)
+        scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: licenses}, parameters=[kind])
+        await scene.schedule(rounds=2)
+        assert licenses.events == []
+        scene.foreign.objects["needs"] = needs
+        for _ in range(4):
+            await scene.turn()
+        assert await scene.schedule() in {"m", "n"}
+        assert licenses.parameters == [{"source": "FromClaim", "requests": ["license"], "object": needs}]
+
+    virtualtime.run(story())

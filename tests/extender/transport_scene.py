@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from allocator import JSON
+from extender.config.controllers import ParameterKind
 from extender.driver import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
 from extender.driver.contexts import ContextDesk
 from extender.driver.store import Entry
-from extender.kube.api import CONTEXTS, ApiError, ObjectKey, RawObject
+from extender.fakekube.api import MemoryApi
+from extender.kube.api import CONTEXTS, ApiError, ObjectKey, RawObject, Resource
 from extender.negotiation.controller import ControllerAwayError
+from extender.negotiation.parameters import Parameters
 from extender.negotiation.protocol import Answer, Question, answer_of, question_of, question_to_json
 from extender.offload import at_once
 from extender.writes.claim_writes import Claims
@@ -18,6 +21,7 @@ from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import NAME, WORLD, Scene
 from tests.kit import virtualtime
 from tests.kit.clusters import Object
+from tests.kit.servers.memory import Transport
 
 NONE_LEFT = "no license is left"
 
@@ -31,6 +35,7 @@ class Licenses:
         fails: how many of the next allocations are refused, whatever was said of the nodes.
         is_local: whether an allocation is for its node only.
         outside: by uid of the claim, the node: what is allocated outside.
+        parameters: that it was told when it was asked to allocate.
     """
 
     def __init__(self, left: int = 1, refuses: Sequence[str] = (), fails: int = 0, *, is_local: bool = False) -> None:
@@ -40,6 +45,7 @@ class Licenses:
         self.is_local = is_local
         self.outside: dict[str, str] = {}
         self.events: list[str] = []
+        self.parameters: list[Mapping[str, JSON]] = []
 
     def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> Mapping[str, str]:
         self.events.append("judge")
@@ -51,6 +57,7 @@ class Licenses:
     ) -> Mapping[str, JSON]:
         assert self.outside.get(claim.uid, node.name) == node.name, f"claim {claim} is allocated twice"
         self.events.append(f"allocate {claim.name} {node.name}")
+        self.parameters += claim.parameters
         if self.fails or len(held) >= self.left or node.name in self.refuses:
             self.fails -= bool(self.fails)
             raise RefusedError(NONE_LEFT)
@@ -96,6 +103,20 @@ class ByQuestions:
         """There is no connection."""
 
 
+class Foreign(Transport):
+    """An API server that also has objects of kinds that we do not know: by plural, one for each."""
+
+    def __init__(self, api: MemoryApi) -> None:
+        super().__init__(api)
+        self.objects: dict[str, RawObject] = {}
+
+    async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
+        found = self.objects.get(resource.plural)
+        if resource.is_foreign and found is None:
+            raise ApiError(404, "NotFound", f"{resource} not found")
+        return found or await super().get(resource, key)
+
+
 class KitScene(Scene):
     """A cluster with controllers of the kit.
 
@@ -103,6 +124,7 @@ class KitScene(Scene):
         folder: for the store.
         contexts: whether the controllers answer by PodSchedulingContexts.
         controllers: by name.
+        parameters: the kinds that the controllers read.
     """
 
     def __init__(
@@ -112,11 +134,14 @@ class KitScene(Scene):
         contexts: bool,
         controllers: Mapping[str, Licenses],
         world: tuple[Object, ...] = WORLD,
+        parameters: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        self.parameters = parameters
         stores = {name: Store.open(folder / f"{name}.json") for name in controllers}
         self.by_context = contexts
         self.kit = {name: Responder(each, stores[name]) for name, each in controllers.items()}
         super().__init__(*objects, world=world)
+        self.foreign = Foreign(self.cluster.api)
         self.contexts = [self.context_desk(name) for name in controllers] if contexts else []
 
     def replica(self, **given: Any) -> Any:
@@ -129,8 +154,11 @@ class KitScene(Scene):
 
     def context_desk(self, name: str) -> ContextDesk:
         """A process of a controller; another one after a crash."""
-        api, state = self.cluster.api, self.cluster.state
-        return ContextDesk(name, self.kit[name], ContextWrites(api), Claims(api, state), lambda: self.seconds, at_once)
+        api, state = self.foreign, self.cluster.state
+        reader = Parameters(api, [ParameterKind.model_validate(each) for each in self.parameters])
+        return ContextDesk(
+            name, self.kit[name], ContextWrites(api), Claims(api, state), lambda: self.seconds, at_once, reader
+        )
 
     def lose_next_answer(self, name: str) -> None:
         """A process ends after its next allocation, before it tells anybody."""
