@@ -7,6 +7,7 @@ taken, whatever dies: nothing is in memory only.
 import argparse
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from allocator import JSON
@@ -61,8 +62,13 @@ class Licenses:
 
 
 def taken(folder: Path) -> dict[str, str]:
-    """The taken licenses, each with the uid of its claim."""
-    return {path.name: path.read_text() for path in folder.iterdir() if not path.name.startswith(".")}
+    """The taken licenses, each with the uid of its claim. The controller may change them meanwhile."""
+    found = {}
+    for path in folder.iterdir():
+        if not path.name.startswith("."):
+            with suppress(FileNotFoundError):
+                found[path.name] = path.read_text()
+    return found
 
 
 def main() -> None:
