@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.console.browser import Console, launch, opened
 from tests.console.hostile import hostile_manifest
 from tests.console.service import ROOT, Served, over_manifests, over_many_nodes
+
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="session")
