@@ -38,8 +38,9 @@ def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
         "ResourceClaimTemplate": (_template(name),),
         "PodDisruptionBudget": (_budget(name),),
         "DeviceQuota": (_device_quota(name),),
-        "ResourceClass": (_resource_class(name),),
+        "ResourceClass": (_resource_class(name), _group_resource(name)),
         "PodGroup": (_pod_group(name),),
+        "PodSchedulingContext": (_scheduling_context(name),),
     }
 
 
@@ -334,6 +335,20 @@ def _resource_class(name: str) -> Object:
     status = {"deviceClassName": name, "conditions": [{"type": "Accepted", "status": "True", "reason": "Accepted"}]}
     version = "dra-extender.dev/v1alpha1"
     return _object("ResourceClass", name, version, metadata={"generation": 1}, spec=spec, status=status)
+
+
+def _group_resource(name: str) -> Object:
+    spec = {"members": {"gpu": 2, "nic": 1}, "matchAttribute": "resource.kubernetes.io/pcieRoot"}
+    return _object("ResourceClass", name, "dra-extender.dev/v1alpha1", metadata={"generation": 1}, spec=spec)
+
+
+def _scheduling_context(name: str) -> Object:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}"}
+    metadata = {"namespace": NAMESPACE, "ownerReferences": [owner]}
+    spec = {"selectedNode": "n", "potentialNodes": ["n", "m"]}
+    status = {"resourceClaims": [{"name": "gpu", "unsuitableNodes": ["m"]}]}
+    version = "dra-extender.dev/v1alpha1"
+    return _object("PodSchedulingContext", name, version, metadata=metadata, spec=spec, status=status)
 
 
 def _pod_group(name: str) -> Object:
