@@ -56,8 +56,7 @@ function funnel(request) {
 const bar = (part, all) => html`<svg class="bar" aria-hidden="true" width="120" height="10"><rect class="track" width="100%" height="100%" rx="2"></rect><rect class="fill" width=${`${all ? (100 * part) / all : 0}%`} height="100%" rx="2"></rect></svg>`;
 
 const details = ({ values, holders, devices }) => html`
-  ${values.length ? html`<span class="quiet"> — ${values.map((each) => `${Object.entries(each.values).map(([name, value]) => `${name} is ${value}`).join(", ")} on ${each.devices}`).join("; ")}</span>` : ""}
-  ${holders.length
+  ${values.length ? html`<span class="quiet"> — ${values.map((each) => `${Object.entries(each.values).map(([name, value]) => `${name} is ${value}`).join(", ")} on ${plural(each.devices, "device")}`).join("; ")}</span>` : ""}${holders.length
     ? html`<ul>${holders.map((each) => html`<li>${deviceLink(each.device)}${each.claim ? html`: claim ${namedLink("claim", each.claim)}` : ""}${each.pods.length ? html`, pod ${joined(each.pods.map((pod) => namedLink("pod", pod)))}` : ""}${amounts(each.consumedCapacity)}</li>`)}</ul>`
     : devices.length ? html`<span class="quiet">, such as ${joined(devices.map((each) => deviceLink(each)))}</span>` : ""}`;
 
