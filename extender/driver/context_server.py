@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from extender.config.controllers import ParameterKind
-from extender.driver.contexts import ContextDesk
+from extender.driver.contexts import ContextResponder
 from extender.driver.controller import Controller
 from extender.driver.responder import Responder
 from extender.driver.server import sole_user
@@ -64,7 +64,7 @@ async def _served(responder: Responder, name: str, parameters: Sequence[Paramete
             if other not in KINDS:
                 state.trust(other)
         claims, reader = Claims(live.api, state), Parameters(live.api, parameters)
-        contexts = ContextDesk(name, responder, ContextWrites(live.api), claims, time.monotonic, in_thread, reader)
+        contexts = ContextResponder(name, responder, ContextWrites(live.api), claims, time.monotonic, in_thread, reader)
         ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, ending.set)

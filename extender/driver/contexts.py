@@ -53,7 +53,7 @@ class _Judged:
 
 
 @dataclass(slots=True)
-class ContextDesk:
+class ContextResponder:
     """Serves the contexts and the claims of one controller, in turns.
 
     Attributes:

@@ -1,12 +1,13 @@
 """PodSchedulingContexts: who writes what when, and what becomes of them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 from extender.config.controllers import ControllerSettings
-from extender.kube.api import CONTEXTS, RawObject
+from extender.kube.api import CONTEXTS, ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
 from extender.negotiation.contexts import MOST_NODES
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED
@@ -193,6 +194,42 @@ def test_allocation_that_takes_too_long_ends_and_the_node_is_not_selected_any_mo
             await scene.turn()
         assert licenses.outside == {}
         assert await scene.schedule() in {"m", "n"}
+
+    virtualtime.run(story())
+
+
+def test_context_that_somebody_deletes_ends_the_bind_and_is_made_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: Licenses()})
+        await scene.filter()
+        await scene.turn()
+        scene.contexts, away = [], scene.contexts
+        bind = asyncio.ensure_future(scene.bind("p", "n"))
+        await virtualtime.elapse(0.1)
+        await scene.cluster.api.delete(CONTEXTS, ObjectKey("ns", "p"))
+        assert await bind == f"node n: controller {NAME}: the node is not selected any more"
+        scene.contexts = away
+        assert await scene.schedule() in {"m", "n"}
+
+    virtualtime.run(story())
+
+
+def test_bind_after_a_crash_finds_the_claim_that_the_controller_has_allocated(tmp_path: Path) -> None:
+    async def story() -> None:
+        licenses = Licenses()
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: licenses})
+        await scene.filter()
+        await scene.turn()
+        bind = asyncio.ensure_future(scene.bind("p", "n"))
+        await virtualtime.elapse(0.1)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        for each in scene.contexts:
+            await each.turn()
+        assert bind.cancelled()
+        assert licenses.outside == {"uid-p-c": "n"}
+        assert await scene.bind("p", "n", by=scene.replica()) == ""
+        assert licenses.events.count("allocate p-c n") == 1
 
     virtualtime.run(story())
 

@@ -8,7 +8,7 @@ from typing import Any
 from allocator import JSON
 from extender.config.controllers import ParameterKind
 from extender.driver import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
-from extender.driver.contexts import ContextDesk
+from extender.driver.contexts import ContextResponder
 from extender.driver.store import Entry
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CONTEXTS, ApiError, ObjectKey, RawObject, Resource
@@ -142,7 +142,7 @@ class KitScene(Scene):
         self.kit = {name: Responder(each, stores[name]) for name, each in controllers.items()}
         super().__init__(*objects, world=world)
         self.foreign = Foreign(self.cluster.api)
-        self.contexts = [self.context_desk(name) for name in controllers] if contexts else []
+        self.contexts = [self.context_responder(name) for name in controllers] if contexts else []
 
     def replica(self, **given: Any) -> Any:
         self.controllers = (
@@ -152,11 +152,11 @@ class KitScene(Scene):
         named = [{"name": name, "allocationSeconds": 5, **transport} for name in self.kit]
         return super().replica(**{"controllers": named, **given})
 
-    def context_desk(self, name: str) -> ContextDesk:
+    def context_responder(self, name: str) -> ContextResponder:
         """A process of a controller; another one after a crash."""
         api, state = self.foreign, self.cluster.state
         reader = Parameters(api, [ParameterKind.model_validate(each) for each in self.parameters])
-        return ContextDesk(
+        return ContextResponder(
             name, self.kit[name], ContextWrites(api), Claims(api, state), lambda: self.seconds, at_once, reader
         )
 
