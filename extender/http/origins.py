@@ -4,6 +4,7 @@ A page in a browser on the same machine can send requests to 127.0.0.1. The brow
 type is that of a form. A page can also come from a name that it lets point to 127.0.0.1 (DNS rebinding), and then read
 the answers. Three headers show such requests: ``Origin``, ``Sec-Fetch-Site`` and ``Host``. DNS rebinding needs a name,
 so an address in ``Host`` is always fine. With TLS every name is fine: a browser compares the name with the certificate.
+A person may follow a link on another site, such as a chat, to the console: the other site does not see the answer.
 The content type does not help: ``curl --data`` sends that of a form.
 """
 
@@ -18,6 +19,9 @@ _LOOPBACK: Final = "localhost"
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _SITES: Final = frozenset({b"same-origin", b"none"})
 """``none``: the user has typed the address."""
+
+_FOLLOWED: Final = {(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document"), (b"sec-fetch-user", b"?1")}
+"""What a browser says when a person follows a link and the answer becomes the page."""
 
 
 class Callers:
@@ -37,6 +41,7 @@ class Callers:
     def refusal(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Why the request is refused; empty if it is not."""
         host = origin = b""
+        seen = set()
         for name, value in headers:
             if name == b"host":
                 host = value
@@ -47,8 +52,11 @@ class Callers:
                     )
             elif name == b"origin":
                 origin = value
-            elif name == b"sec-fetch-site" and value not in _SITES:
-                return f"requests of other web sites are refused (Sec-Fetch-Site: {shown(value.decode('latin-1'))})"
+            elif name.startswith(b"sec-fetch-"):
+                seen.add((name, value))
+        sites = {value for name, value in seen if name == b"sec-fetch-site"} - _SITES
+        if sites and not (method in _SAFE and seen >= _FOLLOWED):
+            return f"requests of other web sites are refused (Sec-Fetch-Site: {shown(sites.pop().decode('latin-1'))})"
         if origin and (method not in _SAFE or origin.lower() != self._scheme + host.lower()):
             return f"requests of web pages are refused (Origin: {shown(origin.decode('latin-1'))})"
         return ""

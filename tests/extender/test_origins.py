@@ -59,18 +59,24 @@ def test_programs_of_old_send_no_host() -> None:
 
 
 HERE = (b"host", b"127.0.0.1:8888")
+FROM_ELSEWHERE = [(b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]
+BY_A_PERSON = (b"sec-fetch-user", b"?1")
 PAGES = {
     "form of another site": ("POST", [(b"origin", b"https://evil.example"), (b"sec-fetch-site", b"cross-site")]),
     "form of another site, old browser": ("POST", [(b"origin", b"https://evil.example")]),
     "sandboxed page": ("POST", [(b"origin", b"null")]),
     "page that claims to be ours": ("POST", [(b"origin", b"http://127.0.0.1:8888")]),
     "same site, another port": ("POST", [(b"sec-fetch-site", b"same-site")]),
+    "frame on another site": ("GET", [*FROM_ELSEWHERE, (b"sec-fetch-dest", b"iframe"), BY_A_PERSON]),
+    "redirect by a script of another site": ("GET", [*FROM_ELSEWHERE, (b"sec-fetch-dest", b"document")]),
+    "form that a person sends": ("POST", [*FROM_ELSEWHERE, (b"sec-fetch-dest", b"document"), BY_A_PERSON]),
     "image on another site": ("GET", [(b"sec-fetch-site", b"cross-site")]),
     "script on another site": ("GET", [(b"origin", b"http://127.0.0.1:9999")]),
     "script on another site that asks first": ("OPTIONS", [(b"origin", b"https://evil.example")]),
 }
 PEOPLE = {
     "address that was typed": [(b"sec-fetch-site", b"none")],
+    "link on another site": [*FROM_ELSEWHERE, (b"sec-fetch-dest", b"document"), BY_A_PERSON],
     "link on our own page": [(b"sec-fetch-site", b"same-origin")],
     "script on our own page": [(b"origin", b"http://127.0.0.1:8888"), (b"sec-fetch-site", b"same-origin")],
 }
