@@ -13,21 +13,16 @@ def parse_counted_pod(obj: Mapping[str, object]) -> Pod:
     """A core/v1 Pod. Of a pod that uses no devices and names no gang, only what counts is read.
 
     Raises:
-        InvalidObjectError: all fields with a wrong type, of a pod that may use devices.
+        InvalidObjectError: all fields with a wrong type, if a field that counts or tells of devices is one of them.
     """
     metadata, spec = obj.get("metadata"), obj.get("spec")
     if not isinstance(metadata, dict) or not isinstance(spec, dict) or not _is_plain(metadata, spec):
         return parse_pod(obj)
-    (namespace, name), status = key_of(obj), obj.get("status")
-    node, phase = spec.get("nodeName"), status.get("phase") if isinstance(status, dict) else ""
-    return Pod(
-        namespace,
-        name,
-        uid="",
-        node_name=node if isinstance(node, str) else "",
-        phase=phase if isinstance(phase, str) else "",
-        cpu=cpu_request(spec),
-    )
+    (namespace, name), status = key_of(obj), obj.get("status") or {}
+    node, phase = spec.get("nodeName", ""), status.get("phase", "") if isinstance(status, dict) else None
+    if not isinstance(node, str) or not isinstance(phase, str):
+        return parse_pod(obj)
+    return Pod(namespace, name, uid="", node_name=node, phase=phase, cpu=cpu_request(spec))
 
 
 def _is_plain(metadata: Mapping[str, object], spec: Mapping[str, object]) -> bool:

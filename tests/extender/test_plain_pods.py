@@ -63,9 +63,10 @@ def test_what_counts_of_a_pod_is_what_the_full_reading_says(spec: Object, annota
         pytest.param({"containers": [{"resources": 7}]}, id="resources that are a number"),
         pytest.param({"containers": [{"resources": {"limits": 7}}]}, id="limits that are a number"),
         pytest.param({"containers": 7}, id="containers that are a number"),
+        pytest.param({"nodeName": 7}, id="a node that is a number"),
     ],
 )
-def test_pod_that_may_use_devices_is_refused_as_by_the_full_reading(spec: Object) -> None:
+def test_pod_with_a_wrong_type_is_refused_as_by_the_full_reading(spec: Object) -> None:
     with pytest.raises(InvalidObjectError) as expected:
         parse_pod({**pod("p"), "spec": spec})
     with pytest.raises(InvalidObjectError) as refused:
