@@ -28,7 +28,7 @@ from extender.negotiation.protocol import (
 )
 from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
 from tests.kit import virtualtime
-from tests.kit.clusters import node
+from tests.kit.clusters import node, pod
 from tests.kit.driver import answering
 
 EXAMPLE = Path(__file__).parents[2] / "config/example/controllers/licenses.py"
@@ -70,9 +70,8 @@ def test_nodes_of_a_site_without_licenses_are_unsuitable(responder: Responder) -
 def test_allocation_is_remembered_by_the_next_process_and_comes_twice_as_it_was(responder: Responder) -> None:
     first = responder.answer(question(ALLOCATE, ask("x", count=2)))
     successor = Responder(responder.controller, Store.open(responder.store.path))
-    assert (
-        successor.answer(question(ALLOCATE, ask("x", count=2))) == first == {"claims": [{"uid": "x", "allocation": {}}]}
-    )
+    assert successor.answer(question(ALLOCATE, ask("x", count=2))) == first
+    assert [each["uid"] for each in first["claims"]] == ["x"]
     assert successor.answer(question(ALLOCATE, ask("x"), nodes=(B,)))["refused"] == "the claim is allocated for node a1"
 
 
@@ -220,6 +219,21 @@ def test_pods_get_the_licenses_of_their_sites_and_give_them_back(responder: Resp
         await scene.end("p")
         await scene.tick(by=service)
         assert {each.node.name for each in responder.store.allocated.values()} == {"n"}
+
+    virtualtime.run(story())
+
+
+def test_claim_with_a_license_of_one_site_keeps_its_pods_from_other_sites(responder: Responder) -> None:
+    world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
+    told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
+
+    async def story() -> None:
+        scene = Scene(*pods("p"), pod("q", "p-c"), world=world)
+        scene.controllers[NAME] = AtResponder(responder)
+        service = scene.replica(controllers=told)
+        assert await scene.bind("p", "n", by=service) == ""
+        result = await scene.filter("q", by=service)
+        assert (list(result.passed), result.unresolvable) == (["n"], {"m": "claim p-c is allocated for other nodes"})
 
     virtualtime.run(story())
 

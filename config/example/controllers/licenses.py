@@ -25,7 +25,8 @@ class Licenses:
     def allocate(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], *, simulation: bool) -> dict[str, object]:
         if self.left(site_of(node), held) < count(claim):
             raise RefusedError(f"too few licenses are left at site {site_of(node)}")
-        return {}
+        here = {"key": SITE, "operator": "In", "values": [site_of(node)]}  # another site has other licenses
+        return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}}
 
     def deallocate(self, held: Held) -> None:
         """The kit remembers what is allocated; there is nothing else to give back."""
