@@ -111,8 +111,11 @@ class Store:
         if self._is_torn or self._lines > 2 * (len(self.allocated) + len(self.released)) + _SPARE_LINES:
             self._rewrite()
         self._is_torn = True  # until the whole line is there
+        is_new = not self.path.exists()
         with self.path.open("a") as file:
             _flush(file, json.dumps(change) + "\n")
+        if is_new:
+            _flush_folder(self.path.parent)
         self._is_torn = False
         self._lines += 1
         self._apply(change)
@@ -124,6 +127,7 @@ class Store:
         with new.open("w") as file:
             _flush(file, "".join(json.dumps(each) + "\n" for each in changes))
         new.replace(self.path)
+        _flush_folder(self.path.parent)
         self._lines = len(changes)
 
 
@@ -140,3 +144,12 @@ def _flush(file: IO[str], text: str) -> None:
     file.write(text)
     file.flush()
     os.fsync(file.fileno())
+
+
+def _flush_folder(path: Path) -> None:
+    """Keep the names of the files: otherwise a loss of power may undo that one was made or replaced."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,5 +1,6 @@
 """The file of a controller's allocations: what a crash leaves, what it grows to, and files that are something else."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,24 @@ def test_write_that_failed_leaves_no_half_line(store: Store, monkeypatch: pytest
     assert "z" not in store.allocated
     store.release("x", 4)
     assert content(store.path) == ({}, {"y": 2, "x": 4})
+
+
+def test_folder_is_on_disk_before_a_new_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a loss of power may bring back the file before, without the changes since."""
+    flushed: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda number: flushed.append(os.fstat(number).st_ino))
+    store, folder = Store.open(tmp_path / "store.json"), tmp_path.stat().st_ino
+    store.release("x", 1)
+    assert flushed == [store.path.stat().st_ino, folder]
+    replaced = []
+    for attempt in range(2, 300):
+        before = store.path.stat().st_ino
+        flushed.clear()
+        store.release("x", attempt)
+        if store.path.stat().st_ino != before:
+            replaced.append(flushed[:2] == [store.path.stat().st_ino, folder])
+    assert replaced
+    assert all(replaced)
 
 
 def test_file_does_not_grow_for_ever(tmp_path: Path) -> None:
