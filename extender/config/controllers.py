@@ -47,6 +47,13 @@ def _plural(text: str) -> str:
     return text
 
 
+def _secret_field(kind: str, resource: str) -> str:
+    """The field that names Secrets of the core API; empty if none does. The URL has the resource, whatever the kind."""
+    if resource == "secrets":
+        return "resource"
+    return "kind" if kind == "Secret" else ""
+
+
 class ParameterKind(Section):
     """A kind of objects that are handed to a controller. We need the right to get them."""
 
@@ -62,8 +69,9 @@ class ParameterKind(Section):
 
     @model_validator(mode="after")
     def _check(self) -> "ParameterKind":
-        if self.kind == "Secret" and not self.group:
-            raise ValueError("kind: Secrets are not handed to controllers: who writes a claim would choose one to read")
+        if not self.group and (field := _secret_field(self.kind, self.resource)):
+            text = "Secrets are not handed to controllers: who writes a claim would choose one to read"
+            raise ValueError(f"{field}: {text}")
         return self
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Claim
+from allocator import Claim, Recent
 from extender.driver.responder import Responder
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.negotiation.contexts import MOST_NODES
@@ -36,6 +36,8 @@ REFRESH_SECONDS: Final = 5.0
 
 _PAUSE_SECONDS: Final = 1.0
 """After a failure, an object is left alone for this time."""
+
+_MOST_SAID: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class ContextResponder:
     """Allocations and releases so far: answers about nodes are old after each."""
     _judged: dict[ObjectKey, _Judged] = field(default_factory=dict)
     _paused: dict[Hashable, float] = field(default_factory=dict)
+    _said: Recent[str] = field(default_factory=lambda: Recent(_MOST_SAID))
+    """Why objects are not served, as it was logged last."""
     _looked: tuple[int, float] = (-1, 0.0)
     """Version of the cluster at the last look, and when that was."""
 
@@ -114,7 +118,15 @@ class ContextResponder:
         except Exception as error:  # noqa: BLE001 - a fault in the controller fails one object
             if not (isinstance(error, ApiError) and (error.is_conflict or error.is_missing)):
                 self._paused[key] = self.clock() + _PAUSE_SECONDS
-                logger.warning("subject not served", subject=str(key), error=f"{type(error).__name__}: {error}")
+                self._say(key, f"{type(error).__name__}: {error}")
+        else:
+            self._said.forget(key)
+
+    def _say(self, key: Hashable, error: str) -> None:
+        """Log why an object is not served, once for each cause: it is tried every second."""
+        if self._said.find(key) != error:
+            self._said.keep(key, error)
+            logger.warning("subject not served", subject=str(key), error=error)
 
     # --- what is ours ---------------------------------------------------------------------------------------
 
@@ -196,12 +208,13 @@ class ContextResponder:
         is_told = all(each is not None and (not refused or refused in each) for each in told)
         if is_told and last is not None and last.is_fresh(context, self._changes, self.clock()):
             return
-        self._judged[context.key] = _Judged(context.revision, self._changes, self.clock())
+        judged = _Judged(context.revision, self._changes, self.clock())
         # Nodes that were refused are not posted again, and they may suit now.
         before = (name for entry in own for name in sorted(context.unsuitable.get(entry, ())))
         names = dict.fromkeys((*context.potential, *before))
         nodes = [node_name(each, each.node.labels) for name in names if (each := snapshot.nodes.get(name))]
         reasons = await self._unsuitable([*own.values()], nodes)
+        self._judged[context.key] = judged
         found = {
             name: [*dict.fromkeys((*([refused] if refused else []), *(n for n in names if n in reasons[claim.uid])))]
             for name, claim in own.items()

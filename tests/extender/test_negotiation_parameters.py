@@ -160,6 +160,8 @@ def test_reference_of_a_class_to_a_kind_with_namespaces_has_one() -> None:
         ({**NEEDS, "apiVersion": "gpu"}, 'is not an apiVersion such as "gpu.example.com/v1"'),
         ({**NEEDS, "resource": "Needs"}, '"Needs"'),
         ({"apiVersion": "v1", "kind": "Secret", "resource": "secrets"}, "Secrets are not handed to controllers"),
+        ({"apiVersion": "v1", "kind": "Needs", "resource": "secrets"}, "resource: Secrets are not handed to"),
+        ({"apiVersion": "v1", "kind": "Secret", "resource": "needs"}, "kind: Secrets are not handed to controllers"),
     ],
 )
 def test_kinds_that_cannot_be_read_are_told_by_the_settings(kind: dict[str, Any], problem: str) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from extender.config.controllers import ControllerSettings
 from extender.kube.api import CONTEXTS, ObjectKey, RawObject
@@ -282,6 +283,28 @@ def test_missing_kind_is_a_reason() -> None:
 def test_settings_that_contradict_the_transport_are_refused(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         ControllerSettings.model_validate(given)
+
+
+def test_missing_parameters_are_logged_once_until_they_have_been_there(tmp_path: Path) -> None:
+    kind = {"apiVersion": "x.example.com/v1", "kind": "Needs", "resource": "needs"}
+    wanted = claim("p-c", LICENSE)
+    named = '{"apiGroup": "x.example.com", "kind": "Needs", "name": "small"}'
+    wanted["metadata"]["annotations"] = {"dra-extender.dev/parameters-ref": named}
+
+    async def story() -> None:
+        objects = (pod("p", "p-c"), wanted)
+        scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: Licenses()}, parameters=[kind])
+        await scene.filter()
+        counts = []
+        for is_there in (False, True, False):
+            scene.foreign.objects = {"needs": {"kind": "Needs"}} if is_there else {}
+            with capture_logs() as logs:
+                for _ in range(40):
+                    await scene.turn()
+            counts.append([each["event"] for each in logs].count("subject not served"))
+        assert counts == [1, 0, 1]
+
+    virtualtime.run(story())
 
 
 def test_controller_reads_the_parameters_that_a_claim_names(tmp_path: Path) -> None:
