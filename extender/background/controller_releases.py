@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from allocator import Recent
 from extender.background.controller_work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.faults import Faults
@@ -26,7 +27,7 @@ from extender.state.kinds import Topic
 from extender.state.objects import ClaimObject
 from extender.state.state import ClusterState
 from extender.writes.claim_writes import Claims
-from extender.writes.controller_marks import MARK, Mark, is_marked, marked
+from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked
 
 logger = structlog.get_logger()
 
@@ -36,6 +37,8 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 _MOST_AT_ONCE: Final = 16
 """Claims that one controller releases at the same time."""
+
+_MOST_LEFT: Final = 4096
 
 _OVERTAKES_ALL: Final = 10**12
 """The attempt after a mark that cannot be read: higher than any that was counted."""
@@ -81,6 +84,8 @@ class ControllerReleases(BackgroundTask):
         self._on_released = on_released
         self._seen = -1
         self._marked: dict[ObjectKey, _Pause] = {}
+        self._left: Recent[str] = Recent(_MOST_LEFT)
+        """By uid of the claim: its mark, once all controllers of the settings have released it, and another is left."""
         self._work = ControllerWork[ObjectKey](faults, _MOST_AT_ONCE)
 
     @property
@@ -143,12 +148,16 @@ class ControllerReleases(BackgroundTask):
         if mark is None or not mark.controller:
             mark = Mark(names[0], _OVERTAKES_ALL, "")
         mark, controllers = mark.releasing(), self._negotiation.controllers
+        missing = next((f"controller {name} is not in the settings" for name in names if name not in controllers), "")
+        if missing and self._left.find(claim.claim.uid) == str(mark):
+            return missing
         try:
             for name in names:
                 if name in controllers:
                     claim, mark = await self._asked(claim, mark, controllers[name])
-            if missing := [name for name in names if name not in controllers]:
-                return f"controller {missing[0]} is not in the settings"
+            if missing:
+                self._left.keep(claim.claim.uid, str(mark))
+                return missing
             await self._marked_as(claim, mark.released())
         except _RefusedError as error:
             return str(error)
@@ -174,7 +183,9 @@ class ControllerReleases(BackgroundTask):
                 latest = (await known.ask(release(claim, mark))).overtaken.get(uid)
                 if latest is None:
                     return (await self._reread(claim, mark) if known.writes_claims else claim), mark
-                mark = replace(mark, attempt=latest + 1)  # somebody has changed the mark
+                if latest > LAST_ATTEMPT:
+                    raise _RefusedError(f"controller {known.name}: it tells attempt {latest}, which nobody has made")
+                mark = replace(mark, attempt=min(latest + 1, LAST_ATTEMPT))  # somebody has changed the mark
         except ControllerError as error:
             raise _RefusedError(f"controller {known.name}: {error}") from error
         raise _RefusedError(f"controller {known.name}: each time, it tells a later attempt")

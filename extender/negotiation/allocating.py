@@ -25,13 +25,17 @@ from extender.pods.negotiated import NegotiatedClaim
 from extender.state.objects import NodeObject, Pod
 from extender.writes.claim_json import Reservation
 from extender.writes.claim_writes import Claims, ReadClaim
-from extender.writes.controller_marks import Mark, is_marked, marked, next_mark
+from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
 from extender.writes.pods import ATTEMPTS
 
 _MARGIN: Final = timedelta(seconds=2)
 """After an allocation has had its time, other replicas wait this much longer before they release it."""
 
 _MOST_OWN: Final = 4096
+
+_SPENT: Final = (
+    f"metadata.annotations[{MARK}] was changed: there is no attempt after {LAST_ATTEMPT}. Make the claim anew"
+)
 
 
 class NegotiationRefusedError(Exception):
@@ -169,6 +173,8 @@ class Allocating:
                     raise NegotiationRefusedError(f"claim {key} waits until controller {known.name} has released it")
                 try:
                     mark = next_mark(claim, known.name, until)
+                    if mark is None:
+                        raise NegotiationRefusedError(f"claim {key}: {_SPENT}")
                     self._own.keep((claim.uid, mark.attempt), str(key))
                     return _with(reservation, await self.claims.update(marked(raw, mark)))
                 except ApiError as error:

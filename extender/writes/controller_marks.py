@@ -26,7 +26,9 @@ DEALLOCATION_REQUESTED: Final = "dra-extender.dev/deallocation-requested"
 _RELEASED: Final = "released"
 _RELEASING: Final = "releasing"
 _FORM: Final = re.compile(r"(\S+) (\d{1,15}) (\S+)")
-"""Attempts fit the numbers of JSON in all languages."""
+
+LAST_ATTEMPT: Final = 10**15 - 1
+"""Attempts fit the numbers of JSON in all languages. None comes after this one, which only a changed mark can have."""
 
 _LONGEST: Final = timedelta(minutes=15)
 """An allocation has less time by the settings, and the clocks of replicas differ less."""
@@ -77,8 +79,10 @@ class Mark:
             return True
 
     def releasing(self) -> "Mark":
-        """The mark of the release that overtakes this attempt."""
-        return self if self.is_releasing else Mark(self.controller, self.attempt + 1, _RELEASING)
+        """The mark of the release that overtakes this attempt; the last attempt is released by itself."""
+        if self.is_releasing:
+            return self
+        return Mark(self.controller, min(self.attempt + 1, LAST_ATTEMPT), _RELEASING)
 
     def released(self) -> "Mark":
         """The mark after the release."""
@@ -94,10 +98,11 @@ def is_marked(claim: Claim) -> bool:
     return mark is not None and not mark.is_released
 
 
-def next_mark(claim: Claim, controller: str, until: datetime) -> Mark:
-    """The mark for the next attempt to allocate."""
+def next_mark(claim: Claim, controller: str, until: datetime) -> Mark | None:
+    """The mark for the next attempt to allocate; None: there is none after `LAST_ATTEMPT`."""
     last = Mark.of(claim)
-    return Mark(controller, 1 if last is None else last.attempt + 1, timestamp(until))
+    attempt = 1 if last is None else last.attempt + 1
+    return Mark(controller, attempt, timestamp(until)) if attempt <= LAST_ATTEMPT else None
 
 
 def marked(raw: RawObject, mark: Mark) -> RawObject:

@@ -1,10 +1,14 @@
 """Marks that somebody has changed: users may write to claims, and no license may be kept so."""
 
+from pathlib import Path
+
 import pytest
 
 from extender.kube.api import CLAIMS, ObjectKey
-from extender.writes.controller_marks import MARK
+from extender.writes.controller_marks import LAST_ATTEMPT, MARK
 from tests.extender.negotiation_scene import NAME, Scene, pods
+from tests.extender.transport_scene import KitScene
+from tests.extender.transport_scene import Licenses as TransportLicenses
 from tests.kit import virtualtime
 from tests.kit.controllers import Licenses
 
@@ -21,6 +25,8 @@ OTHER = "other.example.com"
         pytest.param({MARK: f"{NAME} 0 2026-01-01T00:00:00Z"}, id="an attempt that is overtaken"),
         pytest.param({MARK: f"{NAME} 7 2126-01-01T00:00:00Z"}, id="an allocation without end"),
         pytest.param({MARK: f"{NAME} {'9' * 15} releasing"}, id="the last attempt that there is"),
+        pytest.param({MARK: f"{NAME} {LAST_ATTEMPT} 2026-01-01T00:00:00Z"}, id="an allocation with the last attempt"),
+        pytest.param({MARK: f"{NAME} {LAST_ATTEMPT + 1} releasing"}, id="an attempt after the last one"),
         pytest.param({MARK: f"{OTHER} 5 releasing"}, id="of another controller"),
     ],
 )
@@ -43,8 +49,61 @@ def test_mark_that_somebody_has_changed_is_released_by_the_controller_of_the_cla
             assert not await scene.exists()
         else:
             assert (await scene.mark()).endswith(" released")
+            assert await writes(scene) == 0
 
     virtualtime.run(story())
+
+
+@pytest.mark.parametrize("latest", [LAST_ATTEMPT - 1, LAST_ATTEMPT, LAST_ATTEMPT + 1])
+def test_controller_that_tells_the_last_attempts_is_asked_without_end_of_writes(latest: int) -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        scene.licenses.ended["uid-p-c"] = latest
+        await changed(scene, f"{NAME} 1 releasing")
+        await scene.tick()
+        mark = (await scene.claim())["metadata"]["annotations"][MARK]
+        assert mark.endswith(" released") == (latest <= LAST_ATTEMPT)
+        assert await writes(scene) == 0
+
+    virtualtime.run(story())
+
+
+def test_claim_without_a_further_attempt_is_refused_and_not_written() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await changed(scene, f"{NAME} {LAST_ATTEMPT} released")
+        place = f"node n: claim ns/p-c: metadata.annotations[{MARK}]"
+        for _ in range(2):
+            error = await scene.bind()
+            assert error == f"{place} was changed: there is no attempt after {LAST_ATTEMPT}. Make the claim anew"
+        assert await writes(scene) == 0
+        assert scene.licenses.held == {}
+
+    virtualtime.run(story())
+
+
+def test_controller_of_contexts_is_not_asked_for_ever_for_a_mark_of_nobody(tmp_path: Path) -> None:
+    async def story() -> None:
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: TransportLicenses()})
+        await changed(scene, "nobody.example.com 1 releasing")
+        for _ in range(10):
+            await scene.turn(1.0)
+        before = await scene.claim()
+        for _ in range(120):
+            await scene.turn(1.0)
+        assert await scene.claim() == before
+
+    virtualtime.run(story())
+
+
+async def writes(scene: Scene) -> int:
+    """How often the claim is written in two minutes."""
+    found = 0
+    for _ in range(120):
+        before = (await scene.claim())["metadata"]["resourceVersion"]
+        await scene.tick(1.0)
+        found += (await scene.claim())["metadata"]["resourceVersion"] != before
+    return found
 
 
 def test_mark_that_is_changed_before_the_allocation_and_after_it_keeps_no_license() -> None:
