@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 
+from extender.background.bound_pods import needs_claims
 from extender.background.task import BackgroundTask
 from extender.kube.api import PODS, ApiError, ObjectKey, OutcomeUnknownError
 from extender.negotiation.contexts import Contexts
@@ -94,7 +95,9 @@ class SchedulingContexts(BackgroundTask):
         due = [key for key, since in self._idle.items() if since + _IDLE_SECONDS <= self._clock()]
         if not due:
             return
-        wanted = {key for pod in snapshot.pods.values() if pod.is_pending for key in claim_keys(pod)}
+        # A pod that has its node may wait for other claims.
+        users = (pod for pod in snapshot.pods.values() if pod.is_pending or needs_claims(pod))
+        wanted = {key for pod in users for key in claim_keys(pod)}
         for key in due:
             claim = snapshot.claims.get(key)
             if claim is not None and key not in wanted and claim.claim.uid not in snapshot.assumed:

@@ -17,6 +17,7 @@ import structlog
 from allocator import Recent
 from extender.decisions.solver import Solver
 from extender.kube.api import CLAIMS
+from extender.pods.extended_resources.special_claim import reaches
 from extender.state.claim_annotations import is_immediate
 from extender.state.consumers import claim_keys, has_other_consumers, is_in_use, users_of
 from extender.state.objects import ClaimObject, Pod
@@ -27,6 +28,7 @@ from extender.verbs.bind_plan import Plan, Planner
 from extender.verbs.bind_quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import AllocationFirst, Reservation
+from extender.writes.controller_marks import is_marked
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.node_resources import NodeResources
 from extender.writes.other_writers import double_allocation
@@ -206,10 +208,15 @@ class PinnedClaims:
 
 
 def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
-    """The allocated claims of a pod that no pod uses, and that no bind is writing."""
+    """The allocated claims of a pod that no pod uses, and that no bind is writing.
+
+    What a controller has allocated for the pod's node stays: it holds no devices that the other claims could get.
+    """
+    node = snapshot.nodes.get(pod.node_name)
     for key in claim_keys(pod):
         found = snapshot.claims.get(key)
         if found is None or found.claim.allocation is None or found.claim.deleting or found.claim.reserved_for:
             continue
-        if found.claim.uid not in snapshot.assumed and not is_immediate(found.claim):
+        is_kept = is_marked(found.claim) and node is not None and reaches(found, node)
+        if not is_kept and found.claim.uid not in snapshot.assumed and not is_immediate(found.claim):
             yield found

@@ -15,7 +15,7 @@ from extender.writes.controller_marks import DEALLOCATION_REQUESTED
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
 from tests.extender.transport_scene import KitScene, Licenses
 from tests.kit import virtualtime
-from tests.kit.clusters import NOW, claim, node, pod, request
+from tests.kit.clusters import NOW, claim, node, pinned, pod, request
 from tests.kit.servers.memory import Fault
 
 GPU_REQUEST = request("gpu")
@@ -175,6 +175,24 @@ def test_claim_that_was_allocated_for_a_pod_that_is_gone_is_deallocated(tmp_path
             await scene.turn(1.0)
         assert licenses.outside == {}
         assert await scene.allocation() is None
+
+    virtualtime.run(story())
+
+
+def test_claim_of_a_pod_that_has_its_node_stays_while_the_pod_waits_for_another_controller(tmp_path: Path) -> None:
+    async def story() -> None:
+        objects = (pinned("p", "p-c", "q-c", on="n"), claim("p-c", LICENSE), claim("q-c", OTHER_REQUEST))
+        own, other = Licenses(is_local=True), Licenses(left=0)
+        scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: own, OTHER: other}, world=TWO_CLASSES)
+        for _ in range(120):
+            await scene.turn(1.0)
+        assert [each for each in own.events if each != "judge"] == ["allocate p-c n"]
+        other.left = 1
+        for _ in range(60):
+            await scene.turn(1.0)
+        assert [own.outside, other.outside] == [{"uid-p-c": "n"}, {"uid-q-c": "n"}]
+        users = [(await scene.claim(name))["status"]["reservedFor"] for name in ("p-c", "q-c")]
+        assert [[each["name"] for each in names] for names in users] == [["p"], ["p"]]
 
     virtualtime.run(story())
 
