@@ -279,23 +279,27 @@ class ContextResponder:
             await self._allocated([found], node)
 
     async def _release(self, key: ObjectKey) -> None:
-        """Deallocate a claim, then write so: without the allocation, and without our finalizer and the request."""
+        """Deallocate a claim: without its allocation first, so that nobody reserves what is given back meanwhile."""
         now = await self.claims.get(key)
         if not self._is_to_release(now):
             return
+        if now.claim.allocation is not None:
+            gone = {"allocation", "devices"}
+            status = {name: value for name, value in (now.raw.get("status") or {}).items() if name not in gone}
+            now = await self.claims.update_status({**now.raw, "status": status})
         value = now.claim
         ask = ClaimAsk(value.namespace, value.name, value.uid, self._attempt(now))
+        await self._given_back(ask)
+        await self.claims.update(self._ended(now.raw))
+        logger.info("claim given back", claim=str(ask))
+
+    async def _given_back(self, ask: ClaimAsk) -> None:
+        """Give back outside what is allocated for a claim."""
         self._changes += 1
         answer = await self.off_loop(lambda: self.responder.answer(Question(DEALLOCATE, (ask,))))
         for each in answer["claims"]:  # somebody has changed the mark; the claim itself says that it is to be released
             known = replace(ask, attempt=each["attempt"])
             await self.off_loop(partial(self.responder.answer, Question(DEALLOCATE, (known,))))
-        if now.claim.allocation is not None:
-            gone = {"allocation", "devices"}
-            status = {name: value for name, value in (now.raw.get("status") or {}).items() if name not in gone}
-            now = await self.claims.update_status({**now.raw, "status": status})
-        await self.claims.update(self._ended(now.raw))
-        logger.info("claim given back", claim=str(ask))
 
     def _ended(self, raw: RawObject) -> RawObject:
         """A claim's JSON for which nothing is allocated, and nothing is to be deallocated."""

@@ -108,10 +108,23 @@ class Allocating:
                 if isinstance(answer, BaseException):
                     raise answer
                 found.update(answer)
+        by = {each.uid: self.controllers[each.controller] for each in claims}
         return tuple(
-            replace(made[each.uid], allocation=merged(each.allocation, found[each.uid])) if each.uid in found else each
+            self._allocated(made[each.uid], by[each.uid], found[each.uid]) if each.uid in found else each
             for each in reservations
         )
+
+    def _allocated(self, reservation: Reservation, known: KnownController, theirs: AllocationResult) -> Reservation:
+        """The reservation with what a controller has allocated.
+
+        If the controller has written the allocation, the bind never does: the controller may clear it again.
+        """
+        if not known.writes_claims:
+            return replace(reservation, allocation=merged(reservation.allocation, theirs))
+        now, before = self.claims.state.snapshot.claim(reservation.uid), reservation.claim.claim.annotations
+        if now is None or now.claim.allocation is None or now.claim.annotations.get(MARK) != before.get(MARK):
+            raise NegotiationRefusedError(f"claim {reservation.claim.key} was changed by others meanwhile")
+        return replace(reservation, claim=now, allocation=now.claim.allocation, allocates=False)
 
     @contextmanager
     def _run(self, claims: Sequence[NegotiatedClaim]) -> Iterator[None]:

@@ -110,10 +110,12 @@ class ContextController:
             claim = self._state.snapshot.claim(each.uid)
             if claim is None:
                 return f"claim {each} is gone"
+            if asks_to_deallocate(claim.claim):
+                return f"claim {each} is to be deallocated"
+            if context is None or context.selected != node:
+                return "the node is not selected any more"
             if claim.claim.allocation is not None:
                 found[each.uid] = claim.claim.allocation
-            elif context is None or context.selected != node:
-                return "the node is not selected any more"
             elif node in (self._contexts.answer(context, each.uid) or ()):
                 return _UNSUITABLE
         return found if len(found) == len(claims) else {}

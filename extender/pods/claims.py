@@ -212,7 +212,7 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
     if claim.allocation is not None:
         if len(claim.reserved_for) >= MAX_CONSUMERS and not claim.is_reserved_for(pod.uid, pod.pod_group):
             raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
-        if snapshot.controllers and asks_to_deallocate(claim):
+        if claim.annotations and asks_to_deallocate(claim):
             raise _BlockedError(f"claim {claim.name} waits until its controller has deallocated it")
         if not is_in_use(claim, snapshot) and double_allocation(snapshot, claim.uid):
             raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)

@@ -207,7 +207,7 @@ class Binder:
         finally:
             for never_begun in plan.reservations[begun:]:
                 self._state.forget(never_begun.uid)
-        if any(each.allocates for each in plan.reservations):
+        if plan.allocates:
             self._reports.allocated(pod)
         return pod, revision
 

@@ -52,12 +52,19 @@ class Plan:
         stale: special claims of earlier binds, which are deleted first.
         status: the pod's new status of its special claim.
         resources: the pod's new status of what its claims take of the node; None: that is not counted.
+        is_negotiated: controllers have allocated for it. Some of them may have written that themselves.
     """
 
     reservations: tuple[Reservation, ...]
     stale: tuple[ClaimObject, ...]
     status: ExtendedClaim | None
     resources: tuple[ClaimResources, ...] | None = None
+    is_negotiated: bool = False
+
+    @property
+    def allocates(self) -> bool:
+        """Whether claims are allocated for the pod now."""
+        return self.is_negotiated or any(each.allocates for each in self.reservations)
 
 
 class Planner:
@@ -175,7 +182,10 @@ class Planner:
                 self._state.give_up(pod)
                 for each in plan.reservations:
                     self._state.forget(each.uid)
-        return self._assumed(replace(plan, reservations=reservations), pod)
+        for each in reservations:
+            if each.uid in uids and not each.allocates:
+                self._state.forget(each.uid)  # the claim itself has its allocation
+        return self._assumed(replace(plan, reservations=reservations, is_negotiated=True), pod)
 
     def _assumed(self, plan: Plan, pod: Pod) -> Plan:
         for each in plan.reservations:

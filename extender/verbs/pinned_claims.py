@@ -145,7 +145,7 @@ class PinnedClaims:
         finally:
             for never_begun in new[begun:]:
                 self._state.forget(never_begun.uid)
-        if new:
+        if plan.allocates:
             self._allocated(pod)
         return revision
 

@@ -12,7 +12,7 @@ from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
 from extender.state.consumers import own_consumer
 from extender.state.objects import ClaimObject, Pod
-from extender.writes.controller_marks import MARK
+from extender.writes.controller_marks import MARK, asks_to_deallocate
 
 CONFIRMED: Final = "dra-extender/confirmed"
 """Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
@@ -44,7 +44,7 @@ class Reservation:
     Attributes:
         claim: as it was known at the decision.
         allocation: the claim's present or new allocation.
-        allocates: the claim had no allocation at the decision.
+        allocates: the claim had no allocation at the decision, and no controller writes it.
         frees: the allocation is for this pod alone, so an undo deallocates it unless another pod uses it by then. If
             the claim is for a PodGroup: nobody can use it, so an undo deallocates it unless a pod runs with it.
         group: the PodGroup that the claim is reserved for in place of the pod; None: the pod.
@@ -90,6 +90,9 @@ class Reservation:
             raise WriteRefusedError(f"claim {now.name} was deallocated meanwhile")
         if now.allocation is not None and not _same(now.allocation, self.allocation):
             raise WriteRefusedError(f"claim {now.name} was allocated otherwise meanwhile")
+        if now.allocation is not None and asks_to_deallocate(now) and not self.is_reserved(now):
+            # Its controller may have given the devices back already, and clears the allocation next.
+            raise WriteRefusedError(f"claim {now.name} waits until its controller has deallocated it")
         return now.allocation is not None and self._has_its_reservation(now)
 
     def _has_its_reservation(self, now: Claim) -> bool:
