@@ -182,7 +182,7 @@ class ContextResponder:
             there = NodeName(context.selected)
             if (node := snapshot.nodes.get(context.selected)) is not None:
                 there = node_name(node, node.node.labels)
-            if not await self._allocated(list(open_.values()), there):
+            if not await self._allocated(list(open_.values()), there, context):
                 await self._judge(context, own, snapshot, context.selected)
         elif own:
             await self._judge(context, own, snapshot, context.selected if refused else "")
@@ -224,8 +224,16 @@ class ContextResponder:
 
     # --- claims ---------------------------------------------------------------------------------------------
 
-    async def _allocated(self, claims: Sequence[NegotiatedClaim], node: NodeName) -> bool:
-        """Allocate claims for a node, all or none; False: refused. Nothing changes outside before the finalizers."""
+    async def _allocated(
+        self, claims: Sequence[NegotiatedClaim], node: NodeName, context: SchedulingContext | None = None
+    ) -> bool:
+        """Allocate claims for a node, all or none; False: refused. Nothing changes outside before the finalizers.
+
+        Args:
+            claims: have no allocation.
+            node: to allocate for.
+            context: selects the node; None: no pod needs the claims yet.
+        """
         about = [await self._about(each) for each in claims]
         began = [await self._begun(each.claim.key) for each in claims]
         asks = tuple(
@@ -237,17 +245,23 @@ class ContextResponder:
         self._changes += 1
         answer = await self.off_loop(lambda: self.responder.answer(question))
         allocations = {each["uid"]: each["allocation"] for each in answer["claims"]}
-        for now in began:
-            if now is None:
-                continue
-            if answer.get("refused"):
-                await self.claims.update(self._ended(now.raw))
-            else:
-                status = {**(now.raw.get("status") or {}), "allocation": allocations[now.claim.uid]}
-                await self.claims.update_status({**now.raw, "status": status})
+        is_late = bool(allocations) and context is not None and not await self.writes.still_selects(context)
+        for each in asks if is_late else ():
+            await self._given_back(each)
         if answer.get("refused"):
             logger.info("claims not allocated", node=node.name, claims=list(map(str, asks)), reason=answer["refused"])
+        await self._told([each for each in began if each is not None], {} if is_late else allocations)
         return not answer.get("refused")
+
+    async def _told(self, claims: Sequence[ReadClaim], allocations: Mapping[str, RawObject]) -> None:
+        """Write what is allocated for claims, by uid; a claim without an allocation loses our finalizer."""
+        for now in claims:
+            allocation = allocations.get(now.claim.uid)
+            if allocation is None:
+                await self.claims.update(self._ended(now.raw))
+            else:
+                status = {**(now.raw.get("status") or {}), "allocation": allocation}
+                await self.claims.update_status({**now.raw, "status": status})
 
     async def _about(self, claim: NegotiatedClaim) -> ClaimAsk:
         """A claim in a question. Raises ParametersError: its parameters cannot be read."""

@@ -20,6 +20,7 @@ class SchedulingContext:
 
     Attributes:
         pod_uid: of the pod that owns it; empty if no pod does.
+        uid: of the context itself.
         revision: of its latest change.
         selected: the node for which controllers are to allocate; empty if none is.
         potential: the nodes that controllers are to judge.
@@ -29,6 +30,7 @@ class SchedulingContext:
     namespace: str
     name: str
     pod_uid: str
+    uid: str = ""
     revision: int = 0
     created: str = ""
     selected: str = ""
@@ -58,6 +60,7 @@ def parse_scheduling_context(obj: Mapping[str, object]) -> SchedulingContext:
         metadata.text("namespace") or "default",
         reader.name,
         next((each.text("uid") for each in owners), ""),
+        metadata.text("uid"),
         int(version) if version.isdecimal() else 0,
         metadata.text("creationTimestamp"),
         spec.text("selectedNode"),

@@ -14,16 +14,24 @@ class ContextWrites:
     api: Api
 
     async def create(self, key: ObjectKey, pod_uid: str, spec: RawObject) -> RawObject:
-        """The context of a pod with this spec. A context of an earlier pod of that name is deleted first."""
+        """The context of a pod with this spec.
+
+        A context of an earlier pod of that name is deleted first, and so is one with answers, if other nodes are asked
+        about: a status does not say about which nodes it is.
+        """
         try:
             return await self.api.create(CONTEXTS, self._new(key, pod_uid, spec))
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise
-        found = parse_scheduling_context(await self.api.get(CONTEXTS, key))
-        if found.pod_uid == pod_uid:
+        raw = await self.api.get(CONTEXTS, key)
+        found = parse_scheduling_context(raw)
+        is_own, asks = found.pod_uid == pod_uid, "potentialNodes" in spec
+        if is_own and asks and found.potential:
+            return raw  # another replica asks already
+        if is_own and not (asks and found.unsuitable):
             return await self.merge(key, spec)
-        await self.remove(found)
+        await self.remove(found)  # of an earlier pod, or with answers about other nodes
         return await self.api.create(CONTEXTS, self._new(key, pod_uid, spec))
 
     async def merge(self, key: ObjectKey, spec: Mapping[str, object]) -> RawObject:
@@ -37,11 +45,22 @@ class ContextWrites:
     async def tell(self, context: SchedulingContext, unsuitable: Mapping[str, Sequence[str]]) -> None:
         """Write the answers of a controller, by the names of claims in the pod, beside those of other controllers."""
         raw = await self.api.get(CONTEXTS, context.key)
-        if parse_scheduling_context(raw).pod_uid != context.pod_uid:
-            return
+        now = parse_scheduling_context(raw)
+        if (now.uid, now.potential) != (context.uid, context.potential):
+            return  # it asks about other nodes
         entries = {each["name"]: each for each in (raw.get("status") or {}).get("resourceClaims") or ()}
         entries |= {name: {"name": name, "unsuitableNodes": [*nodes]} for name, nodes in unsuitable.items()}
         await self.api.update_status(CONTEXTS, {**raw, "status": {"resourceClaims": list(entries.values())}})
+
+    async def still_selects(self, context: SchedulingContext) -> bool:
+        """Whether the API server still has a context, with the same selected node."""
+        try:
+            now = parse_scheduling_context(await self.api.get(CONTEXTS, context.key))
+        except ApiError as error:
+            if error.is_missing:
+                return False
+            raise
+        return (now.uid, now.selected) == (context.uid, context.selected)
 
     def _new(self, key: ObjectKey, pod_uid: str, spec: RawObject) -> RawObject:
         owner = {"apiVersion": "v1", "kind": PODS.kind, "name": key.name, "uid": pod_uid}
