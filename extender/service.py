@@ -107,7 +107,7 @@ class Service:
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._volume_gate = VolumeGate(overview.state, binder.is_binding)
-        self._verb_priority = VerbPriority()
+        self.verb_priority = VerbPriority()
         self._explaining = anyio.CapacityLimiter(1)
         self._asking = anyio.CapacityLimiter(1)
         self.is_stopping = False
@@ -310,7 +310,7 @@ class Service:
             await self._binder.negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
             snapshot = self._known()
         until = self._solver.clock() + _EXPLAINING_SECONDS
-        pause = self._verb_priority.turn()
+        pause = self.verb_priority.turn()
         explainer = Explainer(
             snapshot, self._decider, pause, until, schedulers=self._schedulers, preempts=self._preempts
         )
@@ -332,7 +332,7 @@ class Service:
             problem = snapshot.problems.get((CLAIMS.kind, key))
             return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, snapshot.claims)
         until = self._solver.clock() + _EXPLAINING_SECONDS
-        explainer = Explainer(snapshot, self._decider, self._verb_priority.turn(), until)
+        explainer = Explainer(snapshot, self._decider, self.verb_priority.turn(), until)
         call = partial(explain_claim, found, explainer, nodes)
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
 
@@ -389,7 +389,7 @@ class Service:
 
     async def _solve(self, work: Callable[[], _T]) -> _T:
         """Run a verb in a thread."""
-        with self._verb_priority.verb():
+        with self.verb_priority.verb():
             return await self._off_loop(work)
 
 

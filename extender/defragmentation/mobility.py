@@ -19,7 +19,7 @@ from extender.state.pod_conditions import NOTHING_KEPT
 from extender.state.snapshot import Snapshot
 from extender.verbs.evictions import budgets_covering
 
-_TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
+TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
 """Kinds of controllers whose pods run again on the same node only, with the reason."""
 
 
@@ -81,8 +81,8 @@ class Mobility:
     def _protecting(self, pod: Pod) -> Iterator[str]:
         if pod.controller is None:
             yield "no controller makes it again"
-        elif pod.controller.kind in _TIED:
-            yield _TIED[pod.controller.kind].format(pod.controller)
+        elif pod.controller.kind in TIED:
+            yield TIED[pod.controller.kind].format(pod.controller)
         yield from self._sharing(pod)
         allowed = self.snapshot.budgets
         for key in budgets_covering(pod, self.snapshot):

@@ -32,7 +32,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         "clashes": [_clash(clash) for clash in explanation.clashes],
         "places": [_place(place) for place in explanation.places],
         "policy": explanation.policy or None,
-        "preemption": _preemption(explanation.preemption),
+        "preemption": preemption_as_json(explanation.preemption),
         "proposals": [_proposal(proposal) for proposal in explanation.proposals],
         "allTried": explanation.all_tried,
         "text": as_text(explanation),
@@ -91,19 +91,21 @@ def _place(place: Place) -> dict[str, object]:
         "node": place.node,
         "score": place.score,
         "why": place.why or None,
-        "devices": list(map(_placed, place.devices)),
+        "devices": list(map(placed_as_json, place.devices)),
         "leftOut": [{**each._asdict(), "reason": each.reason or None} for each in place.left_out],
     }
 
 
-def _placed(device: PlacedDevice) -> dict[str, object]:
+def placed_as_json(device: PlacedDevice) -> dict[str, object]:
+    """A device that a pod gets."""
     found: dict[str, object] = {"claim": device.claim, "request": device.request, "device": _device(device.device)}
     if device.consumed is not None:
         found["consumedCapacity"] = {name: str(amount) for name, amount in device.consumed.items()}
     return found
 
 
-def _preemption(report: PreemptionReport | None) -> dict[str, object] | None:
+def preemption_as_json(report: PreemptionReport | None) -> dict[str, object] | None:
+    """Who would be evicted; None if preemption does not concern the pod."""
     if report is None:
         return None
     return {

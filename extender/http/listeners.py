@@ -14,7 +14,9 @@ from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.scheduler_verbs import add_scheduler_verbs
 from extender.http.tables import add_tables
+from extender.http.what_if import add_what_if
 from extender.service import Service
+from extender.whatif.asking import WhatIf
 
 
 class Listener(Enum):
@@ -51,6 +53,11 @@ def _explain(app: Application, parts: Parts) -> None:
     add_explain(app, parts.service, parts.endpoints.bodies)
 
 
+def _what_if(app: Application, parts: Parts) -> None:
+    catalog, preempts = parts.autoscaler.catalog, parts.settings.scheduling.preemption
+    add_what_if(app, WhatIf(parts.service, catalog, preempts), parts.endpoints.bodies)
+
+
 def _tables(app: Application, parts: Parts) -> None:
     add_tables(app, parts.service.overview)
 
@@ -73,6 +80,7 @@ _ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
     (_scheduler_verbs, frozenset({Listener.SERVER})),
     (_autoscaler_verbs, frozenset({Listener.SERVER, Listener.API})),
     (_explain, frozenset({Listener.SERVER, Listener.API})),
+    (_what_if, frozenset({Listener.SERVER, Listener.API})),
     (_tables, frozenset({Listener.SERVER, Listener.API})),
     (_console, frozenset({Listener.SERVER, Listener.API})),
     (_health, frozenset({Listener.SERVER, Listener.OPERATIONS})),

@@ -1,0 +1,179 @@
+"""Questions "what if" on HTTP: in a body for programs, in the address for the console. Nothing is written."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import orjson
+import yaml
+from anyio.to_thread import run_sync
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from allocator import JSON
+from extender.http.bodies import FREE_BYTES, Bodies, Body, BusyError, TooLargeError
+from extender.http.endpoint import TOO_DEEP
+from extender.http.error_replies import error_reply
+from extender.http.negotiation import Format, format_for
+from extender.http.yaml_bodies import from_yaml, is_yaml
+from extender.kube.api import ObjectKey
+from extender.service import RefusedError
+from extender.verbs import wire
+from extender.verbs.body import WireError, root_of
+from extender.whatif.answer import Answer
+from extender.whatif.asking import WhatIf
+from extender.whatif.document import as_json
+from extender.whatif.question import QuestionError
+from extender.whatif.reading import read_question
+from extender.whatif.text import as_text
+
+LONGEST_QUESTION: Final = 8192
+"""Characters of a question in an address. Each may take three bytes there, and a request's head has 32 KiB."""
+
+_EXAMPLE: Final[JSON] = {
+    "edits": [{"pod": "demo/eagle", "request": "gpu", "count": 2}],
+    "nodes": [{"template": "falcon", "count": 2}],
+    "drain": ["gpu-west-2"],
+}
+_BODY: Final[Mapping[str, object]] = {
+    "application/json": {"example": _EXAMPLE},
+    "application/yaml": {"example": yaml.safe_dump(_EXAMPLE, sort_keys=False)},
+}
+_ANSWERS: Final[dict[int | str, dict[str, object]]] = {
+    200: {
+        "description": "The answer: text, or JSON where that is accepted.",
+        "content": {"text/plain": {}, "application/json": {}},
+    },
+    400: {"description": "A question that can't be read, or that names what does not exist: each with its field."},
+    406: {"description": "Neither text nor JSON is accepted."},
+    503: {"description": "The cluster is not known well enough, others wait, or the answer takes too long."},
+}
+
+
+class Asked(BaseModel):
+    """A question in the address. Unknown parameters are refused, because they are misspelled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    question: str = Field(
+        default="{}",
+        max_length=LONGEST_QUESTION,
+        description="The question as JSON or YAML.",
+        examples=['{"drain": ["gpu-west-2"]}'],
+    )
+
+
+class OfPod(BaseModel):
+    """A pod whose requests are to be edited."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pod: str = Field(default="", description="NAMESPACE/NAME of a pending pod.", examples=["demo/eagle"])
+
+
+def add_what_if(app: FastAPI, what_if: WhatIf, bodies: Bodies) -> None:
+    """``/what-if``, and what the console offers for it."""
+    _add_form(app, what_if)
+
+    @app.get(
+        "/what-if",
+        tags=["explain"],
+        summary="Which pods would run where if requests were edited, and nodes added or drained?",
+        responses=_ANSWERS,
+        response_class=Response,
+    )
+    async def what_if_in_address(request: Request, query: Annotated[Asked, Query()]) -> Response:
+        return await _answered(request, what_if, query.question.encode())
+
+    @app.post(
+        "/what-if",
+        tags=["explain"],
+        summary="The same for a question in the body, which may be longer.",
+        responses=_ANSWERS,
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+    )
+    async def what_if_in_body(request: Request) -> Response:
+        try:
+            with Body(bodies, FREE_BYTES) as body:
+                return await _answered(request, what_if, await body.read(request.receive))
+        except ClientDisconnect:
+            return Response()
+        except TooLargeError as error:
+            return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+        except BusyError as error:
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _add_form(app: FastAPI, what_if: WhatIf) -> None:
+    @app.get(
+        "/console/what-if",
+        tags=["console"],
+        summary="What a question may name: node templates, and the requests of a pending pod.",
+        response_class=Response,
+        responses={404: {"description": "There is no such pod, or it does not wait."}},
+    )
+    async def get_console_what_if(query: Annotated[OfPod, Query()]) -> Response:
+        namespace, _, name = query.pod.rpartition("/")
+        try:
+            found = what_if.requests(ObjectKey(namespace or "default", name)) if query.pod else ()
+        except RefusedError as error:
+            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        if isinstance(found, str):
+            return error_reply(HTTPStatus.NOT_FOUND, found)
+        document = {"templates": what_if.templates(), "requests": found}
+        return Response(orjson.dumps(document), media_type="application/json")
+
+
+async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
+    form = format_for(request)
+    try:
+        question = read_question(await run_sync(_decoded, body, request.headers.get("content-type", "")))
+        answer = await _while_connected(request, what_if.ask(question))
+        if answer is None:
+            return Response()
+        written = await run_sync(_as_json if form is Format.JSON else as_text, answer)
+        return Response(written, media_type="application/json" if form is Format.JSON else "text/plain")
+    except (WireError, QuestionError) as error:
+        return error_reply(HTTPStatus.BAD_REQUEST, str(error))
+    except TooLargeError as error:
+        return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+    except RecursionError:
+        return error_reply(HTTPStatus.BAD_REQUEST, TOO_DEEP)
+    except RefusedError as error:
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _decoded(body: bytes, content_type: str) -> Mapping[str, JSON]:
+    """An empty question is one, too: what happens if nothing changes."""
+    if not body or body.isspace():
+        return {}
+    return root_of(from_yaml(body, content_type) if is_yaml(body, content_type) else body)
+
+
+async def _while_connected(request: Request, asking: Coroutine[Any, Any, Answer]) -> Answer | None:
+    """The answer; None if the client is gone before, and the work has ended."""
+    work = asyncio.create_task(asking)
+    leaving = asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return await work if work.done() else None
+    finally:
+        for each in (work, leaving):
+            each.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(work, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    """Comes to its end when the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _as_json(answer: Answer) -> bytes:
+    return wire.as_line(as_json(answer))

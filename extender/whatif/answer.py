@@ -1,0 +1,122 @@
+"""The answer to a question, as values: each pod today and then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from allocator import JSON, PoolId
+from extender.explain.explanation import PlacedDevice, PreemptionReport
+
+
+class Origin(Enum):
+    """Why a pod waits."""
+
+    PENDING = "pending"
+    NEW = "new"
+    """It does not exist."""
+    DRAINED = "drained"
+    """It leaves a drained node."""
+
+
+class Difference(Enum):
+    """How a pod's fate differs from today. The order is that of the answer."""
+
+    LOSES = "loses its place"
+    GAINS = "gets a place"
+    MOVES = "moves"
+    OTHER_DEVICES = "other devices"
+    WAITS = "waits"
+    SAME = "as today"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """Where a pod runs, or why it waits.
+
+    Attributes:
+        node: empty if the pod waits.
+        reasons: each with the number of nodes that it is told of; 0: it is told of the pod.
+    """
+
+    node: str = ""
+    devices: tuple[PlacedDevice, ...] = ()
+    reasons: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodAnswer:
+    """A pod today and then.
+
+    Attributes:
+        today: None if the pod does not exist.
+        caution: why it is not as simple as that; empty if it is.
+        preemption: who would be evicted for it then; None if preemption does not concern it, or was not looked at.
+    """
+
+    pod: str
+    origin: Origin
+    priority: int
+    is_edited: bool
+    today: Fate | None
+    then: Fate
+    caution: str = ""
+    preemption: PreemptionReport | None = None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the question names the pod, or its fate differs from today."""
+        is_named = self.is_edited or self.origin is not Origin.PENDING
+        return is_named or self.difference not in (Difference.WAITS, Difference.SAME)
+
+    @property
+    def difference(self) -> Difference:
+        """How then differs from today."""
+        before, after = self.today or Fate(), self.then
+        if before.node == after.node:
+            if not after.node:
+                return Difference.WAITS
+            return Difference.SAME if before.devices == after.devices else Difference.OTHER_DEVICES
+        if not (before.node and after.node):
+            return Difference.GAINS if after.node else Difference.LOSES
+        return Difference.MOVES
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """A node that does not exist, and what happens there.
+
+    Attributes:
+        origin: where it is known from what it brings; empty: from nowhere, so that it brings nothing.
+        pools: that it brings.
+        devices: how many it brings.
+        stranded: how many of them nothing is taken from; what can be had in parts counts once.
+        pods: that run there, with their devices.
+    """
+
+    name: str
+    origin: str
+    pools: tuple[PoolId, ...]
+    devices: int
+    stranded: int
+    pods: tuple[tuple[str, tuple[PlacedDevice, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What would be.
+
+    Attributes:
+        pods: those that wait today or then, those that matter most first.
+        staying: pods that stay on drained nodes, each with the reason.
+        unmodeled: conditions that kube-scheduler checks and the extender does not know, in words.
+        notes: what else is to be known.
+        picture: the devices of the new nodes, as `extender.console.fleet.Fleet.document` has them.
+    """
+
+    pods: tuple[PodAnswer, ...]
+    nodes: tuple[NodeAnswer, ...] = ()
+    drained: tuple[str, ...] = ()
+    staying: tuple[tuple[str, str], ...] = ()
+    unmodeled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    picture: Mapping[str, JSON] = field(default_factory=dict)

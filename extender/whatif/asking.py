@@ -1,0 +1,103 @@
+"""Questions to a running service: one at a time on each listener, and verbs go first.
+
+A question that nobody waits for any more ends.
+"""
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.simulated_cluster import with_claims
+from extender.explain.absence import unknown_pod
+from extender.kube.api import ObjectKey
+from extender.service import RefusedError, Service
+from extender.state.snapshot import Snapshot
+from extender.whatif.answer import Answer
+from extender.whatif.answering import Answering
+from extender.whatif.applying import Applying
+from extender.whatif.edits import editable
+from extender.whatif.question import Question
+
+SECONDS: Final = 10.0
+"""Of work for one answer; to wait for other questions does not count."""
+
+MOST_WAITING: Final = 16
+"""Questions that wait for their turn. Others are refused: their callers would wait for minutes."""
+
+_LATE: Final = f"the answer takes longer than {SECONDS:g} s, because many pods get a place; ask about less at once"
+
+
+@dataclass(slots=True)
+class WhatIf:
+    """Answers questions about a service's cluster. Nothing is written.
+
+    Attributes:
+        catalog: the node templates.
+        preempts: device preemption is on.
+    """
+
+    service: Service
+    catalog: Catalog
+    preempts: bool
+    _turn: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+
+    async def ask(self, question: Question) -> Answer:
+        """The answer. A caller that is cancelled ends the work.
+
+        Raises:
+            RefusedError: the cluster is not known well enough, others wait, or the answer takes too long.
+            QuestionError: something that the question names does not exist, or cannot be changed.
+        """
+        if self._turn.statistics().tasks_waiting >= MOST_WAITING:
+            raise RefusedError(f"{MOST_WAITING} other questions wait for an answer; try again")
+        gone = threading.Event()
+        try:
+            async with self._turn:
+                work = partial(self._answer, question, self._known(), gone)
+                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        except TimeoutError:
+            raise RefusedError(_LATE) from None
+        finally:
+            gone.set()
+
+    def templates(self) -> tuple[str, ...]:
+        """The names of the node templates."""
+        return tuple(each.name for each in self.catalog.templates)
+
+    def requests(self, key: ObjectKey) -> tuple[Mapping[str, object], ...] | str:
+        """The requests of a pending pod that can be edited; a text if there is no such pod.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        snapshot = self._known()
+        pod = snapshot.pods.get(key)
+        if pod is None:
+            return unknown_pod(key, snapshot.pods)
+        return tuple(editable(*with_claims(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
+
+    def _known(self) -> Snapshot:
+        if doubt := self.service.overview.state.not_ready:
+            raise RefusedError(f"not ready: {doubt}")
+        return self.service.overview.state.snapshot
+
+    def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> Answer:
+        overview = self.service.overview
+        solver, pause = overview.decider.solver, self.service.verb_priority.turn()
+
+        def clock() -> float:
+            """The time. Verbs go first; for a caller who is gone, all time is up."""
+            pause()
+            return math.inf if gone.is_set() else solver.clock()
+
+        own = replace(solver, clock=clock, until=solver.clock() + SECONDS)
+        now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        applying = Applying(self.catalog, own.features, now, overview.schedulers)
+        return Answering(overview.decider, own, applying, overview.schedulers, self.preempts).answer(question, snapshot)

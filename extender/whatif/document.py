@@ -1,0 +1,63 @@
+"""An answer as JSON."""
+
+from collections.abc import Mapping
+
+from extender.explain.document import placed_as_json, preemption_as_json
+from extender.explain.explanation import PlacedDevice
+from extender.whatif.answer import Answer, Fate, NodeAnswer, PodAnswer
+from extender.whatif.text import as_text
+
+
+def as_json(answer: Answer) -> dict[str, object]:
+    """The whole answer.
+
+    ``text`` is the one for people. ``picture`` has the devices of new nodes, as ``/console/fleet`` has all devices.
+    """
+    return {
+        "pods": [_pod(each) for each in answer.pods],
+        "nodes": [node_as_json(each) for each in answer.nodes],
+        "drained": list(answer.drained),
+        "staying": [{"pod": pod, "reason": reason} for pod, reason in answer.staying],
+        "unmodeled": list(answer.unmodeled),
+        "notes": list(answer.notes),
+        "picture": answer.picture,
+        "text": as_text(answer),
+    }
+
+
+def node_as_json(node: NodeAnswer) -> Mapping[str, object]:
+    """A node that does not exist, with its pods."""
+    return {
+        "node": node.name,
+        "origin": node.origin,
+        "pools": [each._asdict() for each in node.pools],
+        "devices": node.devices,
+        "stranded": node.stranded,
+        "pods": [{"pod": pod, "devices": _devices(devices)} for pod, devices in node.pods],
+    }
+
+
+def _pod(each: PodAnswer) -> dict[str, object]:
+    return {
+        "pod": each.pod,
+        "origin": each.origin.value,
+        "priority": each.priority,
+        "edited": each.is_edited,
+        "difference": each.difference.value,
+        "today": None if each.today is None else _fate(each.today),
+        "then": _fate(each.then),
+        "caution": each.caution,
+        "preemption": preemption_as_json(each.preemption),
+    }
+
+
+def _fate(fate: Fate) -> dict[str, object]:
+    return {
+        "node": fate.node or None,
+        "devices": _devices(fate.devices),
+        "reasons": [{"reason": reason, "nodes": nodes} for reason, nodes in fate.reasons],
+    }
+
+
+def _devices(devices: tuple[PlacedDevice, ...]) -> list[dict[str, object]]:
+    return [placed_as_json(each) for each in devices]

@@ -1,0 +1,108 @@
+"""An answer as text for terminals."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from allocator import printable
+from extender.explain.explanation import PreemptionReport
+from extender.whatif.answer import Answer, Difference, Fate, NodeAnswer, Origin, PodAnswer
+
+NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
+
+_NAMED = 5
+_WORDS = {
+    Difference.LOSES: "would lose {} place",
+    Difference.GAINS: "would get a place",
+    Difference.MOVES: "would move",
+    Difference.OTHER_DEVICES: "would get other devices",
+    Difference.WAITS: "would still wait",
+    Difference.SAME: "would get a place, as today",
+}
+
+
+def as_text(answer: Answer) -> str:
+    """The whole answer, with ended lines. Line breaks in names and messages are escaped."""
+    return "".join(f"{printable(line)}\n" for line in _lines(answer))
+
+
+def _lines(answer: Answer) -> Iterator[str]:
+    yield summary(answer)
+    yield NOTHING_WRITTEN
+    told = [each for each in answer.pods if each.is_told] or answer.pods
+    for pod in told:
+        yield ""
+        yield from _pod_lines(pod)
+    for difference in (Difference.WAITS, Difference.SAME):
+        names = [each.pod for each in answer.pods if each.difference is difference and each not in told]
+        if names:
+            yield ""
+            yield f"{_counted(len(names))} {_words(difference)}: {', '.join(names)}"
+    for node in answer.nodes:
+        yield ""
+        yield from _node_lines(node)
+    if answer.drained:
+        yield ""
+        yield f"Drained: {', '.join(answer.drained)}"
+        yield from (f"  pod {pod} stays: {reason}" for pod, reason in answer.staying)
+    if answer.unmodeled or answer.notes:
+        yield ""
+        yield from (f"Note: {note}." for note in answer.notes)
+    if answer.unmodeled:
+        yield f"Not looked at: {', '.join(answer.unmodeled)}."
+
+
+def summary(answer: Answer) -> str:
+    """How many pods have which fate, in one line."""
+    counts = Counter(each.difference for each in answer.pods)
+    if not counts:
+        return "No pod waits for devices, today or then."
+    return "; ".join(f"{_counted(counts[each])} {_words(each, counts[each])}" for each in Difference if counts[each])
+
+
+def _words(difference: Difference, pods: int = 1) -> str:
+    return _WORDS[difference].format("its" if pods == 1 else "their")
+
+
+def _counted(number: int) -> str:
+    return f"{number} pod{'' if number == 1 else 's'}"
+
+
+def _pod_lines(each: PodAnswer) -> Iterator[str]:
+    kind = {Origin.NEW: "new pod", Origin.DRAINED: "drained pod", Origin.PENDING: "pod"}[each.origin]
+    verdict = _words(each.difference)
+    if each.today is None:
+        verdict = "would get a place" if each.then.node else "would wait"
+    yield f"{kind} {each.pod}{' (edited)' if each.is_edited else ''} {verdict}"
+    if each.today is not None and each.difference not in (Difference.SAME, Difference.WAITS):
+        yield from _fate_lines("today", each.today)
+    if each.difference is Difference.WAITS and each.today is not None and each.today.reasons != each.then.reasons:
+        yield from _fate_lines("today", each.today)
+    yield from _fate_lines("then", each.then)
+    if each.caution:
+        yield f"  but {each.caution}"
+    if each.preemption is not None and each.preemption.node:
+        yield f"  {_evictions(each.preemption)}"
+
+
+def _fate_lines(when: str, fate: Fate) -> Iterator[str]:
+    if fate.node:
+        devices = ", ".join(f"{each.request}: {each}" for each in fate.devices)
+        yield f"  {f'{when}:':6} node {fate.node}{f' with {devices}' if devices else ''}"
+        return
+    shown = [f"{nodes} node{'' if nodes == 1 else 's'}: {why}" if nodes else why for why, nodes in fate.reasons]
+    more = f"; and {len(shown) - _NAMED} more reasons" if len(shown) > _NAMED else ""
+    yield f"  {f'{when}:':6} waits{': ' if shown else ''}{'; '.join(shown[:_NAMED])}{more}"
+
+
+def _evictions(report: PreemptionReport) -> str:
+    if not report.victims:
+        return f"on node {report.node} it would fit once terminating pods are gone"
+    names = ", ".join(f"{each.pod} (priority {each.priority})" for each in report.victims)
+    return f"dra-extender would evict {names} for it on node {report.node}"
+
+
+def _node_lines(node: NodeAnswer) -> Iterator[str]:
+    origin = f" ({node.origin})" if node.origin else ""
+    devices = f"{node.devices} devices, {node.stranded} of its own untouched" if node.devices else "no devices"
+    yield f"new node {node.name}{origin}: {devices}"
+    yield from (f"  {pod}: {', '.join(map(str, devices))}" for pod, devices in node.pods)
