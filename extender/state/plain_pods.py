@@ -15,14 +15,30 @@ def parse_counted_pod(obj: Mapping[str, object]) -> Pod:
     Raises:
         InvalidObjectError: all fields with a wrong type, if a field that counts or tells of devices is one of them.
     """
-    metadata, spec = obj.get("metadata"), obj.get("spec")
-    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not _is_plain(metadata, spec):
-        return parse_pod(obj)
-    (namespace, name), status = key_of(obj), obj.get("status") or {}
+    return _read(obj, "") or parse_pod(obj)
+
+
+def parse_waiting_pod(obj: Mapping[str, object]) -> Pod:
+    """A core/v1 Pod that a scheduler asks about. As `parse_counted_pod`, and with its uid.
+
+    Raises:
+        InvalidObjectError: as `parse_counted_pod`.
+    """
+    metadata = obj.get("metadata")
+    uid = metadata.get("uid", "") if isinstance(metadata, dict) and "deletionTimestamp" not in metadata else None
+    return (_read(obj, uid) if isinstance(uid, str) else None) or parse_pod(obj)
+
+
+def _read(obj: Mapping[str, object], uid: str) -> Pod | None:
+    """What counts; None if the pod has to be read in full."""
+    metadata, spec, key = obj.get("metadata"), obj.get("spec"), key_of(obj)
+    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not key.name or not _is_plain(metadata, spec):
+        return None
+    status = obj.get("status") or {}
     node, phase = spec.get("nodeName", ""), status.get("phase", "") if isinstance(status, dict) else None
     if not isinstance(node, str) or not isinstance(phase, str):
-        return parse_pod(obj)
-    return Pod(namespace, name, uid="", node_name=node, phase=phase, cpu=cpu_request(spec))
+        return None
+    return Pod(key.namespace or "default", key.name, uid, node_name=node, phase=phase, cpu=cpu_request(spec))
 
 
 def _is_plain(metadata: Mapping[str, object], spec: Mapping[str, object]) -> bool:

@@ -5,7 +5,7 @@ the name of an absent field in another case: that is an error. ``where`` is the 
 dot, as in messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json import JSONEncoder
 from typing import Final, TypeVar
 
@@ -91,10 +91,10 @@ def as_object(value: JSON, where: str) -> dict[str, JSON]:
     return value
 
 
-def as_pod(value: JSON, where: str) -> Pod:
-    """A value that must be a Pod; ``where`` is its own path."""
+def as_pod(value: JSON, where: str, parse: Callable[[Mapping[str, JSON]], Pod] = parse_pod) -> Pod:
+    """A value that must be a Pod; ``where`` is its own path, and ``parse`` reads it."""
     try:
-        pod = parse_pod(as_object(value, where))
+        pod = parse(as_object(value, where))
     except InvalidObjectError as error:
         raise WireError(where, error.summary) from error
     at = f"{where}." if where else ""

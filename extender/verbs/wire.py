@@ -14,6 +14,7 @@ import orjson
 
 from allocator import JSON
 from extender.state.objects import Pod
+from extender.state.plain_pods import parse_waiting_pod
 from extender.verbs.body import (
     NAME,
     NAMESPACE,
@@ -104,12 +105,16 @@ def _plain(body: bytes) -> FilterArgs | None:
 
 def _pod(json: bytes) -> Pod:
     """A Pod. prioritize is sent the same text as filter was, so it is not read again."""
-    return _remembered_pod(json) if len(json) <= _POD_BYTES else as_pod(orjson.loads(json), "Pod")
+    return _remembered_pod(json) if len(json) <= _POD_BYTES else _read_pod(json)
 
 
 @lru_cache(maxsize=_PODS)
 def _remembered_pod(json: bytes) -> Pod:
-    return as_pod(orjson.loads(json), "Pod")
+    return _read_pod(json)
+
+
+def _read_pod(json: bytes) -> Pod:
+    return as_pod(orjson.loads(json), "Pod", parse_waiting_pod)
 
 
 def _any(body: bytes) -> FilterArgs:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
 from extender.state.objects import Pod, parse_pod
-from extender.state.plain_pods import parse_counted_pod
+from extender.state.plain_pods import parse_counted_pod, parse_waiting_pod
 from tests.kit.clusters import Object, pod
 
 AMOUNTS = st.dictionaries(
@@ -41,6 +41,10 @@ def counted(found: Pod) -> tuple[object, ...]:
     return found.key, found.node_name, found.cpu, found.is_finished, found.needs_devices, found.gang_key
 
 
+def waiting(found: Pod) -> tuple[object, ...]:
+    return *counted(found), found.uid, found.deleting
+
+
 @given(SPECS, ANNOTATIONS, PHASES)
 def test_what_counts_of_a_pod_is_what_the_full_reading_says(spec: Object, annotations: Object, phase: str) -> None:
     made = pod("p")
@@ -49,10 +53,12 @@ def test_what_counts_of_a_pod_is_what_the_full_reading_says(spec: Object, annota
     try:
         expected = parse_pod(read)
     except InvalidObjectError:
-        with pytest.raises(InvalidObjectError):
-            parse_counted_pod(read)
+        for parse in (parse_counted_pod, parse_waiting_pod):
+            with pytest.raises(InvalidObjectError):
+                parse(read)
     else:
         assert counted(parse_counted_pod(read)) == counted(expected)
+        assert waiting(parse_waiting_pod(read)) == waiting(expected)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +89,29 @@ def test_pod_without_metadata_or_spec_is_read_in_full(field: str) -> None:
         expected = error.summary
     try:
         found: object = counted(parse_counted_pod(odd))
+    except InvalidObjectError as error:
+        found = error.summary
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"name": "p", "uid": "u"}, id="no namespace"),
+        pytest.param({"name": "p", "namespace": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"}, id="being deleted"),
+        pytest.param({"namespace": "ns", "uid": "u"}, id="no name"),
+        pytest.param({"name": "p", "uid": 7}, id="a uid that is a number"),
+        pytest.param({"name": 7}, id="a name that is a number"),
+    ],
+)
+def test_pod_that_a_scheduler_asks_about_has_the_identity_of_the_full_reading(metadata: Object) -> None:
+    asked = {**pod("p"), "metadata": metadata}
+    try:
+        expected: object = waiting(parse_pod(asked))
+    except InvalidObjectError as error:
+        expected = error.summary
+    try:
+        found: object = waiting(parse_waiting_pod(asked))
     except InvalidObjectError as error:
         found = error.summary
     assert found == expected

@@ -29,8 +29,8 @@ def test_names_mode() -> None:
 def test_a_pod_in_the_same_words_is_read_once() -> None:
     again = body(NodeNames=["c"])
     assert wire.decode_filter(body(NodeNames=["b", "a"])).pod is wire.decode_filter(again).pod
-    nominated = body(Pod={**POD, "status": {"nominatedNodeName": "c"}}, NodeNames=["c"])
-    assert wire.decode_filter(nominated).pod.nominated_node == "c"
+    other = {**POD, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": 2}}}]}}
+    assert wire.decode_filter(body(Pod=other, NodeNames=["c"])).pod.cpu == 2000
 
 
 def test_whole_nodes_come_back_as_they_were_sent() -> None:
