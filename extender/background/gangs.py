@@ -6,6 +6,7 @@ two gangs never wait for each other's devices. What is kept stands in the condit
 everything back. Only one process does so at a time: the one whose scheduler asks about the members.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,6 +48,9 @@ from extender.writes.writer import Writer
 logger = structlog.get_logger()
 
 LOST: Final = "node {} is gone, or another claim or pod has a device that was kept for the pod"
+
+SHOWN_NODES: Final = 16
+"""Nodes in one line of the log. The conditions of the pods name all of them."""
 
 
 class Gangs(BackgroundTask):
@@ -181,8 +185,9 @@ class Gangs(BackgroundTask):
             own = self._decider.solver.within(now + watch.seconds)
             plan = await self._plan(gang, watch, own if watch.seconds > PLANNING_SECONDS else solver, hopeless)
             if plan:
-                nodes = {str(seat.pod): seat.keeping.node for seat in plan}
-                logger.info("group planned", group=str(gang), size=gang.size, nodes=nodes)
+                nodes = Counter(seat.keeping.node for seat in plan)
+                few, more = dict(nodes.most_common(SHOWN_NODES)), max(0, len(nodes) - SHOWN_NODES)
+                logger.info("group planned", group=str(gang), pods=len(plan), nodes=few, more_nodes=more)
             elif watch.shortfall is not None and watch.shortfall != before:
                 lack = watch.shortfall
                 logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
@@ -347,7 +352,7 @@ class Gangs(BackgroundTask):
         watch.begun, watch.is_due = None, True
         await self._end(gang.kept, why)
         self._metrics.given_back()
-        logger.info("devices of group given back", group=str(gang), pods=list(map(str, gang.kept)), reason=why)
+        logger.info("devices of group given back", group=str(gang), pods=len(gang.kept), reason=why)
 
     async def _end(self, pods: Collection[Pod], why: str) -> None:
         await self._writes.end(pods, lambda _: why)

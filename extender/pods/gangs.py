@@ -9,9 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from immutables import Map
+
 from allocator import FREE, DeviceId, printable
 from extender.kube.api import POD_GROUPS, ObjectKey
 from extender.state.consumers import claim_keys
+from extender.state.gang_index import Stage, is_live
 from extender.state.gangs import GROUP, GROUP_SIZE, GangKey
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
@@ -68,8 +71,7 @@ class Gang:
 
         The node is gone, another claim holds a kept device, or the device is kept for an earlier member as well.
         """
-        twice = _kept_twice(self.kept, self._snapshot)
-        return tuple(pod for pod in self.kept if pod.uid in twice or _has_lost(pod, self._snapshot))
+        return _lost(self.key, self._snapshot)
 
     @property
     def is_ready(self) -> bool:
@@ -88,8 +90,7 @@ class Gang:
 def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
     """The gang of that name; None if it has no members, or if it is a PodGroup whose pods need not run together."""
     pods = (pod for uid in snapshot.gangs.members.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
-    live = (pod for pod in pods if not (pod.deleting or pod.is_finished or (pod.gates and not pod.node_name)))
-    members = tuple(sorted(live, key=lambda pod: (-pod.priority, pod.created, pod.uid)))
+    members = tuple(_in_order(pod for pod in pods if is_live(pod)))
     if not members:
         return None
     if key.is_pod_group:
@@ -115,7 +116,7 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
         return ""
     if pod.gang.problem:
         return pod.gang.problem
-    gang, name, size = gang_at(key, snapshot), printable(key.name), pod.gang.size
+    name, size = printable(key.name), pod.gang.size
     if key.is_pod_group:
         found = snapshot.pod_groups.get(ObjectKey(key.namespace, key.name))
         if found is None:
@@ -124,15 +125,26 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
         if not found.size:
             return ""
         size = found.size - len(snapshot.gangs.companions.get(key, ()))
-    if gang is not None:
-        if gang.problem:
-            return gang.problem
-        if gang.is_placed or (gang.is_ready and pod.kept.node):
-            return ""
-    there = 0 if gang is None else len(gang.members)
+    members = snapshot.gangs.numbers.get(key, Map())
+    said = {part.said for part in members}
+    if (len(said) > 1 or any(each.problem for each in said)) and (gang := gang_at(key, snapshot)) and gang.problem:
+        return gang.problem
+    if members and _may_run(key, pod, size if key.is_pod_group else next(iter(said)).size, snapshot):
+        return ""
+    there = sum(members.values())
     if there < size:
         return f"waiting for the pods of group {name}: {there} of {size} are there"
     return f"waiting for devices for {size} pods of group {name} together"
+
+
+def _may_run(key: GangKey, pod: Pod, size: int, snapshot: Snapshot) -> bool:
+    """Whether a gang without problems is placed, or ready with something kept for the pod. Looks at no other member."""
+    numbers = dict.fromkeys(Stage, 0)
+    for part, number in snapshot.gangs.numbers[key].items():
+        numbers[part.stage] += number
+    if numbers[Stage.BOUND] >= size:
+        return True
+    return bool(pod.kept.node) and numbers[Stage.BOUND] + numbers[Stage.KEPT] >= size and not _lost(key, snapshot)
 
 
 def _problem(members: Iterable[Pod]) -> str:
@@ -146,6 +158,20 @@ def _problem(members: Iterable[Pod]) -> str:
         return ""
     text = f"annotation {GROUP_SIZE}: the pods with the same {GROUP} have different sizes: {', '.join(map(str, sizes))}"
     return printable(text)
+
+
+def _lost(key: GangKey, snapshot: Snapshot) -> tuple[Pod, ...]:
+    """As `Gang.lost`. Looks only at members whose node is gone, and at those that others may be in the way of."""
+    gone = (uid for name, uids in snapshot.nominated.items() if name not in snapshot.nodes for uid in uids)
+    found = (pod for uid in {*gone, *snapshot.kept.rivals()} if (pod := snapshot.pod(uid)) is not None)
+    pods = _in_order(pod for pod in found if pod.gang_key == key and pod.kept.node and is_live(pod))
+    twice = _kept_twice(pods, snapshot)
+    return tuple(pod for pod in pods if pod.uid in twice or _has_lost(pod, snapshot))
+
+
+def _in_order(pods: Iterable[Pod]) -> list[Pod]:
+    """The most important first, then the oldest."""
+    return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.uid))
 
 
 def _has_lost(pod: Pod, snapshot: Snapshot) -> bool:

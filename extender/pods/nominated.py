@@ -6,12 +6,12 @@ in whatever order they become free. If a scheduler made the room, the devices th
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator import Allocation, AllocatorError, PoolId
+from allocator import Allocation, AllocatorError
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case, after_departures, fits, holding, open_case
@@ -51,7 +51,7 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
             if awaits_kept(pod, held, solver):
                 yield Blocked(WAITING)
                 return
-    elif any(other.kept.devices and other.priority < pod.priority for other in _nominated(snapshot)):
+    elif any(other.kept.devices and other.priority < pod.priority for other in _nominated(snapshot, solver, node.name)):
         spared = held_for_nominated(pod, snapshot, solver, spares=True, on=node.name)
         yield open_case(pod, spared, solver)
     yield open_case(pod, held, solver)
@@ -102,10 +102,7 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
         spares: what is kept by name is held whatever the pod's priority.
         on: a node; what is kept by name is held only if the node reaches it. Empty: for all nodes.
     """
-    others = [other for other in _nominated(snapshot) if other.uid != pod.uid]
-    if on in snapshot.nodes:
-        near = {each.id for each in snapshot.inventory.for_node(snapshot.nodes[on].node, solver.features)}
-        others = [other for other in others if not other.kept.devices or _is_near(other.kept, near)]
+    others = [other for other in _nominated(snapshot, solver, on) if other.uid != pod.uid]
     if not others:
         return snapshot
     room = _Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
@@ -118,14 +115,18 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
     return room.held
 
 
-def _is_near(keeping: Keeping, pools: Collection[PoolId]) -> bool:
-    return any(device.pool_id in pools for device in keeping.devices)
-
-
-def _nominated(snapshot: Snapshot) -> Iterable[Pod]:
-    """The pods that are nominated to a node that exists, in their order."""
-    found = (other for name in snapshot.nominated if name in snapshot.nodes for other in snapshot.nominated_to(name))
-    return sorted((other for other in found if not other.deleting and not other.is_finished), key=_order)
+def _nominated(snapshot: Snapshot, solver: Solver, on: str) -> Sequence[Pod]:
+    """The pods that are nominated to a node that exists, in their order. ``on``: as for `held_for_nominated`."""
+    uids: Iterable[str]
+    if on in snapshot.nodes:
+        near = snapshot.inventory.for_node(snapshot.nodes[on].node, solver.features)
+        devices = (each.device.id for view in near for each in view.candidates)
+        uids = {*snapshot.kept.unnamed, *(uid for each in devices for uid in snapshot.kept.users.get(each, ()))}
+    else:
+        uids = (uid for there in snapshot.nominated.values() for uid in there)
+    pods = (found for uid in uids if (found := snapshot.pod(uid)) is not None)
+    here = (pod for pod in pods if pod.nominated_node in snapshot.nodes and not pod.deleting and not pod.is_finished)
+    return sorted(here, key=_order)
 
 
 def _is_kept_from(other: Pod, pod: Pod) -> bool:

@@ -213,7 +213,7 @@ def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> Kind[Pod]:
         put=lambda snapshot, _, pod: snapshot.with_pod(pod) if pod.needs_devices else snapshot.with_other(pod),
         drop=Snapshot.without_pod,
         touched=touched,
-        parts=("pods", "pod_keys", "bound", "nominated", "gangs", "requested", "others", "node_requests"),
+        parts=("pods", "pod_keys", "bound", "nominated", "kept", "gangs", "requested", "others", "node_requests"),
         others=_counted,
     )
 

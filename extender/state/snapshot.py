@@ -31,6 +31,7 @@ from extender.state.controller_answers import ControllerAnswer
 from extender.state.device_quotas import DeviceQuota
 from extender.state.gang_index import GangIndex
 from extender.state.indexes import added, put, removed, with_cpu
+from extender.state.kept_index import KeptIndex
 from extender.state.node_requests import NodeRequests
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.pod_groups import PodGroup
@@ -70,6 +71,7 @@ class Snapshot(NamedTuple):
         pods: those that may need devices, by namespace and name; `pod_keys` finds them by uid.
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
+        kept: what is kept for nominated pods by name.
         gangs: the pods of each gang.
         has_group_claims: whether claims may be reserved for PodGroups.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
@@ -97,6 +99,7 @@ class Snapshot(NamedTuple):
     pod_keys: Map[str, ObjectKey] = Map()
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
+    kept: KeptIndex = KeptIndex()
     gangs: GangIndex = GangIndex()
     pod_groups: Map[ObjectKey, PodGroup] = Map()
     has_group_claims: bool = False
@@ -208,16 +211,14 @@ class Snapshot(NamedTuple):
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""
         base = self.without_pod(pod.key)
-        bound, nominated = base.bound, base.nominated
         if pod.node_name:
-            bound = added(bound, pod.node_name, pod.uid)
+            base = base._replace(bound=added(base.bound, pod.node_name, pod.uid))
         elif pod.nominated_node:
-            nominated = added(nominated, pod.nominated_node, pod.uid)
+            nominated = added(base.nominated, pod.nominated_node, pod.uid)
+            base = base._replace(nominated=nominated, kept=base.kept.with_pod(pod, base.usage))
         return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
-            bound=bound,
-            nominated=nominated,
             gangs=base.gangs.with_pod(pod),
             requested=with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
@@ -251,14 +252,14 @@ class Snapshot(NamedTuple):
             return self._replace(
                 requested=with_cpu(self.requested, other[0], -other[1]), others=self.others.delete(key)
             )
-        bound, nominated = self.bound, self.nominated
+        base, pods, keys = self, self.pods.delete(key), self.pod_keys.delete(pod.uid)
         if pod.node_name:
-            bound = removed(bound, pod.node_name, pod.uid)
+            base = self._replace(bound=removed(self.bound, pod.node_name, pod.uid))
         elif pod.nominated_node:
-            nominated = removed(nominated, pod.nominated_node, pod.uid)
-        pods, keys = self.pods.delete(key), self.pod_keys.delete(pod.uid)
+            nominated = removed(self.nominated, pod.nominated_node, pod.uid)
+            base = self._replace(nominated=nominated, kept=self.kept.without_pod(pod, self.usage))
         requested = with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
-        return self._replace(pods=pods, pod_keys=keys, bound=bound, nominated=nominated, requested=requested)
+        return base._replace(pods=pods, pod_keys=keys, requested=requested)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and its devices taken."""
@@ -362,7 +363,8 @@ class Snapshot(NamedTuple):
             holders = removed(holders, pool, uid)
         for pool in new - old:
             holders = added(holders, pool, uid)
-        return self._replace(usage=usage, holders=holders)
+        devices = (each.device for allocation in (*before, *after) for each in allocation.results)
+        return self._replace(usage=usage, holders=holders, kept=self.kept.seen(devices, usage))
 
 
 EMPTY = Snapshot()

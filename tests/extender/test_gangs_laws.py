@@ -1,6 +1,7 @@
 """Laws of gangs in random clusters: no gang in part unless its time was up, no device twice, a place for what fits."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,11 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocator import FREE
+from extender.pods.gangs import Gang, gang_at, gang_refusal
+from extender.state.consumers import claim_keys
+from extender.state.gang_index import Stage
+from extender.state.snapshot import Snapshot
 from tests.extender.ganging import Replica, Scene, member
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
 from tests.kit.servers.memory import Fault
@@ -101,6 +107,7 @@ async def run(world: World, idle: Sequence[str] = ()) -> tuple[Scene, set[int]]:
             overdue |= in_part(scene, world)
             await scene.turns(1, seconds=70)
         assert_no_device_twice(scene)
+        assert_counted(scene.cluster.state.snapshot)
     await settle(scene)
     return scene, overdue
 
@@ -127,6 +134,38 @@ async def settle(scene: Scene) -> None:
 def assert_no_device_twice(scene: Scene) -> None:
     pools = scene.cluster.state.snapshot.usage.pools
     assert all(usage.holders <= 1 for pool in pools.values() for usage in pool.values())
+
+
+def assert_counted(snapshot: Snapshot) -> None:
+    """What is counted pod by pod is what the pods say; and filter refuses a member unless its gang may run."""
+    nominated = [each for each in snapshot.pods.values() if each.nominated_node and not each.node_name]
+    kept = [device for each in nominated for device in set(each.kept.devices)]
+    users = Counter(kept)
+    assert {device: len(uids) for device, uids in snapshot.kept.users.items()} == users
+    assert set(snapshot.kept.contested) == {d for d in kept if users[d] > 1 or snapshot.usage.device(d) != FREE}
+    assert set(snapshot.kept.unnamed) == {each.uid for each in nominated if not each.kept.devices}
+    for key in snapshot.gangs.members:
+        gang = gang_at(key, snapshot)
+        assert gang is not None
+        stages = {Stage.BOUND: gang.bound, Stage.KEPT: gang.kept, Stage.FREE: gang.free}
+        said = Counter({stage: len(pods) for stage, pods in stages.items() if pods})
+        assert {part.stage: number for part, number in snapshot.gangs.numbers[key].items()} == said
+        for each in gang.members:
+            may_run = gang.is_placed or (gang.has_enough and bool(each.kept.node) and not any_lost(gang, snapshot))
+            assert (gang_refusal(each, snapshot) == "") == may_run
+
+
+def any_lost(gang: Gang, snapshot: Snapshot) -> bool:
+    """Whether another claim holds a device that is kept for a member, or it is kept for two members."""
+    devices = [device for each in gang.kept for device in each.kept.devices]
+    holders = {
+        each.device: key
+        for key, claim in snapshot.claims.items()
+        for held in snapshot.held_by(claim.claim.uid)
+        for each in held.results
+    }
+    own = {device: claim_keys(each) for each in gang.kept for device in each.kept.devices}
+    return len(set(devices)) < len(devices) or any(holders.get(d, key) != key for d, (key, *_) in own.items())
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -4,7 +4,9 @@ import copy
 from dataclasses import replace
 
 import pytest
+from structlog.testing import capture_logs
 
+from extender.background.gangs import SHOWN_NODES
 from extender.state.gangs import GROUP, GROUP_SIZE
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import GPU, Object, claim, pod
@@ -32,6 +34,16 @@ async def test_the_work_for_a_gang_grows_with_its_pods_and_not_with_pods_times_n
     await scene.turns(1)
     assert all(scene.known(name).kept.node for name in scene.pending())
     assert counted(scene) <= 2 * number
+
+
+async def test_the_log_names_few_nodes_of_a_large_gang() -> None:
+    number = 2 * SHOWN_NODES
+    scene = Scene(*nodes(map(str, range(number))), *members("x", number))
+    await scene.schedule()
+    with capture_logs() as logs:
+        await scene.turns(1)
+    (line,) = (each for each in logs if each["event"] == "group planned")
+    assert (line["pods"], len(line["nodes"]), line["more_nodes"]) == (number, SHOWN_NODES, SHOWN_NODES)
 
 
 async def test_pods_that_ask_for_extended_resources_are_alike() -> None:

@@ -78,6 +78,11 @@ class Process:
             raise WaitError(f"{self.name} is not running")
         return self._running.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and was not stopped and has not ended by itself since."""
+        return self._running is not None and self._running.poll() is None
+
     def start(self, *, within: float) -> float:
         """Start it and wait until it is ready; the seconds that it took."""
         with self.log.open("ab") as output:
@@ -118,7 +123,7 @@ class Process:
             os.kill(self.pid, signal.SIGCONT)
 
     def _is_ready(self) -> bool:
-        if self._running is None or self._running.poll() is None:
+        if self._running is None or self.is_running:
             return self.ready()
         raise WaitError(f"{self.name} has ended with exit code {self._running.returncode}")
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -11,14 +11,14 @@ from typing import Any, Final
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import find_binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options, control_plane
 from tests.kit.controlplane.kwok import find_kwok, kwok
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import Extender, grant_rights, running_extender
 from tests.kit.measure import MEGABYTE, machine, resident
 from tests.kit.objects.manifests import namespace as a_namespace
 from tests.kit.process import Process
-from tests.kit.waiting import pause
+from tests.kit.waiting import WaitError, pause
 from tests.soak.figures import Figures, Memory
 from tests.soak.happenings import Happenings
 from tests.soak.judge import faults, wrong_at_rest, wrong_when_empty
@@ -33,6 +33,7 @@ NODES_OF_A_DEPLOYMENT: Final = 25
 
 SAMPLE_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 30.0
+RESTART_SECONDS: Final = 1.0
 
 OPTIONS: Final = Options(
     server_flags=(
@@ -91,10 +92,14 @@ async def _soak(plane: ControlPlane, client: Client, figures: Figures, report: C
     pods, workloads = Pods(client, NAMESPACE), Workloads(client, NAMESPACE, random)
     report("the nodes come")
     await site.build()
-    async with _serving(plane, client) as extender, _beside(pods.follow()):
+    async with _serving(plane, client) as (extender, scheduling), _beside(pods.follow()):
         await workloads.build(max(len(KINDS), plan.nodes // NODES_OF_A_DEPLOYMENT))
         happenings = Happenings(site, pods, workloads, extender.process, random)
-        async with _beside(_sample(extender.process, pods, figures)), _beside(_tell(happenings, figures, report)):
+        async with (
+            _beside(_sample(extender.process, pods, figures)),
+            _beside(_tell(happenings, figures, report)),
+            _beside(_restart(scheduling, happenings)),
+        ):
             await _follow_timetable(timetable(plan), happenings)
             figures.machine = machine()
             report("nothing happens any more")
@@ -107,15 +112,24 @@ async def _soak(plane: ControlPlane, client: Client, figures: Figures, report: C
 
 
 @asynccontextmanager
-async def _serving(plane: ControlPlane, client: Client) -> AsyncIterator[Extender]:
+async def _serving(plane: ControlPlane, client: Client) -> AsyncIterator[tuple[Extender, Process]]:
     """The extender and its scheduler, with the configuration that we ship."""
     await grant_rights(client)
     text = SHIPPED.read_text()
     async with AsyncExitStack() as stack:
         extender = await stack.enter_async_context(running_extender(plane))
         config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
-        await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
-        yield extender
+        yield extender, await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+
+
+async def _restart(scheduling: Process, happenings: Happenings) -> None:
+    """Start the scheduler again when it has ended, as kubelet does: it ends if it can't renew its lease in time."""
+    while True:
+        await pause(RESTART_SECONDS)
+        if not scheduling.is_running:
+            happenings.done["scheduler that lost its lease"] += 1
+            with suppress(WaitError):  # the lease is lost again
+                await asyncio.to_thread(scheduling.start, within=START_SECONDS)
 
 
 async def _follow_timetable(happenings: list[Happening], happen: Happenings) -> None:

@@ -1,0 +1,57 @@
+"""What is kept for pending pods by name: which devices, and which of them somebody else may have, too."""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from immutables import Map
+
+from allocator import FREE, DeviceId, Usage
+from extender.state.indexes import added, removed
+from extender.state.objects import Pod
+
+
+class KeptIndex(NamedTuple):
+    """The nominated pods, and the devices that are kept for them. A change makes a new value.
+
+    Attributes:
+        unnamed: the uids of the nominated pods for which no device is kept by name.
+        users: device to the uids of the pods for which it is kept.
+        contested: those of the devices of which a claim holds something, or that are kept for several pods.
+    """
+
+    unnamed: Map[str, None] = Map()
+    users: Map[DeviceId, Map[str, None]] = Map()
+    contested: Map[DeviceId, None] = Map()
+
+    def with_pod(self, pod: Pod, usage: Usage) -> "KeptIndex":
+        """With a nominated pod that is not there yet."""
+        if not pod.kept.devices:
+            return self._replace(unnamed=self.unnamed.set(pod.uid, None))
+        users = self.users
+        for device in pod.kept.devices:
+            users = added(users, device, pod.uid)
+        return self._replace(users=users).seen(pod.kept.devices, usage)
+
+    def without_pod(self, pod: Pod, usage: Usage) -> "KeptIndex":
+        """Without a nominated pod that is there."""
+        if not pod.kept.devices:
+            return self._replace(unnamed=self.unnamed.delete(pod.uid))
+        users, devices = self.users, set(pod.kept.devices)
+        for device in devices:
+            users = removed(users, device, pod.uid)
+        return self._replace(users=users).seen(devices, usage)
+
+    def seen(self, devices: Iterable[DeviceId], usage: Usage) -> "KeptIndex":
+        """After the usage of some devices may have changed."""
+        contested = self.contested
+        for device in devices:
+            users = self.users.get(device)
+            if users is not None and (len(users) > 1 or usage.device(device) != FREE):
+                contested = contested.set(device, None)
+            elif device in contested:
+                contested = contested.delete(device)
+        return self if contested is self.contested else self._replace(contested=contested)
+
+    def rivals(self) -> Collection[str]:
+        """The uids of the pods for which a contested device is kept."""
+        return {uid for device in self.contested for uid in self.users[device]}
