@@ -12,11 +12,21 @@ from typing import Final
 import structlog
 
 from allocator import Claim, Recent
+from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.negotiation.contexts import MOST_NODES
 from extender.negotiation.parameters import Parameters
-from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ClaimAsk, NodeName, Question
+from extender.negotiation.protocol import (
+    ALLOCATE,
+    DEALLOCATE,
+    UNSUITABLE_NODES,
+    ClaimAsk,
+    NodeName,
+    Question,
+    ask_of,
+    ask_to_json,
+)
 from extender.negotiation.questions import claim_ask, node_name
 from extender.offload import Offload
 from extender.pods.claims import named_claims
@@ -264,8 +274,8 @@ class ContextResponder:
                 await self.claims.update_status({**now.raw, "status": status})
 
     async def _about(self, claim: NegotiatedClaim) -> ClaimAsk:
-        """A claim in a question. Raises ParametersError: its parameters cannot be read."""
-        return claim_ask(claim, 0, await self.parameters.of(claim))
+        """A claim in a question, with values as by HTTP. Raises ParametersError: its parameters cannot be read."""
+        return ask_of(loads(dumps(ask_to_json(claim_ask(claim, 0, await self.parameters.of(claim))))))
 
     async def _begun(self, key: ObjectKey) -> ReadClaim | None:
         """A claim with our finalizer, as it is now; None if it does not wait for an allocation any more."""

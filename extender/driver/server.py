@@ -2,7 +2,6 @@
 
 import fcntl
 import hmac
-import json
 import signal
 import socket
 import sys
@@ -18,6 +17,7 @@ from typing import Final
 from extender.certificates import Certificates
 from extender.config.text_file import UnreadableError, read_bytes
 from extender.driver.controller import Controller
+from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
 from extender.driver.store import Store
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ProtocolError, question_of
@@ -122,18 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self._reply(*self._answer(self.path.rpartition("/")[2], self.rfile.read(int(length))))
 
-    def _answer(self, kind: str, body: bytes) -> tuple[HTTPStatus, str]:
+    def _answer(self, kind: str, body: bytes) -> tuple[HTTPStatus, str | bytes]:
         if problem := self._refusal():
             return HTTPStatus.UNAUTHORIZED, problem
         if kind not in _QUESTIONS:
             return HTTPStatus.NOT_FOUND, f"there is no question {kind}"
         try:
-            question = question_of(kind, json.loads(body))
+            question = question_of(kind, loads(body))
         except (ProtocolError, ValueError) as error:
             return HTTPStatus.BAD_REQUEST, str(error)
         try:
             with self.server.turn:
-                return HTTPStatus.OK, json.dumps(self.server.responder.answer(question))
+                return HTTPStatus.OK, dumps(self.server.responder.answer(question))
         except Exception as error:  # noqa: BLE001 - a fault in the controller fails one question
             self.log_error("fault: %s: %s", type(error).__name__, error)
             return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
@@ -154,8 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         """Answers are not logged."""
 
-    def _reply(self, status: HTTPStatus, text: str) -> None:
-        body = text.encode()
+    def _reply(self, status: HTTPStatus, text: str | bytes) -> None:
+        body = text.encode() if isinstance(text, str) else text
         self.send_response(status)
         self.send_header("Content-Type", "application/json" if status is HTTPStatus.OK else "text/plain")
         self.send_header("Content-Length", str(len(body)))

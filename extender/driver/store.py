@@ -3,7 +3,6 @@
 A crash may leave a part of the last line, which is dropped: nobody was told of that change.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from allocator import JSON
+from extender.driver.encoding import dumps, loads
 from extender.negotiation.protocol import (
     ClaimAsk,
     NodeName,
@@ -29,8 +29,8 @@ _SPARE_LINES: Final = 100
 """The file is written anew when it has this many lines more than twice what there is to tell."""
 
 
-_BEGIN: Final = '{"uid": "'
-"""Each line begins so."""
+_BEGIN: Final = '{"uid":"'
+"""Each line begins so, perhaps with spaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,11 @@ class Store:
         *lines, rest = text.split("\n")
         for number, line in enumerate(lines, 1):
             try:
-                found._apply(json.loads(line))
+                found._apply(loads(line.encode()))
             except (ValueError, KeyError, TypeError, ProtocolError) as error:
                 raise ValueError(f"{path} is not a file of a store: line {number}: {error}") from error
-        if rest[: len(_BEGIN)] != _BEGIN[: len(rest)]:
+        begin = rest.replace(" ", "")[: len(_BEGIN)]
+        if begin != _BEGIN[: len(begin)]:
             raise ValueError(f"{path} is not a file of a store: line {len(lines) + 1} is no change")
         found._lines, found._is_torn = len(lines), bool(rest)
         return found
@@ -113,7 +114,7 @@ class Store:
         self._is_torn = True  # until the whole line is there
         is_new = not self.path.exists()
         with self.path.open("a") as file:
-            _flush(file, json.dumps(change) + "\n")
+            _flush(file, _line(change))
         if is_new:
             _flush_folder(self.path.parent)
         self._is_torn = False
@@ -125,7 +126,7 @@ class Store:
         changes += [_allocated(uid, entry) for uid, entry in self.allocated.items()]
         new = self.path.with_name(f"{self.path.name}.new")
         with new.open("w") as file:
-            _flush(file, "".join(json.dumps(each) + "\n" for each in changes))
+            _flush(file, "".join(map(_line, changes)))
         new.replace(self.path)
         _flush_folder(self.path.parent)
         self._lines = len(changes)
@@ -138,6 +139,10 @@ def _allocated(uid: str, entry: Entry) -> Object:
 
 def _released(uid: str, attempt: int) -> Object:
     return {"uid": uid, "released": attempt}
+
+
+def _line(change: Object) -> str:
+    return dumps(change).decode() + "\n"
 
 
 def _flush(file: IO[str], text: str) -> None:

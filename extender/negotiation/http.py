@@ -11,6 +11,7 @@ import orjson
 
 from allocator import printable
 from extender.config.controllers import ControllerSettings
+from extender.kube.encoding import dumps, loads_aside
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.credentials import Credentials
 from extender.negotiation.protocol import (
@@ -21,6 +22,7 @@ from extender.negotiation.protocol import (
     answer_of,
     question_to_json,
 )
+from extender.offload import in_thread
 
 _CONNECT_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -60,7 +62,7 @@ class HttpController:
         except TimeoutError as error:
             raise ControllerAwayError(f"no answer within {seconds:g} s") from error
         try:
-            return answer_of(question, orjson.loads(body))
+            return answer_of(question, await loads_aside(body, in_thread))
         except orjson.JSONDecodeError as error:
             raise ControllerError("wrong answer: it is not JSON") from error
         except ProtocolError as error:
@@ -82,7 +84,7 @@ class HttpController:
             raise ControllerAwayError(problem or _in_words(error, self._settings)) from error
 
     async def _post(self, question: Question) -> bytes:
-        body = orjson.dumps(question_to_json(question))
+        body = dumps(question_to_json(question))
         url, tls = f"{self._settings.url}/{question.kind}", self._credentials.tls()
         headers = {"Content-Type": "application/json", **self._credentials.authorization()}
         # A connection is used again only with the context that it was made with. The token goes nowhere else.

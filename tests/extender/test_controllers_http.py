@@ -1,12 +1,14 @@
 """Controllers behind HTTP: what is sent, and what counts as no answer."""
 
 import ssl
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pytest
 
 from extender.config.controllers import ControllerSettings
+from extender.kube.encoding import loads
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
@@ -63,6 +65,33 @@ async def asked(url: str, question: Question = NODES, **more: object) -> Answer 
         return str(error)
     finally:
         await controller.close()
+
+
+LEVELS = 1100
+ODD = {
+    "300 levels": "[" * 300 + "]" * 300,
+    "1,100 levels": "[" * LEVELS + "]" * LEVELS,
+    "1,100 levels of objects": '{"a":' * LEVELS + "1" + "}" * LEVELS,
+    "a float that Python writes otherwise": '{"a":1e2}',
+    "more than a float": '{"a":1e999}',
+    "more digits than Python reads": f'{{"a":{"9" * 5000}}}',
+    "an escape of Go": r'{"a":"\u003cb\u003e"}',
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+async def test_odd_parameters_are_sent_and_read_as_they_are(text: str) -> None:
+    config = b'{"source":"FromClaim","requests":["seat"],"opaque":{"driver":"a.example.com","parameters":%s}}'
+    config %= text.encode()
+    asked = replace(CLAIM, config=(loads(config),))
+    question = replace(NODES, kind=ALLOCATE, claims=(asked,))
+    body = b'{"claims":[{"uid":"uid-c","allocation":{"devices":{"config":[%s]}}}]}' % config
+    async with serving(answer(200, body)) as server:
+        controller = HttpController(settings(server.url))
+        found = await controller.ask(question)
+        await controller.close()
+    assert config in server.seen[0].body
+    assert found.allocations["uid-c"].configs[0].opaque.parameters == text
 
 
 async def fails_as(url: str, **more: object) -> type[ControllerError]:

@@ -1,8 +1,10 @@
 """The kit for controllers: questions that come twice or late, crashes, and the licenses of the example."""
 
 import importlib.util
+import json
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from extender.config.controllers import ControllerSettings
 from extender.driver import Held, Listening, RefusedError, Responder, Store
 from extender.driver.server import new_server
+from extender.kube.encoding import loads
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
     ALLOCATE,
@@ -27,6 +30,7 @@ from extender.negotiation.protocol import (
     ask_to_json,
 )
 from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
+from tests.extender.test_controllers_http import ODD
 from tests.kit import virtualtime
 from tests.kit.clusters import node, pod
 from tests.kit.driver import answering
@@ -251,6 +255,32 @@ async def test_service_asks_the_kit_over_http(url: str) -> None:
         assert (await controller.ask(question(ALLOCATE, ask("x", count=3)))).refused == NONE_LEFT
     finally:
         await controller.close()
+
+
+class Echo(Outside):
+    """A controller whose allocation repeats the configuration of the claim."""
+
+    def allocate(self, claim: ClaimAsk, *_: object, simulation: bool) -> dict[str, Any]:
+        return {} if simulation else {"devices": {"config": [dict(each) for each in claim.config]}}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+async def test_odd_parameters_come_back_from_the_kit_and_its_file(tmp_path: Path, text: str) -> None:
+    config = b'{"source":"FromClaim","requests":["license"],"opaque":{"driver":"a.example.com","parameters":%s}}'
+    odd = replace(ask("x"), config=(loads(config % text.encode()),), parameters=({"object": loads(text.encode())},))
+    told = question(ALLOCATE, odd)
+    for _ in range(2):
+        with answering(Responder(Echo(), Store.open(tmp_path / "store.json"))) as url:
+            controller = HttpController(ControllerSettings.model_validate({"name": NAME, "url": url}))
+            answer = await controller.ask(told)
+            await controller.close()
+        (found,) = answer.allocations["x"].configs
+        assert is_same(found.opaque.parameters, text)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two JSON texts have one value. Python compares no values of a thousand levels."""
+    return one == other or json.loads(one) == json.loads(other)
 
 
 @pytest.mark.parametrize(

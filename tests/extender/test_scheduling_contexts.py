@@ -10,9 +10,11 @@ from structlog.testing import capture_logs
 from extender.config.controllers import ControllerSettings
 from extender.kube.api import CONTEXTS, ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
+from extender.kube.encoding import loads
 from extender.negotiation.contexts import MOST_NODES
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
+from tests.extender.test_controllers_http import ODD
 from tests.extender.transport_scene import KitScene, Licenses
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, claim, node, pinned, pod, request
@@ -303,6 +305,21 @@ def test_missing_kind_is_a_reason() -> None:
 def test_settings_that_contradict_the_transport_are_refused(given: dict[str, object], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         ControllerSettings.model_validate(given)
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_claim_with_odd_parameters_is_served(tmp_path: Path, text: str) -> None:
+    wanted = claim("p-c", LICENSE)
+    raw = b'{"opaque":{"driver":"a.example.com","parameters":%s}}' % text.encode()
+    wanted["spec"]["devices"]["config"] = [loads(raw)]
+
+    async def story() -> None:
+        scene = KitScene(tmp_path, pod("p", "p-c"), wanted, contexts=True, controllers={NAME: Licenses()})
+        assert await scene.schedule() in {"m", "n"}
+        scene.restart(NAME)
+        assert scene.kit[NAME].store.allocated.keys() == {"uid-p-c"}
+
+    virtualtime.run(story())
 
 
 def test_missing_parameters_are_logged_once_until_they_have_been_there(tmp_path: Path) -> None:

@@ -57,11 +57,12 @@ def loads(text: str) -> Any:  # noqa: ANN401 - JSON has any type
     Raises:
         ValueError: the text is not JSON.
     """
-    opaque = opaque_parts(text)
-    try:
-        return _cut(text, 0, len(text), [*opaque]).value
-    except RecursionError:
-        return _layered(text, deque(opaque))
+    return _read(text, opaque_parts(text))
+
+
+def plain(text: str) -> Any:  # noqa: ANN401 - JSON has any type
+    """As `loads`, for readers that write nothing again: opaque parameters are values, too. Huge numbers stay text."""
+    return _read(text, [])
 
 
 def exact(text: str) -> Any:  # noqa: ANN401 - JSON has any type
@@ -98,6 +99,14 @@ class _Cut(NamedTuple):
     begin: int
     end: int
     value: object
+
+
+def _read(text: str, opaque: list[_Cut]) -> object:
+    """The value of a text, in which these parts are known."""
+    try:
+        return _cut(text, 0, len(text), [*opaque]).value
+    except RecursionError:
+        return _layered(text, deque(opaque))
 
 
 def opaque_parts(text: str) -> list[_Cut]:
