@@ -53,6 +53,7 @@ from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.bind import Binder, Reports
 from extender.verbs.immediate_claims import ImmediateClaims
+from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
@@ -122,10 +123,10 @@ def make_service(
 ) -> Service:
     """The service over a cluster: API server, known state, what else is around it, and where searches run."""
     writer = Writer(api, state, now=around.now)
-    contexts = Contexts(ContextWrites(api), state, solver.clock)
+    decider = Decider(solver, state.changes_since)
+    contexts = _contexts(api, state, decider, settings, off_loop)
     negotiation = _negotiation(contexts, Claims(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, Claims(api, state))
-    decider = Decider(solver, state.changes_since)
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     double_allocations = DoubleAllocations(metrics.clashed, tell)
     reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
@@ -160,6 +161,13 @@ def make_service(
     return Service(
         decider, binder, BackgroundRunner(tasks, faults), metrics, overview, scheduling=scheduling, off_loop=off_loop
     )
+
+
+def _contexts(api: Api, state: ClusterState, decider: Decider, settings: Settings, off_loop: Offload) -> Contexts:
+    """The PodSchedulingContexts of the controllers that are asked by them."""
+    controllers = frozenset(each.name for each in settings.controllers if each.transport != "Http")
+    suitable = OtherwiseSuitable(state, decider, controllers, off_loop)
+    return Contexts(ContextWrites(api), state, decider.solver.clock, suitable)
 
 
 def _negotiation(

@@ -5,7 +5,7 @@ The fields, and who writes them: docs/explanation/scheduling-contexts.md.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from allocator import Recent
 from extender.kube.api import CONTEXTS, ApiError, ObjectKey
@@ -25,6 +25,14 @@ _PAUSE_SECONDS: Final = 30.0
 _MOST_PODS: Final = 256
 
 
+class Suitable(Protocol):
+    """Finds out which nodes suit a pod apart from the controllers of contexts."""
+
+    async def __call__(self, pod: PodName, names: Collection[str]) -> Collection[str]:
+        """These nodes, of some; all of them if none suits, or if it is not known."""
+        ...
+
+
 class Contexts:
     """The PodSchedulingContexts of pods.
 
@@ -34,12 +42,16 @@ class Contexts:
 
     Args:
         clock: measures durations, in seconds.
+        suitable: finds out which nodes are worth a question.
     """
 
-    def __init__(self, writes: ContextWrites, state: ClusterState, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, writes: ContextWrites, state: ClusterState, clock: Callable[[], float], suitable: Suitable
+    ) -> None:
         self.state = state
         self.writes = writes
         self._clock = clock
+        self._suitable = suitable
         self._asked: Recent[tuple[frozenset[str], float]] = Recent(_MOST_PODS)
         """By uid of the pod: the nodes that controllers were asked about, and when they last were."""
 
@@ -60,19 +72,23 @@ class Contexts:
     async def post(self, pod: PodName, names: Collection[str]) -> SchedulingContext:
         """Ask controllers about nodes for a pod, unless they are asked about enough of them.
 
-        Nodes are enough while one of them may be suitable, so that a scheduler that names other nodes each time does
-        not make controllers judge anew.
+        Nodes are enough while one of them may be suitable, for the controllers and otherwise, so that a scheduler that
+        names other nodes each time does not make controllers judge anew.
 
         Raises:
             ApiError, OutcomeUnknownError: the context could not be written.
         """
         known = self.of(pod)
         if known is None or not known.potential:
-            return await self._posted(pod, sorted(names)[:MOST_NODES])
+            wanted = await self._suitable(pod, names) if len(names) > MOST_NODES else names
+            return await self._posted(pod, _first(names, frozenset(wanted)))
         may_suit = frozenset(known.potential).difference(*known.unsuitable.values())
-        if known.selected or any(name in may_suit for name in names):
+        if known.selected or (not may_suit.isdisjoint(names) and frozenset(known.potential).issuperset(names)):
             return known
-        new = self._next(pod, frozenset(names), frozenset(known.potential))
+        wanted = frozenset(await self._suitable(pod, names))
+        if not may_suit.isdisjoint(wanted):
+            return known
+        new = self._next(pod, frozenset(names), frozenset(known.potential), wanted)
         if not new:
             return known
         # Its status has answers about other nodes, and does not say about which: there will be a new one.
@@ -101,22 +117,29 @@ class Contexts:
         if context is not None and context.selected:
             await self.writes.merge(context.key, {"selectedNode": None})
 
-    def _next(self, pod: PodName, names: frozenset[str], potential: frozenset[str]) -> list[str]:
+    def _next(
+        self, pod: PodName, names: frozenset[str], potential: frozenset[str], wanted: frozenset[str]
+    ) -> Sequence[str]:
         """The nodes to ask about instead of those now; none if that is of no use, or not yet."""
         asked, at = self._asked.find(pod.uid) or (potential, self._clock())
-        if names <= asked and self._clock() < at + _PAUSE_SECONDS:
-            return []
-        left = names if names <= asked or len(names) <= MOST_NODES else names - asked
-        if names <= asked:
+        if wanted <= asked and self._clock() < at + _PAUSE_SECONDS:
+            return ()
+        left = names if wanted <= asked or len(names) <= MOST_NODES else names - asked
+        if wanted <= asked:
             self._asked.forget(pod.uid)
-        new = sorted(left)[:MOST_NODES]
-        return [] if frozenset(new) == potential else new
+        new = _first(left, wanted - asked or wanted)
+        return () if frozenset(new) == potential else new
 
     async def _posted(self, pod: PodName, names: Sequence[str]) -> SchedulingContext:
         asked, _ = self._asked.find(pod.uid) or (frozenset(), 0.0)
         self._asked.keep(pod.uid, (asked | frozenset(names), self._clock()))
         raw = await self.writes.create(_key(pod), pod.uid, {"potentialNodes": list(names)})
         return parse_scheduling_context(raw)
+
+
+def _first(names: Collection[str], wanted: Collection[str]) -> Sequence[str]:
+    """As many nodes as one list has: those that are wanted first, then by name."""
+    return sorted(names, key=lambda name: (name not in wanted, name))[:MOST_NODES]
 
 
 def _key(pod: PodName) -> ObjectKey:

@@ -119,13 +119,19 @@ class Negotiation:
             return
         nodes = snapshot.nodes if sent is None else sent()
         tries_again = may_wait or self.simulation  # a simulation has no background tasks that would
-        found = await asyncio.gather(
-            *(
-                self._asked(pod, name, group, asked, nodes, tries_again=tries_again)
-                for name, group in by_controller.items()
+        # Those of contexts are asked last: only about nodes that the others may accept, if there are too many.
+        for writes_claims in (False, True):
+            groups = [
+                (name, group) for name, group in by_controller.items() if self._writes_claims(name) == writes_claims
+            ]
+            found = await asyncio.gather(
+                *(self._asked(pod, *each, asked, nodes, tries_again=tries_again) for each in groups)
             )
-        )
-        self._hear({uid: answer for each in found for uid, answer in each.items()})
+            self._hear({uid: answer for each in found for uid, answer in each.items()})
+
+    def _writes_claims(self, name: str) -> bool:
+        known = self.controllers.get(name)
+        return known is not None and known.writes_claims
 
     async def allocate(
         self, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim], reservations: Sequence[Reservation]

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
 from extender.config.controllers import ControllerSettings
+from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.contexts import Contexts
@@ -16,12 +17,14 @@ from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.opening import known_controllers
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.observe.metrics import Metrics
+from extender.offload import at_once
 from extender.state.objects import NodeObject
+from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claim_writes import Claims
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime
-from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request
+from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request, solver
 from tests.kit.controllers import NO_LICENSE, Licenses
 
 GPU_REQUEST = request("gpu")
@@ -329,7 +332,9 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
 
         settings = [ControllerSettings.model_validate(URL)]
         metrics = Metrics(CollectorRegistry()).controllers
-        claims, contexts = Claims(scene.transport, state), Contexts(ContextWrites(scene.transport), state, lambda: 0.0)
+        claims = Claims(scene.transport, state)
+        suitable = OtherwiseSuitable(state, Decider(solver(), state.changes_since), (), at_once)
+        contexts = Contexts(ContextWrites(scene.transport), state, lambda: 0.0, suitable)
         known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, metrics, contexts, claims)
         allocating = Allocating(known, claims, lambda: NOW)
         negotiation = Negotiation(state, allocating, lambda: 0.0)

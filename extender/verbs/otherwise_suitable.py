@@ -1,0 +1,60 @@
+"""Nodes that suit a pod apart from controllers that are still to be asked: these nodes are worth a question.
+
+Source: KEP-3063, ``potentialNodes``: nodes that the scheduler has found suitable otherwise.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from extender.decisions.evaluate import Decider
+from extender.kube.api import ObjectKey
+from extender.negotiation.protocol import PodName
+from extender.offload import Offload
+from extender.pods.case import refreshed
+from extender.pods.claims import Blocked, claims_of
+from extender.pods.negotiated import ready_to_bind
+from extender.state.state import ClusterState
+from extender.verbs.filter import Bounds, filter_nodes
+
+_SEARCH_SECONDS: Final = 0.5
+"""The longest search, by the solver's clock. Filter waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherwiseSuitable:
+    """Judges nodes as if some controllers accepted all of them.
+
+    Attributes:
+        state: the cluster.
+        decider: remembers verdicts.
+        controllers: that are taken to accept all nodes. What others have answered counts.
+        off_loop: where nodes are judged.
+    """
+
+    state: ClusterState
+    decider: Decider
+    controllers: Collection[str]
+    off_loop: Offload
+
+    async def __call__(self, pod: PodName, names: Collection[str]) -> Collection[str]:
+        """The nodes that suit; all of them if none does, or if that is not found out in time."""
+        snapshot = self.state.snapshot
+        known = snapshot.pods.get(ObjectKey(pod.namespace, pod.name))
+        if known is None or known.uid != pod.uid:
+            return names
+        known = refreshed(known, snapshot)
+        claims = claims_of(known, snapshot)
+        if isinstance(claims, Blocked):
+            return names
+        open_ = [each for each in claims.negotiated if each.controller in self.controllers]
+        snapshot, solver = ready_to_bind(open_, snapshot), self.decider.solver
+        until = solver.clock() + _SEARCH_SECONDS
+        asked = [name for name in sorted(names) if name in snapshot.nodes]
+        by = (solver.within(until),)
+        work = partial(filter_nodes, known, asked, snapshot, *by, decider=self.decider, bounds=Bounds(until))
+        try:
+            return (await self.off_loop(work)).passed or names
+        except TimeoutError:
+            return names
