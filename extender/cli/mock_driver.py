@@ -59,7 +59,7 @@ def mock_driver(
     try:
         found = load_templates(read_text(templates), file=str(templates))
         mock = importlib.import_module("extender.node.mock")
-        plugin = importlib.import_module("extender.node.plugin")
+        sockets = importlib.import_module("extender.node.sockets")
     except UnreadableError as error:
         fail(f"{templates}: {error}")
     except TemplateError as error:
@@ -75,5 +75,5 @@ def mock_driver(
         asyncio.run(mock.run_mocks(origin, found, node_name, kubelet_dir, cdi_dir))
     except ConnectError as error:
         fail(*error.problems)
-    except plugin.PluginError as error:
+    except sockets.SocketError as error:
         fail(str(error))

@@ -31,6 +31,7 @@ from extender.observe import logs
 
 _STATE: Final = Path("/var/lib/dra-extender/node.state")
 _RUNTIME: Final = Path("/var/run/nri/nri.sock")
+_CCI: Final = Path("/var/lib/dra-extender/cci")
 
 app = command_app()
 
@@ -57,6 +58,10 @@ def node(
     nri_socket: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the container runtime listens for NRI plugins.")
     ] = _RUNTIME,
+    cci_dir: Annotated[Path, typer.Option(metavar="FOLDER", help="Where CCI drivers have their sockets.")] = _CCI,
+    metrics_port: Annotated[
+        int, typer.Option(metavar="PORT", min=0, max=65535, help="Where /metrics is served; 0: nowhere.")
+    ] = 0,
 ) -> None:
     """Publish the CPUs and the memory of a node, and give them to the containers of claims.
 
@@ -71,7 +76,7 @@ def node(
     machine = _machine(topology)
     try:
         running = importlib.import_module("extender.node.compute_running")
-        plugin = importlib.import_module("extender.node.plugin")
+        sockets = importlib.import_module("extender.node.sockets")
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"grpc", "google"}:
             raise
@@ -80,11 +85,11 @@ def node(
     logs.configure(LogSettings())
     try:
         origin = find_origin(kubeconfig, context, os.environ)
-        places = running.Places(kubelet_dir, cdi_dir, state_file, nri_socket)
-        asyncio.run(running.run_compute(origin, node_name, machine, reserved, places))
+        places = running.Places(kubelet_dir, cdi_dir, state_file, nri_socket, cci_dir)
+        asyncio.run(running.run_compute(origin, node_name, machine, reserved, places, metrics_port))
     except ConnectError as error:
         fail(*error.problems)
-    except (running.ComputeError, plugin.PluginError) as error:
+    except (running.ComputeError, sockets.SocketError) as error:
         fail(str(error))
 
 

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from allocator import MAX_RESULTS, Fields, hint, shown
+from allocator import MAX_RESULTS, Fields, dns_subdomain, hint, shown
 
 _T = TypeVar("_T")
 
 CORES: Final = "cores"
 _DEVICE, _MEMORY, _CPU = "device attributes", "mem attributes", "cpu attributes"
-_KEYS: Final = (CORES, _DEVICE, _MEMORY, _CPU)
+DRIVER: Final = "cci driver"
+"""Not of the text: the driver that chooses among the CPUs of the claim, for each of its containers."""
+
+_LISTS: Final = (_DEVICE, _MEMORY, _CPU)
+_KEYS: Final = (CORES, *_LISTS, DRIVER)
 _RANGE: Final = re.compile(r"(?P<least>[1-9][0-9]{0,3})(?:-(?P<most>[1-9][0-9]{0,3}))?", re.ASCII)
 _EXCLUSIVE, _SHARED = "EXCLUSIVE", "SHARED"
 _THREADS: Final = 2
@@ -85,7 +89,8 @@ def read_parameters(fields: Fields) -> tuple[CoreGroup, ...]:
     cores = fields.items(CORES)
     if not cores:
         fields.problem(CORES, "needs at least one number of cores")
-    lists = {name: fields.items(name) for name in _KEYS[1:]}
+    read_driver(fields)
+    lists = {name: fields.items(name) for name in _LISTS}
     for name, entries in lists.items():
         if entries and len(entries) != len(cores):
             fields.problem(name, f"has {len(entries)} entries, and {CORES} has {len(cores)}: each group has one")
@@ -98,6 +103,14 @@ def read_parameters(fields: Fields) -> tuple[CoreGroup, ...]:
     if total > MAX_RESULTS:
         fields.problem(CORES, f"takes {total} CPUs for itself, a claim can hold {MAX_RESULTS} devices")
     return found
+
+
+def read_driver(fields: Fields) -> str:
+    """The driver that parameters name; empty: none."""
+    name = fields.text(DRIVER)
+    if name and (problem := dns_subdomain(name)):
+        fields.problem(DRIVER, f"{shown(name)}: {problem}")
+    return name
 
 
 def _group(fields: Fields, number: int, entries: Mapping[str, object]) -> CoreGroup:

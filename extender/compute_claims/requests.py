@@ -74,7 +74,7 @@ def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object]) -> Parts:
     for number, group in enumerate(groups):
         if group.is_shared:
             continue
-        units = list(_units(f"cores-{number}", group))
+        units = list(_units(group_prefix(number), group))
         alternatives = {each.name: _alternatives(each, group, has_devices=bool(names)) for each in units}
         parts.requests += (_request(each, alternatives[each.name]) for each in units)
         _add_siblings(parts, group, units, alternatives)
@@ -83,12 +83,17 @@ def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object]) -> Parts:
     return parts
 
 
+def group_prefix(number: int) -> str:
+    """How the names of the requests of a group begin."""
+    return f"cores-{number}-"
+
+
 def _units(prefix: str, group: CoreGroup) -> Iterator[_Unit]:
     """The CPUs that are requested together: the least number, and one or two at a time of those beyond it."""
     least = _sizes(group, group.least, are_together=True)
     more = _sizes(group, group.most - group.least, are_together=False)
     for number, size in enumerate((*least, *more)):
-        yield _Unit(f"{prefix}-{number}", size, number >= len(least), number % _ZONES)
+        yield _Unit(f"{prefix}{number}", size, number >= len(least), number % _ZONES)
 
 
 def _sizes(group: CoreGroup, count: int, *, are_together: bool) -> list[int]:

@@ -1,12 +1,13 @@
 """Who runs on which CPUs of a node: containers with claims on those of their claims, all others on the rest.
 
-The built-in driver of KEP-3675: the scheduler has chosen the CPUs of a claim, and here they are given to the containers
-of the claim and taken from all others.
+The scheduler has chosen the CPUs of a claim, and here they are taken from all other containers. A claim may name a CCI
+driver (KEP-3675), which chooses among its CPUs for each of its containers. Otherwise the built-in driver does: each
+container gets all of them.
 """
 
 import asyncio
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +15,17 @@ from typing import Any, Final
 import structlog
 
 from extender.node import cpu_list
+from extender.node.cci.admissions import Admissions
+from extender.node.cci.metrics import CciMetrics
+from extender.node.cci.parameters import read_wishes
+from extender.node.cci.protocol import CciError
+from extender.node.cci.registry import Registry
 from extender.node.cdi import CdiFolder
 from extender.node.compute_slices import CPU_DRIVER, cpu_device, memory_device
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice, PrepareError
 from extender.node.nri import VARIABLE, Container, Pinning, Runtime
 from extender.node.store import ResourceSet, Store, StoreError
-from extender.node.topology import Topology
+from extender.node.topology import Cpu, Topology
 from extender.node.ttrpc import TtrpcError
 
 logger = structlog.get_logger()
@@ -38,18 +44,28 @@ class ComputeManager:
         topology: the machine.
         store: what claims hold.
         path: the file of the store.
+        cci: the folder of the sockets of CCI drivers.
+        metrics: count containers with claims.
     """
 
-    def __init__(self, topology: Topology, store: Store, path: Path) -> None:
+    def __init__(self, topology: Topology, store: Store, path: Path, cci: Path, metrics: CciMetrics) -> None:
         self._topology = topology
         self._store = store
         self._path = path
+        self._metrics = metrics
+        self.registry = Registry(cci, self._found)
+        self._admissions = Admissions(topology, store, self.registry, self._changed, metrics)
         self._unsaved = False
         self._runtime: Runtime | None = None
         self._containers: dict[str, Container] = {}
         self._pinnings: dict[str, Pinning] = {}
         """What the runtime was told last, also of containers that are being made."""
         self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def cpus(self) -> Mapping[str, Cpu]:
+        """The CPUs of the machine, by device."""
+        return {cpu_device(each.number): each for each in self._topology.cpus}
 
     @property
     def shared(self) -> frozenset[int]:
@@ -63,27 +79,41 @@ class ComputeManager:
         """Give resources to a claim: other containers leave its CPUs before this ends.
 
         Raises:
-            PrepareError: another claim has them, the store cannot be written, or the runtime does not answer.
+            PrepareError: another claim has them, its CCI driver is away, the store cannot be written, or the runtime
+                does not answer.
         """
-        self._unsaved |= self._store.sets.get(key) != resources
+        before = self._store.sets.get(key)
         try:
+            if resources.driver and not before:
+                self.registry.endpoint(resources.driver)
+            resources = replace(resources, shares=before.shares if before else {})
             self._store.add_resource(key, resources)
+        except CciError as error:
+            raise PrepareError(f"claim {resources.claim}: {error}") from error
         except StoreError as error:
             raise PrepareError(str(error)) from error
+        self._unsaved |= before != resources
         self._save()
         await self._apply(required=bool(resources.cpus))
 
     async def give_back(self, key: str) -> None:
         """Take resources from a claim, whose containers have ended. Raises PrepareError: the file cannot be written."""
         if key in self._store.sets:
+            self._admissions.given_back(key)
             self._store.remove_resource(key)
             self._unsaved = True
+            self._spawn(self._admissions.tell())
         if self._unsaved:
             self._save()
             await self._apply(required=False)
 
+    def _changed(self) -> None:
+        self._unsaved = True
+        self._save()
+
     def _save(self) -> None:
         """Write what has changed, also what could not be written before."""
+        self._metrics.available(len(self._store.available_resources()))
         try:
             if self._unsaved:
                 self._store.save(self._path)
@@ -133,10 +163,28 @@ class ComputeManager:
     def _pinning(self, container: Container) -> Pinning:
         """Where a container belongs. One that may be anywhere, and was never told otherwise, is left alone."""
         sets, now = self._store.sets.values(), self._pinnings.get(container.uid, container.pinning)
-        cpus = {cpu for each in sets for cdi, cpu in each.cpus.items() if cdi in container.cdi}
+        cpus = frozenset[int]().union(*(self._cpus(each, container) for each in sets))
         nodes = {node for each in sets for cdi, node in each.memory_nodes.items() if cdi in container.cdi}
         is_free = not cpus and not now.cpus and self.shared == self._topology.numbers
         return Pinning("" if is_free else cpu_list.render(cpus or self.shared), cpu_list.render(nodes))
+
+    def _cpus(self, held: ResourceSet, container: Container) -> frozenset[int]:
+        """The CPUs of one claim for a container."""
+        share = held.shares.get(container.uid)
+        return share.cpus if share else held.offered(container.cdi, container.uid)
+
+    # --- CCI drivers ----------------------------------------------------------------------------------------
+
+    def _found(self, drivers: frozenset[str]) -> None:
+        """These drivers answer now."""
+        self._metrics.drivers(drivers)
+        self._metrics.available(len(self._store.available_resources()))
+        self._spawn(self._admissions.tell())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- containers -----------------------------------------------------------------------------------------
 
@@ -146,6 +194,7 @@ class ComputeManager:
         self._containers = {each.uid: each for each in containers}
         self._pinnings = {each.uid: each.pinning for each in containers}
         self._adopt(containers)
+        self._admissions.adopt(containers)
         changes = self._changes()
         self._pinnings |= changes
         return changes
@@ -164,8 +213,13 @@ class ComputeManager:
                 except (StoreError, PrepareError) as error:
                     logger.warning("CPU of running container not kept", device=cdi, problem=str(error))
 
-    def creating(self, container: Container) -> Pinning:
-        """Where a new container starts."""
+    async def creating(self, container: Container) -> Pinning:
+        """Where a new container starts. Raises TtrpcError: the driver of its claim does not admit it."""
+        try:
+            await self._admissions.admit(container)
+        except (CciError, PrepareError) as error:
+            self._spawn(self._admissions.tell())
+            raise TtrpcError(str(error)) from error
         pinning = self._pinning(container)
         self._pinnings[container.uid] = pinning
         return pinning
@@ -174,14 +228,14 @@ class ComputeManager:
         """Know the container; a claim may have got CPUs while it was made."""
         self._containers[container.uid] = container
         if self._pinnings.get(container.uid) != self._pinning(container):
-            task = asyncio.create_task(self._apply(required=False))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._apply(required=False))
 
     def stopped(self, uid: str) -> None:
         """Forget the container."""
         self._containers.pop(uid, None)
         self._pinnings.pop(uid, None)
+        if self._admissions.ended(uid):
+            self._spawn(self._admissions.tell())
 
     def disconnected(self) -> None:
         """Nothing can be changed until the runtime is back."""
@@ -218,7 +272,11 @@ class ComputeDriver:
                 raise PrepareError(f"{claim}: request {each.request}: adminAccess has no meaning for {each.device}")
         held = {cdi: self.devices[each.device] for cdi, each in zip(self.cdi.names(claim), claim.devices, strict=True)}
         name = f"{claim.namespace}/{claim.name}"
-        return ResourceSet(name, cpus=held) if self.name == CPU_DRIVER else ResourceSet(name, memory_nodes=held)
+        if self.name != CPU_DRIVER:
+            return ResourceSet(name, memory_nodes=held)
+        wishes = read_wishes(claim, self.manager.cpus)
+        parameters = claim.parameters if wishes.driver else ()
+        return ResourceSet(name, held, {}, wishes.idle, wishes.driver, parameters)
 
     async def prepare(self, claim: AllocatedClaim) -> Sequence[PreparedDevice]:
         """Keep the CPUs for the claim, move other containers off them, and write the CDI file."""

@@ -1,17 +1,20 @@
 """Runs the drivers of CPUs and memory on a node: reads the machine and the store, and follows the container runtime."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry, start_http_server
 
 from extender.kube.api import CLAIMS, Api, ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.credentials import Origin
 from extender.kube.permissions import Permission
 from extender.node import cpu_list
+from extender.node.cci.metrics import CciMetrics
 from extender.node.cdi import CdiFolder
 from extender.node.claims import allocated_claim
 from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
@@ -43,12 +46,14 @@ class Places:
         cdi: folder for CDI files.
         state: the file of the store.
         runtime: the socket of the container runtime for plugins (NRI).
+        cci: the folder of the sockets of CCI drivers.
     """
 
     kubelet: Path
     cdi: Path
     state: Path
     runtime: Path
+    cci: Path
 
 
 def check_cpu_manager(kubelet: Path) -> None:
@@ -79,19 +84,37 @@ def check_reserved(reserved: Collection[int], topology: Topology) -> None:
         raise ComputeError("--reserved-cpus: names no CPU: containers without claims need one")
 
 
-async def run_compute(origin: Origin, node: str, topology: Topology, reserved: Collection[int], places: Places) -> None:
+async def run_compute(
+    origin: Origin, node: str, topology: Topology, reserved: Collection[int], places: Places, metrics_port: int
+) -> None:
     """Publish CPUs and memory of a node, and give them to the containers of claims, until a signal comes.
 
+    Args:
+        origin: the API server.
+        node: name of the node.
+        topology: the machine.
+        reserved: the CPUs that no claim gets.
+        places: files and folders of the node.
+        metrics_port: where metrics are served; 0: nowhere.
+
     Raises:
-        ComputeError: the kubelet's CPU manager is in the way, or no CPU is reserved.
+        ComputeError: the kubelet's CPU manager is in the way, no CPU is reserved, or the port is in use.
         ConnectError: there is no API server to work with.
-        PluginError: the kubelet cannot be served.
+        SocketError: the kubelet cannot be served.
     """
     check_cpu_manager(places.kubelet)
     check_reserved(reserved, topology)
+    metrics = CciMetrics(CollectorRegistry())
+    with _serving_metrics(metrics, metrics_port):
+        await _run(origin, node, topology, reserved, places, metrics)
+
+
+async def _run(
+    origin: Origin, node: str, topology: Topology, reserved: Collection[int], places: Places, metrics: CciMetrics
+) -> None:
     async with open_api(origin, LISTS_CLAIMS) as api:
         store = Store(topology.numbers.difference(reserved))
-        manager = ComputeManager(topology, store, places.state)
+        manager = ComputeManager(topology, store, places.state, places.cci, metrics)
         folders = CdiFolder(places.cdi, CPU_DRIVER), CdiFolder(places.cdi, MEMORY_DRIVER)
         drivers = compute_drivers(topology, reserved, manager, folders)
         try:
@@ -100,7 +123,26 @@ async def run_compute(origin: Origin, node: str, topology: Topology, reserved: C
             await recover(api, drivers, store, places.state, str(error))
         specs = cpu_slices(topology, node, reserved), memory_slices(topology, node)
         published = [Published(driver, each) for driver, each in zip(drivers, specs, strict=True)]
-        await run(api, node, published, places.kubelet, follow(places.runtime, manager))
+        await manager.registry.look()
+        await run(api, node, published, places.kubelet, follow(places.runtime, manager), manager.registry.follow())
+
+
+@contextmanager
+def _serving_metrics(metrics: CciMetrics, port: int) -> Iterator[None]:
+    """Within, Prometheus can read the metrics. Raises ComputeError: nobody can listen at the port."""
+    if not port:
+        yield
+        return
+    try:
+        server, thread = start_http_server(port, registry=metrics.registry)
+    except OSError as error:
+        raise ComputeError(f"--metrics-port {port}: {error.strerror or error}") from error
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 async def recover(api: Api, drivers: tuple[ComputeDriver, ...], store: Store, path: Path, problem: str) -> None:

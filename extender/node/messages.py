@@ -1,7 +1,7 @@
-"""The messages of kubelet plugins, by the numbers of their fields.
+"""The messages of plugins of the kubelet, and of our own plugins: CCI drivers. By the numbers of their fields.
 
 Sources: ``k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto`` and ``k8s.io/kubelet/pkg/apis/dra/v1/api.proto`` of
-Kubernetes 1.37, which are those of 1.34 and later.
+Kubernetes 1.37, which are those of 1.34 and later; the text of KEP-3675.
 """
 
 from collections.abc import Mapping
@@ -35,6 +35,27 @@ MESSAGES: Final[Declarations] = {
         4: "cdi_device_ids [string]",
         5: "share_id string",
     },
+    # --- cci.v1alpha1 ---------------------------------------------------------------------------------------
+    "AdmitRequest": {
+        1: "namespace string",
+        2: "claim_uid string",
+        3: "claim_name string",
+        4: "availableCpus string",
+        5: "pod string",
+        6: "container string",
+        7: "resource_handle string",
+    },
+    "ResourceSet": {1: "cpuset string", 2: "exclusive bool"},
+    "AdmitResponse": {1: "rSet ResourceSet", 2: "err string"},
+    "AddResourceRequest": {1: "cgroup string", 2: "pod string", 3: "container string", 4: "container_id string"},
+    "AddResourceResponse": {1: "err string"},
+    "RemoveResourceRequest": {
+        1: "namespace string",
+        2: "claim_uid string",
+        3: "claim_name string",
+        4: "container_id string",
+    },
+    "RemoveResourceResponse": {1: "err string"},
 }
 
 

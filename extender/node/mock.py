@@ -68,7 +68,7 @@ async def run_mocks(origin: Origin, templates: Sequence[NodeTemplate], node: str
 
     Raises:
         ConnectError: there is no API server to work with, or the node matches no template.
-        PluginError: the kubelet cannot be served.
+        SocketError: the kubelet cannot be served.
     """
     async with open_api(origin) as api:
         labels = parse_node(await read_node(api, node))

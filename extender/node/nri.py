@@ -37,6 +37,9 @@ _TOO_OLD: Final = (
 _STOPPED: Final = 4
 """The state of a container that has ended."""
 
+_SHARES: Final = 1024
+"""That the kubelet writes for each CPU of a container's request."""
+
 _RETRY_SECONDS: Final = 1.0
 
 
@@ -56,12 +59,23 @@ class Container:
         name: namespace and name of the pod, and the container's name, for people.
         cdi: the CDI devices that it was made with.
         pinning: where it runs, as the runtime knows it.
+        pod: the uid of its pod.
+        cgroup: of its pod.
+        cores: how many whole CPUs it requests; 0: less than one, or it is not known.
     """
 
     uid: str
     name: str
     cdi: frozenset[str]
     pinning: Pinning = Pinning()
+    pod: str = ""
+    cgroup: str = ""
+    cores: int = 0
+
+    @property
+    def own_name(self) -> str:
+        """The container's name in its pod."""
+        return self.name.rpartition("/")[2]
 
 
 class Pinner(Protocol):
@@ -71,8 +85,8 @@ class Pinner(Protocol):
         """The runtime with all of its containers; the answer has those that are to be changed, by uid."""
         ...
 
-    def creating(self, container: Container) -> Pinning:
-        """A container that is about to be made."""
+    async def creating(self, container: Container) -> Pinning:
+        """A container that is about to be made. Raises TtrpcError: it must not be."""
         ...
 
     def created(self, container: Container) -> None:
@@ -156,7 +170,7 @@ class _Plugin:
             case "Synchronize":
                 response = self._synchronize(messages.read("SynchronizeRequest", data))
             case "CreateContainer":
-                response = self._create(data)
+                response = await self._create(data)
             case "PostCreateContainer":
                 self._pinner.created(_container_of(data))
                 response = messages.new("Empty")
@@ -169,9 +183,9 @@ class _Plugin:
 
     def _synchronize(self, request: Any) -> Any:  # noqa: ANN401  # messages
         """All containers, perhaps in several parts."""
-        pods = {each.id: f"{each.namespace}/{each.name}" for each in request.pods}
+        pods = {each.id: each for each in request.pods}
         self._listed += (
-            _container(each, pods.get(each.pod_sandbox_id, each.pod_sandbox_id))
+            _container(each, pods.get(each.pod_sandbox_id, messages.new("PodSandbox", name=each.pod_sandbox_id)))
             for each in request.containers
             if each.state != _STOPPED
         )
@@ -181,12 +195,12 @@ class _Plugin:
         self._listed = []
         return messages.new("SynchronizeResponse", update=_updates(found))
 
-    def _create(self, data: bytes) -> Any:  # noqa: ANN401  # messages
+    async def _create(self, data: bytes) -> Any:  # noqa: ANN401  # messages
         response = messages.new("CreateContainerResponse")
         raw, container = messages.read("ContainerRequest", data).container, _container_of(data)
         if not container.cdi and any(each.startswith(VARIABLE) for each in raw.env):
             raise TtrpcError(_TOO_OLD)
-        pinning = self._pinner.creating(container)
+        pinning = await self._pinner.creating(container)
         if pinning != Pinning():
             _fill(response.adjust.linux.resources.cpu, pinning)
         return response
@@ -194,12 +208,14 @@ class _Plugin:
 
 def _container_of(data: bytes) -> Container:
     request = messages.read("ContainerRequest", data)
-    return _container(request.container, f"{request.pod.namespace}/{request.pod.name}")
+    return _container(request.container, request.pod)
 
 
-def _container(container: Any, pod: str) -> Container:  # noqa: ANN401  # messages
+def _container(container: Any, pod: Any) -> Container:  # noqa: ANN401  # messages
     cpu, cdi = container.linux.resources.cpu, frozenset(each.name for each in container.CDI_devices)
-    return Container(container.id, f"{pod}/{container.name}", cdi, Pinning(cpu.cpus, cpu.mems))
+    name, cores = f"{pod.namespace}/{pod.name}/{container.name}", cpu.shares.value // _SHARES
+    pinning = Pinning(cpu.cpus, cpu.mems)
+    return Container(container.id, name, cdi, pinning, pod.uid, pod.linux.cgroup_parent, cores)
 
 
 def _updates(pinnings: Mapping[str, Pinning]) -> list[Any]:

@@ -89,7 +89,7 @@ async def run(
         beside: what else runs until then.
 
     Raises:
-        PluginError: a socket cannot be made, or another process serves a driver.
+        SocketError: a socket cannot be made, or another process serves a driver.
     """
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

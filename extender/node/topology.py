@@ -16,7 +16,7 @@ _STANDARD: Final = "standard"
 _CORE_TYPES: Final = {"devices/cpu_core/cpus": "p-core", "devices/cpu_atom/cpus": "e-core"}
 """Where the kernel lists the cores of hybrid processors, and what dra-driver-cpu calls them."""
 
-_KEYS: Final = frozenset({"id", "core", "socket", "numaNode", "cache", "coreType"})
+_KEYS: Final = ("id", "core", "socket", "numaNode", "cache", "coreType")
 _NODE: Final = re.compile(r"node(\d+)")
 
 
@@ -128,7 +128,7 @@ def read_file(text: str, file: str) -> Topology:
     for key in top.data:
         if key not in {"cpus", "memory"}:
             top.problem(key, "unknown key (known: cpus, memory)")
-    cpus = [_of_entry(each) for each in top.children("cpus")]
+    cpus = [cpu_of(each) for each in top.children("cpus")]
     if not problems and len({each.number for each in cpus}) < len(cpus):
         top.problem("cpus", "a CPU is there twice")
     if not cpus:
@@ -139,7 +139,14 @@ def read_file(text: str, file: str) -> Topology:
     return Topology.of(cpus, memory)
 
 
-def _of_entry(fields: Fields) -> Cpu:
+def entry_of(cpu: Cpu) -> dict[str, int | str]:
+    """The entry of a CPU in a file."""
+    values = (cpu.number, cpu.core, cpu.socket, cpu.numa_node, cpu.cache, cpu.core_type)
+    return dict(zip(_KEYS, values, strict=True))
+
+
+def cpu_of(fields: Fields) -> Cpu:
+    """The CPU of an entry of a file; what is wrong becomes problems of the fields."""
     for key in fields.data:
         if key not in _KEYS:
             fields.problem(key, f"unknown key (known: {', '.join(sorted(_KEYS))})")

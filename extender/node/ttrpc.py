@@ -128,7 +128,8 @@ class Peer:
                 method = request.method
                 response = messages.new("Response", payload=await self._handler(method, request.payload))
             except Exception as error:  # each call has an answer
-                logger.warning("call of runtime not answered", method=method, problem=str(error), exc_info=True)
+                is_ours = not isinstance(error, TtrpcError)
+                logger.warning("call of runtime refused", method=method, problem=str(error), exc_info=is_ours)
                 status = messages.new("Status", code=_UNKNOWN, message=str(error))
                 response = messages.new("Response", status=status)
             await self._write(_TO_PLUGIN, stream, _RESPONSE, response.SerializeToString())

@@ -1,4 +1,4 @@
-"""Every metric that the service exports, with its labels: found by letting everything happen once."""
+"""Every metric that service and node part export, with its labels: found by letting everything happen once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.kube.raw import Event, EventType
+from extender.node.cci.metrics import CciMetrics
 from extender.observe.gauges import ClusterGauges, LogGauges
 from extender.observe.metrics import Metrics
 from extender.state.state import ClusterState
@@ -69,5 +70,8 @@ async def _scraped() -> str:
         overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
         metrics.registry.register(ClusterGauges(overview))
         metrics.registry.register(LogGauges(lambda: 0))
+        manager = CciMetrics(metrics.registry)
+        manager.requested("")
+        manager.drivers({"one.example.com"})
         ProcessCollector(registry=metrics.registry)
         return generate_latest(metrics.registry).decode()

@@ -223,6 +223,7 @@ MISTAKES: Mapping[str, tuple[Object, str]] = {
     "no cores": ({"cores": []}, "cores: needs at least one number of cores"),
     "no number": ({"cores": ["many"]}, 'cores[0]: "many" is neither a number of cores, nor a range such as "6-8"'),
     "a range that goes down": ({"cores": ["8-6"]}, 'cores[0]: "8-6" is neither'),
+    "a driver that is no name": ({"cores": ["1"], "cci driver": "A_B"}, 'cci driver: "A_B": '),
     "an unknown field": (
         {"cores": ["1"], "cpus attributes": []},
         "cpus attributes: unknown field; did you mean cpu attributes?",

@@ -123,7 +123,9 @@ METRICS = exported()
 
 
 @pytest.mark.parametrize(
-    "metric", [each for each in METRICS.values() if each.name.startswith("dra_extender_")], ids=lambda each: each.name
+    "metric",
+    [each for each in METRICS.values() if each.name.startswith(("dra_extender_", "cci_"))],
+    ids=lambda each: each.name,
 )
 def test_every_metric_is_explained_with_its_labels(metric: Exported) -> None:
     (labels,) = re.findall(rf"^\| `{metric.name}` \|([^|]*)\|", REFERENCE, re.MULTILINE)
@@ -131,7 +133,7 @@ def test_every_metric_is_explained_with_its_labels(metric: Exported) -> None:
 
 
 def test_no_metric_is_explained_that_there_is_not() -> None:
-    mentioned = set(re.findall(r"`((?:dra_extender|process)_[a-z_]+)`", REFERENCE))
+    mentioned = set(re.findall(r"`((?:dra_extender|cci|process)_[a-z_]+)`", REFERENCE))
     assert mentioned <= set(METRICS)
 
 

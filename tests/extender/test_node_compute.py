@@ -2,27 +2,31 @@
 
 import asyncio
 import json
+import socket
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from extender.node.cdi import CdiFolder
-from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
-from extender.node.compute_running import ComputeError, check_cpu_manager, check_reserved, recover
-from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
-from extender.node.driver import AllocatedClaim, AllocatedDevice, PrepareError
-from extender.node.nri import follow
+from extender.kube.credentials import Origin
+from extender.node.compute_running import (
+    ComputeError,
+    Places,
+    check_cpu_manager,
+    check_reserved,
+    recover,
+    run_compute,
+)
+from extender.node.compute_slices import CPU_DRIVER
+from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
 from extender.node.store import Store, StoreError
-from extender.node.topology import Cpu, Topology
+from tests.extender.cci_scene import EIGHT
+from tests.extender.compute_scene import MACHINE, Node, claim, connected, given
 from tests.extender.test_node_plugin import claim as claim_object
-from tests.kit.nri_runtime import FakeRuntime, container, listening
+from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.servers.memory import memory_api
 
-MACHINE = Topology(tuple(Cpu(number, number, 0, number // 2) for number in range(4)), {0: 2**30, 1: 2**30})
 UID = "0123456789abcdef0123456789abcdef-123"
 
 
@@ -31,51 +35,6 @@ def _folder() -> Iterator[Path]:
     """Paths of sockets are short, and those of pytest's folders are not."""
     with tempfile.TemporaryDirectory(prefix="node") as name:
         yield Path(name)
-
-
-@dataclass
-class Node:
-    """A node part, as it is after its start."""
-
-    manager: ComputeManager
-    cpus: ComputeDriver
-    memory: ComputeDriver
-    store: Store
-
-    @classmethod
-    def started(cls, folder: Path) -> "Node":
-        store = Store(MACHINE.numbers - {0})
-        store.load(folder / "state")
-        manager = ComputeManager(MACHINE, store, folder / "state")
-        cpus, memory = compute_drivers(
-            MACHINE, {0}, manager, (CdiFolder(folder / "cdi", CPU_DRIVER), CdiFolder(folder / "cdi", MEMORY_DRIVER))
-        )
-        return cls(manager, cpus, memory, store)
-
-
-@asynccontextmanager
-async def connected(node: Node, runtime: FakeRuntime, folder: Path) -> AsyncIterator[None]:
-    """Within, the node part is a plugin of the runtime."""
-    async with listening(runtime, folder / "nri"):
-        following = asyncio.create_task(follow(folder / "nri", node.manager))
-        try:
-            async with asyncio.timeout(10):
-                await runtime.synchronized.wait()
-            yield
-        finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
-
-
-def claim(name: str, *devices: str, uid: str = "", admin: bool = False) -> AllocatedClaim:
-    listed = tuple(AllocatedDevice("cpus", "n", each, admin=admin) for each in devices)
-    return AllocatedClaim("ns", name, uid or f"uid-{name}", listed)
-
-
-async def given(node: Node, name: str, *devices: str) -> list[str]:
-    """The CDI devices of a claim that is prepared."""
-    return [cdi for each in await node.cpus.prepare(claim(name, *devices)) for cdi in each.cdi_ids]
 
 
 async def test_others_leave_the_cpus_before_a_claim_is_prepared_and_get_them_back(folder: Path) -> None:
@@ -95,6 +54,20 @@ async def test_others_leave_the_cpus_before_a_claim_is_prepared_and_get_them_bac
         assert runtime.cpus() == {"plain": "0-3", "later": "0-3"}
         await runtime.create("last")
         assert runtime.cpus()["last"] == ""
+
+
+async def test_nothing_runs_beside_a_core_that_a_claim_wants_without_its_sibling(folder: Path) -> None:
+    node, runtime = Node.started(folder, EIGHT), FakeRuntime({"plain": container("plain")})
+    alone = {"cores": ["2"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-DENIED"]]}
+    devices = tuple(
+        AllocatedDevice(f"cores-0-{core}/whole", "n", f"cpu-{core + 1 + thread}")
+        for core in (0, 1)
+        for thread in (0, 4)
+    )
+    async with connected(node, runtime, folder):
+        prepared = await node.cpus.prepare(AllocatedClaim("ns", "a", "uid-a", devices, (Parameters((), alone),)))
+        await runtime.create("own", *(cdi for each in prepared for cdi in each.cdi_ids))
+        assert runtime.cpus() == {"plain": "0,3-4,7", "own": "1-2"}
 
 
 async def test_a_claim_for_memory_binds_its_containers_to_the_numa_node(folder: Path) -> None:
@@ -245,6 +218,14 @@ def test_a_kubelet_without_a_policy_is_accepted(tmp_path: Path, text: str | None
     if text:
         (tmp_path / "cpu_manager_state").write_text(text)
     check_cpu_manager(tmp_path)
+
+
+async def test_a_port_for_metrics_that_is_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        places = Places(*(tmp_path / each for each in ("kubelet", "cdi", "state", "nri", "cci")))
+        with pytest.raises(ComputeError, match=f"--metrics-port {port}: Address already in use"):
+            await run_compute(Origin(), "node-1", MACHINE, {0}, places, port)
 
 
 @pytest.mark.parametrize(

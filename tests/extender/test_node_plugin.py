@@ -14,7 +14,8 @@ import pytest
 from extender.fakekube.api import MemoryApi
 from extender.node.cdi import CdiFolder
 from extender.node.mock import MockDriver
-from extender.node.plugin import SERVICE, PluginError, Sockets, serving
+from extender.node.plugin import SERVICE, Sockets, serving
+from extender.node.sockets import SocketError
 from tests.kit.kubelet import ask, plugin_info, prepare, tell_registered, unprepare
 from tests.kit.servers.memory import memory_api
 
@@ -180,12 +181,12 @@ async def test_the_socket_of_a_killed_driver_is_made_again_and_that_of_a_running
         killed.bind(str(sockets.registration))
     async with running(folder, memory_api()):
         assert (await plugin_info(sockets.registration)).name == DRIVER
-        with pytest.raises(PluginError, match=r"dra\.sock: another process listens there: a driver of this name runs"):
+        with pytest.raises(SocketError, match=r"dra\.sock: another process listens there: a driver of this name runs"):
             async with running(folder, memory_api()):
                 pass
 
 
 async def test_a_path_that_is_too_long_for_a_socket_is_refused(folder: Path) -> None:
-    with pytest.raises(PluginError, match="the path of a socket has at most 107 bytes"):
+    with pytest.raises(SocketError, match="the path of a socket has at most 107 bytes"):
         async with running(folder / ("x" * 100), memory_api()):
             pass

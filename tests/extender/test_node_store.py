@@ -12,14 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.node.store import ResourceSet, Store, StoreError
+from extender.node.driver import Parameters
+from extender.node.store import Removal, ResourceSet, Share, Store, StoreError
 
 EXAMPLES = int(os.environ.get("STORE_EXAMPLES", "30"))
 CPUS = range(8)
 
 
 def held(*cpus: int, claim: str = "ns/c") -> ResourceSet:
-    return ResourceSet(claim, cpus={f"dra.cpu/claim=uid-{cpu}": cpu for cpu in cpus})
+    """With a driver for claims of several CPUs, which has given the lowest to a container."""
+    given = {f"dra.cpu/claim=uid-{cpu}": cpu for cpu in cpus}
+    if len(cpus) < 2:
+        return ResourceSet(claim, given)
+    shares = {"container-1": Share("ns/p/main", frozenset({min(cpus)}), exclusive=True)}
+    parameters = (Parameters(("cpus",), {"cci driver": "one.example.com", "cores": ["2"]}),)
+    return ResourceSet(claim, given, {}, frozenset({max(cpus)}), "one.example.com", parameters, shares)
 
 
 @contextmanager
@@ -45,20 +52,22 @@ SAVE: st.SearchStrategy[tuple[str, int | None, frozenset[int]]] = st.tuples(
 @given(st.lists(st.one_of(ADD, REMOVE, SAVE), max_size=40))
 def test_law_load_gives_what_was_saved_last(operations: list[tuple[str, str | int | None, frozenset[int]]]) -> None:
     with TemporaryDirectory() as folder:
-        path, store, saved = Path(folder) / "state", Store(CPUS), {}
+        path, store = Path(folder) / "state", Store(CPUS)
+        saved: tuple[dict[str, ResourceSet], list[Removal]] = ({}, [])
         for operation, about, cpus in operations:
             if operation == "save":
                 try:
                     with ending_at(resource.RLIM_INFINITY if about is None else int(about)):
                         store.save(path)
-                    saved = dict(store.sets)
+                    saved = dict(store.sets), [*store.removals]
                 except OSError:
                     assert about is not None
                 found = Store(CPUS)
                 found.load(path)
-                assert found.sets == saved
+                assert (found.sets, found.removals) == saved
             elif operation == "remove":
                 store.remove_resource(str(about))
+                store.removals.append(Removal("one.example.com", "ns/c", "uid-c", str(about)))
             else:
                 others = {cpu for key, each in store.sets.items() if key != about for cpu in each.cpus.values()}
                 if others & cpus:
@@ -100,7 +109,7 @@ def test_a_claim_gets_no_cpu_of_another_and_none_that_is_reserved() -> None:
 
 
 def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    body = '{"resourceSets": {}, "version": 2}'
+    body = '{"resourceSets": {}, "version": 3}'
     (tmp_path / "state").write_text(f"{sha256(body.encode()).hexdigest()}\n{body}\n")
-    with pytest.raises(StoreError, match="has version 2, and this program reads version 1"):
+    with pytest.raises(StoreError, match="has version 3, and this program reads version 2"):
         Store(CPUS).load(tmp_path / "state")

@@ -7,7 +7,8 @@ from typing import Any
 import grpc
 
 from extender.node import messages
-from extender.node.plugin import REGISTRATION, SERVICE
+from extender.node.plugin import SERVICE
+from extender.node.sockets import REGISTRATION
 
 _SECONDS = 10.0
 

@@ -16,11 +16,12 @@ _FRAME, _HEAD = struct.Struct(">II"), struct.Struct(">IIBB")
 _SECONDS: Final = 10.0
 
 
-def container(uid: str, *cdi: str, cpus: str = "", env: tuple[str, ...] = ()) -> Any:
-    """A container as the runtime describes it."""
+def container(uid: str, *cdi: str, cpus: str = "", env: tuple[str, ...] = (), cores: int = 0) -> Any:
+    """A container as the runtime describes it. ``cores``: the CPUs that it requests."""
     made = messages.new("Container", id=uid, pod_sandbox_id="pod", name="main", state=3, env=env)
     made.CDI_devices.extend(messages.new("CDIDevice", name=each) for each in cdi)
     made.linux.resources.cpu.cpus = cpus
+    made.linux.resources.cpu.shares.value = 1024 * cores or 2
     return made
 
 
@@ -49,11 +50,12 @@ class FakeRuntime:
         """Where each container has its memory."""
         return {uid: each.linux.resources.cpu.mems for uid, each in self.containers.items()}
 
-    async def create(self, uid: str, *cdi: str, whole: bool = True, env: tuple[str, ...] = ()) -> None:
-        """Make a container; ``whole``: to the end."""
-        made = container(uid, *cdi, env=env)
+    async def create(self, uid: str, *cdi: str, whole: bool = True, env: tuple[str, ...] = (), cores: int = 0) -> None:
+        """Make a container; ``whole``: to the end. Raises AssertionError: the plugin refuses it."""
+        made = container(uid, *cdi, env=env, cores=cores)
         answer = messages.read("CreateContainerResponse", await self._ask("CreateContainer", _about(made)))
-        made.linux.resources.cpu.CopyFrom(answer.adjust.linux.resources.cpu)
+        made.linux.resources.cpu.cpus = answer.adjust.linux.resources.cpu.cpus
+        made.linux.resources.cpu.mems = answer.adjust.linux.resources.cpu.mems
         self.containers[uid] = made
         if whole:
             await self.finish(uid)
@@ -135,7 +137,8 @@ class FakeRuntime:
 
 def _about(made: Any) -> Any:
     request = messages.new("ContainerRequest", container=made)
-    request.pod.name, request.pod.namespace = "p", "ns"
+    request.pod.name, request.pod.namespace, request.pod.uid = "p", "ns", "uid-p"
+    request.pod.linux.cgroup_parent = "/kubepods/poduid-p"
     return request
 
 

@@ -1,0 +1,200 @@
+"""Containers and the CCI drivers of their claims: admitted, added and removed, in the text's order.
+
+A container is admitted when the runtime is about to make it. So each container of a pod is, also when it is made again,
+and also those of a pod that shares a claim which was prepared before. What is admitted is in the store until the
+container has ended; then the driver is told until it has answered.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from extender.node import cpu_list
+from extender.node.cci import calls
+from extender.node.cci.metrics import CciMetrics
+from extender.node.cci.protocol import Ask, CciError, End, Grant, RefusedError, Start, problem_of
+from extender.node.cci.registry import Registry
+from extender.node.driver import PrepareError
+from extender.node.nri import Container
+from extender.node.store import Removal, ResourceSet, Share, Store
+from extender.node.topology import Topology
+
+logger = structlog.get_logger()
+
+SECONDS: Final = 1.5
+"""For all calls about one container. The runtime waits 2 s for its plugins, and then does without them."""
+
+_MOST_REMOVALS: Final = 1000
+"""That are kept for drivers that do not come back."""
+
+
+class Admissions:
+    """Asks drivers about containers, and keeps what they say.
+
+    Args:
+        topology: the machine.
+        store: what claims hold.
+        registry: the drivers.
+        save: writes the store, which has changed. Raises PrepareError: it cannot be written.
+        metrics: count containers.
+    """
+
+    def __init__(
+        self, topology: Topology, store: Store, registry: Registry, save: Callable[[], None], metrics: CciMetrics
+    ) -> None:
+        self._topology = topology
+        self._store = store
+        self._registry = registry
+        self._save = save
+        self._metrics = metrics
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._late: set[Removal] = set()
+        """Of which the log has told."""
+
+    async def admit(self, container: Container) -> None:
+        """Have the drivers of its claims choose the CPUs of a container.
+
+        Raises:
+            CciError: the container must not be made; the text says which driver, and why.
+            PrepareError: the store cannot be written.
+        """
+        deadline = asyncio.get_running_loop().time() + SECONDS
+        for key, held in list(self._store.sets.items()):
+            if held.asked(container.cdi):
+                self._metrics.requested(held.driver)
+                try:
+                    if held.driver:
+                        await self._admit(key, held, container, deadline)
+                except Exception:
+                    self._metrics.failed(held.driver)
+                    self.ended(container.uid)
+                    raise
+
+    async def _admit(self, key: str, held: ResourceSet, container: Container, deadline: float) -> None:
+        told = f"claim {held.claim}: CCI driver {held.driver}"
+        try:
+            path = self._registry.endpoint(held.driver)
+        except CciError as error:
+            raise CciError(f"claim {held.claim}: {error}") from error
+        try:
+            async with asyncio.timeout_at(deadline), self._turns[held.driver]:
+                await self._talk(key, path, container)
+        except RefusedError as error:
+            raise CciError(f"{told} refuses container {container.own_name}: {error}") from error
+        except (TimeoutError, CciError) as error:
+            now = self._store.sets.get(key)
+            if now is None or container.uid not in now.shares:
+                self._owe(key, held, container.uid)  # it may have admitted what we do not know of
+            problem = f": {error}" if isinstance(error, CciError) else f" has not answered within {SECONDS:g} s"
+            raise CciError(f"{told}{problem}") from error
+
+    async def _talk(self, key: str, path: Path, container: Container) -> None:
+        ask = self._ask(key, container)
+        grant = await calls.admit(path, ask, SECONDS)
+        # Claims and containers may have come and gone meanwhile.
+        held = self._held(key, container)
+        if problem := problem_of(grant, ask, _taken(held, grant, container.uid)):
+            raise CciError(f"CCIAdmit for container {container.own_name} {problem}")
+        share = Share(container.name, grant.cpus, grant.exclusive)
+        self._store.share(key, {**held.shares, container.uid: share})
+        self._save()
+        await calls.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
+
+    def _ask(self, key: str, container: Container) -> Ask:
+        held = self._held(key, container)
+        asked, offered = held.asked(container.cdi), held.offered(container.cdi, container.uid)
+        cpus = tuple(each for each in self._topology.cpus if each.number in offered)
+        cores = min(max(container.cores, 1), len(asked))
+        claim = calls.claim_name(held.claim, _uid(key))
+        return Ask(claim, container.pod, container.own_name, cores, cpus, held.parameters)
+
+    def _held(self, key: str, container: Container) -> ResourceSet:
+        if key not in self._store.sets:
+            raise CciError(f"the claim of container {container.own_name} is not prepared any more")
+        return self._store.sets[key]
+
+    def ended(self, uid: str) -> bool:
+        """A container has ended: its share is free. Whether it had one; then the driver is to be told."""
+        keys = [key for key, held in self._store.sets.items() if uid in held.shares]
+        for key in keys:
+            held = self._store.sets[key]
+            self._store.share(key, {other: share for other, share in held.shares.items() if other != uid})
+            self._owe(key, held, uid)
+        return bool(keys)
+
+    def given_back(self, key: str) -> None:
+        """A claim is unprepared: all its containers have ended."""
+        held = self._store.sets.get(key)
+        for uid in held.shares if held else ():
+            self.ended(uid)
+
+    def _owe(self, key: str, held: ResourceSet, uid: str) -> None:
+        self._store.removals.append(Removal(held.driver, held.claim, _uid(key), uid))
+        del self._store.removals[:-_MOST_REMOVALS]
+        self._changed()
+
+    def _changed(self) -> None:
+        """Write the store. If that fails, the next change is written with this one."""
+        try:
+            self._save()
+        except PrepareError as error:
+            logger.warning("store not written", problem=str(error))
+
+    async def tell(self) -> None:
+        """Tell drivers that answer which containers have ended."""
+        owed = {each.driver for each in self._store.removals} & self._registry.names
+        await asyncio.gather(*(self._tell(driver) for driver in owed))
+
+    async def _tell(self, driver: str) -> None:
+        async with self._turns[driver]:
+            for each in [each for each in self._store.removals if each.driver == driver]:
+                end = End(calls.claim_name(each.claim, each.claim_uid), each.container_id)
+                try:
+                    await calls.remove(self._registry.endpoint(driver), end, SECONDS)
+                except CciError as error:
+                    if each not in self._late:
+                        logger.warning("CCI driver has not removed container", driver=driver, problem=str(error))
+                    self._late.add(each)
+                    if isinstance(error, RefusedError):
+                        continue
+                    return
+                self._late.discard(each)
+                if each in self._store.removals:
+                    self._store.removals.remove(each)
+                self._changed()
+
+    def adopt(self, containers: Iterable[Container]) -> None:
+        """Agree with the containers that run: those that ended are forgotten, and those that came keep their CPUs."""
+        running = {each.uid: each for each in containers}
+        for uid in [uid for held in self._store.sets.values() for uid in held.shares if uid not in running]:
+            self.ended(uid)
+        for each in running.values():
+            for key, held in list(self._store.sets.items()):
+                if held.driver and each.uid not in held.shares and held.asked(each.cdi):
+                    self._keep(key, held, each)
+
+    def _keep(self, key: str, held: ResourceSet, container: Container) -> None:
+        """Keep the CPUs of a container that the store does not know: it was made without us, or the store was lost."""
+        now = cpu_list.parse(container.pinning.cpus) & held.asked(container.cdi)
+        cpus = now or held.offered(container.cdi, container.uid)
+        others = frozenset[int]().union(*(each.cpus for each in held.shares.values()))
+        share = Share(container.name, cpus, exclusive=bool(now) and not now & others)
+        self._store.share(key, {**held.shares, container.uid: share})
+        self._changed()
+        logger.warning("container not admitted by its CCI driver", container=container.name, driver=held.driver)
+
+
+def _taken(held: ResourceSet, grant: Grant, uid: str) -> Collection[tuple[str, frozenset[int]]]:
+    return [
+        (share.container, share.cpus)
+        for other, share in held.shares.items()
+        if other != uid and (share.exclusive or grant.exclusive)
+    ]
+
+
+def _uid(key: str) -> str:
+    return key.rpartition("/")[2]

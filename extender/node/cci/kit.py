@@ -1,0 +1,130 @@
+"""The kit for CCI drivers: serves a driver of three methods at a socket, where the node part finds it."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+
+from extender.config.settings import LogSettings
+from extender.node import cpu_list, messages
+from extender.node.cci.protocol import SERVICE, TYPE, VERSION, Ask, ClaimName, End, Grant, RefusedError, Start, ask_of
+from extender.node.sockets import REGISTRATION, Methods, Registration, listening
+from extender.observe import logs
+
+logger = structlog.get_logger()
+
+FOLDER: Final = Path("/var/lib/dra-extender/cci")
+"""Where the node part looks for drivers (its option ``--cci-dir``)."""
+
+_T = TypeVar("_T")
+
+
+class Driver(Protocol):
+    """Chooses the CPUs of containers. The kit calls one method at a time, in a thread.
+
+    A driver that has no state of its own needs no file: what is available comes with each ask.
+    """
+
+    @property
+    def name(self) -> str:
+        """A DNS name, such as ``packing.example.com``. Claims and classes name it in their parameters."""
+        ...
+
+    def admit(self, ask: Ask) -> Grant:
+        """Choose the CPUs of a container, at least `Ask.cores` of `Ask.available`.
+
+        Raises:
+            RefusedError: the container must not start now; the kubelet tries again.
+        """
+        ...
+
+    def add(self, start: Start) -> None:
+        """The container is about to start on the CPUs of `admit`. Raises RefusedError: it must not."""
+        ...
+
+    def remove(self, end: End) -> None:
+        """The container has ended; it may be one that the driver does not know.
+
+        Raises:
+            RefusedError: not now; it is called again.
+        """
+        ...
+
+
+@asynccontextmanager
+async def serving(driver: Driver, folder: Path = FOLDER) -> AsyncIterator[Path]:
+    """Within, the node part finds the driver: the socket. Raises SocketError: the driver runs already."""
+    path = folder / f"{driver.name}.sock"
+    registration = Registration(TYPE, driver.name, (VERSION,), "", lambda: None)
+    async with listening(path, {REGISTRATION: registration.methods, SERVICE: Service(driver).methods}):
+        logger.info("driver serves", driver=driver.name, socket=str(path))
+        yield path
+
+
+def serve(driver: Driver, folder: Path = FOLDER) -> None:
+    """Serve a driver until SIGTERM or SIGINT. Raises SocketError: the driver runs already."""
+    logs.configure(LogSettings())
+    asyncio.run(_serve(driver, folder))
+
+
+async def _serve(driver: Driver, folder: Path) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with serving(driver, folder):
+        await stopping.wait()
+
+
+class Service:
+    """The text's service, for a driver. What a driver raises goes into the field ``err``."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    @property
+    def methods(self) -> Methods:
+        """By name."""
+        return {
+            "CCIAdmit": ("AdmitRequest", self._admit),
+            "CCIAddContainerResource": ("AddResourceRequest", self._add),
+            "CCIRemoveContainerResource": ("RemoveResourceRequest", self._remove),
+        }
+
+    async def _admit(self, request: Any) -> Any:  # noqa: ANN401  # messages
+        grant, problem = await self._done("CCIAdmit", request.container, lambda: self._driver.admit(ask_of(request)))
+        if grant is None:
+            return messages.new("AdmitResponse", err=problem)
+        found = messages.new("ResourceSet", cpuset=cpu_list.render(grant.cpus), exclusive=grant.exclusive)
+        return messages.new("AdmitResponse", rSet=found)
+
+    async def _add(self, request: Any) -> Any:  # noqa: ANN401  # messages
+        start = Start(request.cgroup, request.pod, request.container, request.container_id)
+        _, problem = await self._done("CCIAddContainerResource", request.container_id, lambda: self._driver.add(start))
+        return messages.new("AddResourceResponse", err=problem)
+
+    async def _remove(self, request: Any) -> Any:  # noqa: ANN401  # messages
+        claim = ClaimName(request.namespace, request.claim_name, request.claim_uid)
+        end = End(claim, request.container_id)
+        _, problem = await self._done(
+            "CCIRemoveContainerResource", request.container_id, lambda: self._driver.remove(end)
+        )
+        return messages.new("RemoveResourceResponse", err=problem)
+
+    async def _done(self, method: str, container: str, work: Callable[[], _T]) -> tuple[_T | None, str]:
+        """What the driver returns, or why it does not."""
+        found, problem = None, ""
+        try:
+            found = await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except RefusedError as error:
+            problem = str(error) or "refused without a reason"
+        except Exception as error:  # each call has an answer
+            logger.exception("call of driver failed", method=method, container=container)
+            problem = f"internal error of driver {self._driver.name}: {type(error).__name__}; see its log"
+        logger.info("call of driver answered", method=method, container=container, problem=problem)
+        return found, problem
