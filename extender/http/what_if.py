@@ -121,12 +121,12 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
         namespace, _, name = query.pod.rpartition("/")
         try:
             found = what_if.requests(ObjectKey(namespace or "default", name)) if query.pod else ()
+            names = what_if.names()
         except RefusedError as error:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         if isinstance(found, str):
             return error_reply(HTTPStatus.NOT_FOUND, found)
-        document = {"templates": what_if.templates(), "requests": found}
-        return Response(orjson.dumps(document), media_type="application/json")
+        return Response(orjson.dumps({**names, "requests": found}), media_type="application/json")
 
 
 async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:

@@ -9,14 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from extender.console.fleet import Fleet
-from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.defragmentation.rehearsal import Queued, Rehearsal, Rehearsed
+from extender.defragmentation.rehearsal import Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
-from extender.observe.device_states import DeviceStates
 from extender.pods.extended_resources.requests import request_words
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
@@ -24,8 +21,9 @@ from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import Answer, Difference, Fate, Origin, PodAnswer
 from extender.whatif.applying import Applying, Changed
-from extender.whatif.new_nodes import devices_of, node_answer
+from extender.whatif.new_nodes import devices_of, node_answer, picture_of
 from extender.whatif.question import Question
+from extender.whatif.turns import Turns
 
 MOST_PREEMPTIONS: Final = 10
 """Waiting pods for which evictions are looked for: those whose fate the question is about come first."""
@@ -66,13 +64,11 @@ class Answering:
     """Answers one question over a snapshot.
 
     Attributes:
-        decider: remembers verdicts on the snapshot.
-        solver: the decider's, for as long as there is time.
+        solver: for as long as there is time.
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
     """
 
-    decider: Decider
     solver: Solver
     applying: Applying
     schedulers: Sequence[str]
@@ -86,7 +82,6 @@ class Answering:
             TimeoutError: the solver's time is up.
         """
         changed = self.applying.changed(question, snapshot)
-        self.decider.follow(snapshot)
         today, then = self._round(snapshot), self._round(changed.snapshot)
         notes: list[str] = []
         found = self._with_evictions(list(self._pods(today, then, changed)), then, notes)
@@ -105,12 +100,12 @@ class Answering:
             staying=changed.staying,
             unmodeled=tuple(sorted({what for pod in placed for what in pod.unmodeled})),
             notes=tuple(notes),
-            picture=Fleet(DeviceStates(features)).document(end, pools),
+            picture=picture_of(pools, end, features),
         )
 
     def _round(self, snapshot: Snapshot) -> _Round:
         snapshot, queue = waiting_pods(snapshot, self.solver, self.schedulers)
-        end = Rehearsal(self.decider).run(queue, snapshot, sorted(snapshot.nodes), self.solver)
+        end = Turns(self.solver).run(queue, snapshot)
         plugged = (pod for pod in end.snapshot.pods.values() if pod.containers)
         return _Round(queue, end, SchedulerChecks(snapshot.nodes, plugged))
 

@@ -31,6 +31,9 @@ SECONDS: Final = 10.0
 MOST_WAITING: Final = 16
 """Questions that wait for their turn. Others are refused: their callers would wait for minutes."""
 
+MOST_OFFERED: Final = 1000
+"""Names of nodes among which the console offers a choice. A node that is not offered can be typed."""
+
 _LATE: Final = f"the answer takes longer than {SECONDS:g} s, because many pods get a place; ask about less at once"
 
 
@@ -67,9 +70,10 @@ class WhatIf:
         finally:
             gone.set()
 
-    def templates(self) -> tuple[str, ...]:
-        """The names of the node templates."""
-        return tuple(each.name for each in self.catalog.templates)
+    def names(self) -> Mapping[str, list[str]]:
+        """Names that a question may use: of node templates, and of nodes, unless there are very many."""
+        nodes = sorted(self._known().nodes)[:MOST_OFFERED]
+        return {"templates": [each.name for each in self.catalog.templates], "nodes": nodes}
 
     def requests(self, key: ObjectKey) -> tuple[Mapping[str, object], ...] | str:
         """The requests of a pending pod that can be edited; a text if there is no such pod.
@@ -100,4 +104,4 @@ class WhatIf:
         own = replace(solver, clock=clock, until=solver.clock() + SECONDS)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         applying = Applying(self.catalog, own.features, now, overview.schedulers)
-        return Answering(overview.decider, own, applying, overview.schedulers, self.preempts).answer(question, snapshot)
+        return Answering(own, applying, overview.schedulers, self.preempts).answer(question, snapshot)

@@ -9,9 +9,18 @@ import pytest
 
 from tests.console.browser import Console
 from tests.console.service import Served
+from tests.console.test_what_if import route as what_if_route
+
+_FALCON = {
+    "pod": "demo/eagle",
+    "request": "gpu",
+    "selectors": ['device.attributes["gpu.example.com"].model == "falcon-80"'],
+}
+_WHAT_IF = what_if_route({"edits": [_FALCON], "nodes": [{"like": "gpu-east-1", "count": 2}], "drain": ["gpu-west-2"]})
 
 PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "console-fleet.png": ("", {"width": 1200, "height": 620}),
+    "console-what-if.png": (_WHAT_IF, {"width": 1200, "height": 1500}),
     "console-pod.png": ("#/pod/demo/five-quarters", {"width": 1200, "height": 1180, "scheme": "dark"}),
 }
 
@@ -23,6 +32,7 @@ def test_pictures_of_the_docs_can_be_taken(
     route, options = PICTURES[name]
     page = console(example, route, **options)
     page.one(".live.open").wait_for()
+    page.one(".new-node, .line, .verdict").first.wait_for()
     path = Path(os.environ.get("PICTURES") or tmp_path) / name
     page.page.screenshot(path=path)
     assert path.stat().st_size > 10_000

@@ -102,6 +102,7 @@ export class PodView extends ObjectView {
         ])
       : ""}
     ${claims.length ? html`<section class="part"><h2>Claims</h2>${claims.map((each) => claimCard(each, this.devices))}</section>` : ""}
+    ${pod?.state === "pending" ? html`<p class="what-if-link"><a href=${link("what-if", [], { pod: this.route.names.join("/") })}>What if it asked for something else?</a></p>` : ""}
     ${explanation(found)}`;
   }
 }

@@ -8,10 +8,11 @@ import { again, unread } from "./parts.js";
 import { current, link } from "./route.js";
 import { get, Live } from "./service.js";
 import { WaitingView } from "./waiting.js";
+import { WhatIfView } from "./what-if.js";
 import { html } from "./text.js";
 
-const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, pod: PodView, claim: ClaimView, device: DeviceView };
-const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"]];
+const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, "what-if": WhatIfView, pod: PodView, claim: ClaimView, device: DeviceView };
+const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"], ["what-if", "What if"]];
 const NAMES = { pod: 2, claim: 2, device: 3 };
 
 const root = document.getElementById("console");

@@ -1,0 +1,64 @@
+"""The turns of waiting pods, one after the other: after each, only what the pod has taken is judged again."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.defragmentation.rehearsal import Queued, Rehearsal, Rehearsed
+from extender.state.changes import Change, ChangeLog
+from extender.state.kinds import Topic
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot, pools_of
+from extender.verbs.filter import FilterResult
+from extender.whatif.new_nodes import allocations_of
+
+_SIGNATURES = 1024
+"""More than the waiting pods of most clusters have."""
+
+_CHANGES = 100_000
+"""More than all turns of an answer make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Gives pods their nodes.
+
+    Attributes:
+        solver: for as long as there is time.
+    """
+
+    solver: Solver
+
+    def run(self, queue: Sequence[Queued], snapshot: Snapshot) -> Rehearsed:
+        """The cluster after each pod of a queue had its turn. The versions of the forks count the turns.
+
+        Raises:
+            TimeoutError: the solver's time is up.
+        """
+        log = ChangeLog(_CHANGES)
+        rehearsal = Rehearsal(Decider(self.solver, log.since, signatures=_SIGNATURES))
+        names = sorted(snapshot.nodes)
+        snapshot = snapshot._replace(version=0)
+        nodes: dict[str, str] = {}
+        refusals: dict[Hashable, FilterResult] = {}
+        for each in queue:
+            if each.shape in refusals:
+                continue
+            rehearsal.decider.follow(snapshot)
+            found = rehearsal.run([each], snapshot, names, self.solver)
+            refusals.update(found.refusals)
+            nodes.update(found.nodes)
+            for node in found.nodes.values():
+                snapshot = found.snapshot._replace(version=snapshot.version + 1)
+                log.add(_changes(each.pod, node, snapshot))
+        return Rehearsed(snapshot, nodes, refusals)
+
+
+def _changes(pod: Pod, node: str, after: Snapshot) -> Iterator[Change]:
+    """What a pod has taken of a node."""
+    yield Change(after.version, Topic.CPU, node)
+    yield Change(after.version, Topic.NODE, node)
+    for allocation in allocations_of(pod, after):
+        for pool in pools_of(allocation):
+            yield Change(after.version, Topic.POOL, pool)
