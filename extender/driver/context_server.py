@@ -12,6 +12,7 @@ from typing import Final
 from extender.config.controllers import ParameterKind
 from extender.driver.contexts import ContextResponder
 from extender.driver.controller import Controller
+from extender.driver.leadership import led, responder_of
 from extender.driver.responder import Responder
 from extender.driver.server import sole_user
 from extender.driver.store import Store
@@ -37,6 +38,7 @@ def serve_contexts(
     name: str,
     *,
     parameters: Sequence[ParameterKind] = (),
+    lease: str = "",
     kubeconfig: Path | None = None,
 ) -> None:
     """Serve a controller by PodSchedulingContexts until SIGTERM or SIGINT comes. What was begun is finished then.
@@ -46,15 +48,16 @@ def serve_contexts(
         store: the file that remembers what is allocated. One process uses it at a time; another one waits until then.
         name: of the controller, as device classes name it.
         parameters: the kinds of objects that classes and claims may name for it.
+        lease: ``NAMESPACE/NAME`` of a Lease: of several processes, the one that has the lease serves. Empty: none.
         kubeconfig: the file of the API server; None: KUBECONFIG, the pod that we run in, or ``~/.kube/config``.
 
     Raises:
         ConnectError: there is no API server that we can work with.
-        OSError, ValueError: the store cannot be read.
+        OSError, ValueError: the store cannot be read, or the lease has no such name.
     """
     path, origin = Path(store), find_origin(kubeconfig, "", os.environ)
-    with sole_user(path):
-        asyncio.run(_served(Responder(controller, Store.open(path)), name, parameters, origin))
+    with led(lease, kubeconfig) as leadership, sole_user(path):
+        asyncio.run(_served(responder_of(controller, Store.open(path), leadership), name, parameters, origin))
 
 
 async def _served(responder: Responder, name: str, parameters: Sequence[ParameterKind], origin: Origin) -> None:

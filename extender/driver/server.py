@@ -18,6 +18,7 @@ from extender.certificates import Certificates
 from extender.config.text_file import UnreadableError, read_bytes
 from extender.driver.controller import Controller
 from extender.driver.encoding import dumps, loads
+from extender.driver.leadership import led, responder_of
 from extender.driver.responder import Responder
 from extender.driver.store import Store
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ProtocolError, question_of
@@ -53,7 +54,14 @@ class Listening:
 _LOOPBACK: Final = Listening()
 
 
-def serve(controller: Controller, store: Path | str, listening: Listening = _LOOPBACK) -> None:
+def serve(
+    controller: Controller,
+    store: Path | str,
+    listening: Listening = _LOOPBACK,
+    *,
+    lease: str = "",
+    kubeconfig: Path | None = None,
+) -> None:
     """Serve a controller until SIGTERM or SIGINT comes. A question that is being answered is finished then.
 
     Args:
@@ -61,14 +69,34 @@ def serve(controller: Controller, store: Path | str, listening: Listening = _LOO
         store: the file that remembers what is allocated. One process uses it at a time; another one waits, and does
             not listen until then.
         listening: where, and to whom.
+        lease: ``NAMESPACE/NAME`` of a Lease: of several processes, the one that has the lease listens. Empty: none.
+        kubeconfig: the file of the API server with the lease; None: KUBECONFIG, the pod that we run in, or
+            ``~/.kube/config``.
 
     Raises:
-        ValueError: the file is not a file of a store.
+        ValueError: the file is not a file of a store, or the lease has no such name.
         OSError: the file cannot be read, or the address cannot be listened on.
+        ConnectError: there is no API server with the lease that we can work with.
     """
     path = Path(store)
-    with _until_a_signal(), sole_user(path), new_server(Responder(controller, Store.open(path)), listening) as server:
-        server.serve_forever()
+    with (
+        _until_a_signal(),
+        led(lease, kubeconfig) as leadership,
+        sole_user(path),
+        new_server(responder_of(controller, Store.open(path), leadership), listening) as server,
+    ):
+        _serve(server)
+
+
+def _serve(server: "Server") -> None:
+    """Accept connections until a signal comes. It interrupts this thread, which does nothing that could be lost."""
+    accepting = threading.Thread(target=server.serve_forever)
+    accepting.start()
+    try:
+        accepting.join()
+    finally:
+        server.shutdown()
+        accepting.join()
 
 
 def new_server(responder: Responder, listening: Listening = _LOOPBACK) -> "Server":

@@ -83,8 +83,11 @@ class SharedLease:
         Raises:
             WriteRefusedError, OutcomeUnknownError: others have to wait until it has expired.
         """
-        if self._clock() < self._renewed + RENEWAL_SECONDS:
-            return
+        if self._clock() >= self._renewed + RENEWAL_SECONDS:
+            await self.release()
+
+    async def release(self) -> None:
+        """Let others take the lease at once. Raises as `give_back`."""
         held, self._own = self._own, None
         if held is not None:
             try:
@@ -115,8 +118,8 @@ class SharedLease:
             raise
 
     def _is_free(self, lease: RawObject) -> bool:
-        """Whether no replica holds the lease, or its holder did not renew it. Clocks of other replicas do not count."""
-        if not (lease.get("spec") or {}).get("holderIdentity"):
+        """Whether no other replica holds the lease, or did not renew it. Clocks of other replicas do not count."""
+        if (lease.get("spec") or {}).get("holderIdentity") in (None, "", self._holder):
             return True
         version = lease["metadata"]["resourceVersion"]
         if self._seen[0] != version:

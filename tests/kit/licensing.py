@@ -76,10 +76,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True, help="has the store, and taken licenses in taken/")
     parser.add_argument("--licenses", type=int, required=True, help="how many there are")
+    parser.add_argument("--lease", default="", help="NAMESPACE/NAME of a Lease: it listens once it has the lease")
+    parser.add_argument("--kubeconfig", type=Path, help="of the API server with the lease")
     given = parser.parse_args()
     outside = given.folder / "taken"
     outside.mkdir(parents=True, exist_ok=True)
-    serve(Licenses(outside, given.licenses), given.folder / "store.json", Listening(port=given.port))
+    listening, by = Listening(port=given.port), {"lease": given.lease, "kubeconfig": given.kubeconfig}
+    serve(Licenses(outside, given.licenses), given.folder / "store.json", listening, **by)
 
 
 if __name__ == "__main__":
