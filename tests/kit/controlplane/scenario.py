@@ -63,15 +63,19 @@ async def rejection(client: Client, key: ObjectKey, *, about: str = "") -> str:
     return next(str(c["message"]) for c in _refusals(found))
 
 
-async def event(client: Client, namespace: str, reason: str) -> RawObject:
-    """An Event in a namespace with this reason, once there is one."""
+async def event(client: Client, namespace: str, reason: str, *, about: str = "") -> RawObject:
+    """An Event in a namespace with this reason and this text in its note, once there is one."""
+
+    def is_it(found: RawObject) -> bool:
+        return found.get("reason") == reason and about in (found.get("note") or "")
+
     async with asyncio.timeout(WAIT_SECONDS):
         listing = await client.list(EVENTS, namespace)
         for there in listing.items:
-            if there["reason"] == reason:
+            if is_it(there):
                 return there
         async for new in client.watch(EVENTS, ObjectKey(namespace, ""), since=listing.revision):
-            if new.object.get("reason") == reason:
+            if is_it(new.object):
                 return new.object
     raise AssertionError(f"the watch of Events in {namespace} has ended")
 
