@@ -57,8 +57,8 @@ from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
-from extender.writes.evictions import Evictor
 from extender.writes.lease import ALL_LEASES, IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, RESOURCE_CLASSES, SharedLease
+from extender.writes.nominations import Evictor
 from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 

@@ -4,8 +4,9 @@ The search stops at the first check that rejects a device (`Checks.all`). An exp
 (`Checks.told`, `books`). Fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`).
 
 A new feature of devices needs a module with its check, and the name of that check in this table. `allocator.model`
-reads and validates its fields (`devices`, `json.slices`, `rules.slices`; `json.allocations` if a result carries them;
-`features` if a gate of Kubernetes turns it on). If the feature can be overdrawn, it has a rule in `allocator.audit`.
+reads and validates its fields (`devices`, `json.slices`, `rules.slices` or `rules.shared`; `json.allocations` and
+`json.render` if a result carries them; `features` if a gate of Kubernetes turns it on). If the feature can be
+overdrawn, it has a rule in `allocator.audit`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -18,6 +18,7 @@ BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 """``None`` only informs, and an unknown effect must not block (upstream's rule)."""
 
 
+# The words that filter answers; `_obstacles` has those of explanations.
 _CAUSE: Final = Cause("taint", "untolerated device taint for request {request}", rank=70, is_temporary=True)
 
 

@@ -1,4 +1,7 @@
-"""Policies, one module each. A new policy is one module, and its name here; settings and commands then take it."""
+"""Policies, one module each. A new policy is one module, and its name here; settings and commands then take it.
+
+A policy decides by values alone (`Policy`): equal devices and equal merits get equal answers, in each process.
+"""
 
 from collections.abc import Mapping
 from typing import Final

@@ -9,7 +9,7 @@ from typing import Final
 from extender.gangs.planning import Shortfall
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang, gang_at
-from extender.state.gangs import GangKey
+from extender.state.gang_annotations import GangKey
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 

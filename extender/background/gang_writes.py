@@ -12,7 +12,7 @@ from extender.kube.api import OutcomeUnknownError
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.writes.claim_json import WriteRefusedError
-from extender.writes.evictions import Evictor
+from extender.writes.nominations import Evictor
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

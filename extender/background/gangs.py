@@ -37,12 +37,12 @@ from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
 from extender.pods.kinds import kind_of
-from extender.state.gangs import GangKey
+from extender.state.gang_annotations import GangKey
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.writes.evictions import Evictor
+from extender.writes.nominations import Evictor
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

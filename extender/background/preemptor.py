@@ -40,7 +40,7 @@ from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.events import Note
-from extender.writes.evictions import Evictor
+from extender.writes.nominations import Evictor
 
 logger = structlog.get_logger()
 

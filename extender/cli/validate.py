@@ -30,7 +30,7 @@ from extender.kube.api import CLAIMS, TEMPLATES
 from extender.observe.tables.terminal import Table, print_table
 from extender.pods.policy import policy_problem
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
-from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
+from extender.state.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import POLICY, ClaimObject
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED, MARK
 

@@ -17,7 +17,7 @@ from immutables import Map
 from allocator import DeviceId
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
-from extender.gangs.options import Options, options_after, options_of
+from extender.gangs.node_ranking import Options, options_after, options_of
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang

@@ -1,4 +1,7 @@
-"""Topology domains: nodes that have the same value of a label, or devices that have the same value of an attribute."""
+"""Topology domains: nodes that have the same value of a label, or devices that have the same value of an attribute.
+
+The label or attribute is named by the annotations of pods (`extender.state.gang_annotations`) or by a PodGroup.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""The autoscaler's verbs (KEP-3063): start, filter, prioritize, NodeSelected, NodeReady, estimate. One entry each."""
+"""The autoscaler's verbs (KEP-3063): start, filter, prioritize, NodeSelected, NodeReady, estimate. One entry each.
+
+A new verb is an entry here, its JSON in `extender.autoscaler.wire`, a method of `extender.autoscaler.service`, and a
+method of `extender.client`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

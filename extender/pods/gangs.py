@@ -14,8 +14,8 @@ from immutables import Map
 from allocator import FREE, DeviceId, printable
 from extender.kube.api import POD_GROUPS, ObjectKey
 from extender.state.consumers import claim_keys
+from extender.state.gang_annotations import GROUP, GROUP_SIZE, GangKey
 from extender.state.gang_index import Stage, is_live
-from extender.state.gangs import GROUP, GROUP_SIZE, GangKey
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allocator import Claim, Consumer
 from extender.kube.api import PODS, ObjectKey
-from extender.state.gangs import GangKey
+from extender.state.gang_annotations import GangKey
 from extender.state.objects import Pod, PodClaim
 from extender.state.snapshot import Snapshot
 

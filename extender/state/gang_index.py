@@ -6,7 +6,7 @@ from typing import NamedTuple
 from immutables import Map
 
 from extender.kube.api import ObjectKey
-from extender.state.gangs import GangKey, Membership
+from extender.state.gang_annotations import GangKey, Membership
 from extender.state.indexes import added, removed
 from extender.state.objects import Pod
 

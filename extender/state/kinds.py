@@ -1,8 +1,8 @@
 """The registry of watched kinds: how an object is read, where a snapshot has it, and what changes with it.
 
 A new kind is a `Resource` in `extender.kube.api`, a field of `Snapshot`, and a topic and an entry here, with a parser
-as in `extender.state.objects`. `deploy/rbac.yaml` and `deploy/chart/files/rbac.yaml` must allow to watch it. Readers of
-topics (`extender.pods.grounds`, `extender.background.queueing_hints`) say what a change of it means.
+as in `extender.state.objects`. `deploy/rbac.yaml` must allow to watch it. Readers of topics (`extender.pods.grounds`,
+`extender.background.queueing_hints`, `extender.background.fruitless`) say what a change of it means.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping

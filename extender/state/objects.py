@@ -28,7 +28,7 @@ from extender.state.extended_resources import (
     read_containers,
     read_extended_claim,
 )
-from extender.state.gangs import GangKey, Membership, read_membership
+from extender.state.gang_annotations import GangKey, Membership, read_membership
 from extender.state.node_requirements import (
     ANY_NODE,
     NodeRequirements,

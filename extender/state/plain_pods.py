@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from extender.kube.raw import key_of
 from extender.state.cpu import cpu_request
 from extender.state.extended_resources import is_extended
-from extender.state.gangs import GROUP, GROUP_SIZE
+from extender.state.gang_annotations import GROUP, GROUP_SIZE
 from extender.state.objects import Pod, parse_pod
 
 

@@ -64,6 +64,9 @@ class Claims:
 class Reserved:
     """Finalizer first, so that an allocated claim is always protected; then allocation and reservation in one write.
 
+    The API server refuses a reservation without an allocation. `claim_json.AllocationFirst` is for claims of a pod that
+    has its node already: reserved in a write of its own.
+
     If the pod was fenced, a claim that is reserved already is written as well: the writer that fenced the pod may still
     take the claim away with what it read before the fence. This write makes the API server refuse that. A claim of a
     PodGroup is written in any case: the writer that takes it away may not know the pod yet.

@@ -14,11 +14,11 @@ from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import at_once
-from extender.state.gangs import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
+from extender.state.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.writes.evictions import Evictor
+from extender.writes.nominations import Evictor
 from extender.writes.writer import Writer
 from tests.extender.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over

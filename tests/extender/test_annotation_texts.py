@@ -5,7 +5,7 @@ import pytest
 from allocator import ClaimSpec, optional_problem
 from extender.pods.policy import policy_problem
 from extender.state.claim_annotations import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
-from extender.state.gangs import GROUP, GROUP_SIZE, read_membership
+from extender.state.gang_annotations import GROUP, GROUP_SIZE, read_membership
 
 HOSTILE = "\x1b[31m\n" + "x" * 200_000
 LONGEST = 400

@@ -5,7 +5,7 @@ import pytest
 from extender.background.gang_watch import KEPT_SECONDS
 from extender.background.task import Rejection
 from extender.kube.api import CLAIMS, NODES, PODS, ApiError, ObjectKey
-from extender.state.gangs import GROUP, GROUP_SIZE
+from extender.state.gang_annotations import GROUP, GROUP_SIZE
 from extender.state.pod_conditions import KEPT
 from extender.verbs.filter import FilterResult
 from tests.extender.ganging import Scene, member, members, nodes

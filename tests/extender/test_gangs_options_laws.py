@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from allocator import POLICIES
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
-from extender.gangs.options import options_after, options_of
+from extender.gangs.node_ranking import options_after, options_of
 from extender.kube.api import ObjectKey
 from extender.verbs.placing import grant
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, node, pod, request, solver

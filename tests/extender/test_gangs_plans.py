@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.background.gangs import SHOWN_NODES
-from extender.state.gangs import GROUP, GROUP_SIZE
+from extender.state.gang_annotations import GROUP, GROUP_SIZE
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import GPU, Object, claim, pod
 

@@ -6,7 +6,7 @@ from allocator import DeviceId
 from extender.background.gang_watch import IDLE_SECONDS, KEPT_SECONDS
 from extender.kube.api import ApiError
 from extender.pods.gangs import gang_at
-from extender.state.gangs import GangKey
+from extender.state.gang_annotations import GangKey
 from extender.state.pod_conditions import Keeping
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, request

@@ -29,7 +29,7 @@ from extender.observe.preemption_metrics import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
-from extender.writes.evictions import Evictor
+from extender.writes.nominations import Evictor
 from tests.extender.interleaving import BrokenError, Dice, Step, play
 from tests.extender.preempting import full, runs, waits
 from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch

@@ -1,4 +1,4 @@
-"""Evictions: devices are kept for a pod on a node, and the pods that hold them are deleted.
+"""Nominations: devices are kept for a pod on a node, and the pods that hold them are evicted.
 
 kube-scheduler forgets a nomination each time that the pod fits nowhere. So the nomination is also a condition in the
 pod's status. The condition lasts until dra-extender ends it, and every replica reads it.
