@@ -19,7 +19,7 @@ from extender.autoscaler.peers import Peers
 from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
 from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.scope import Scope
-from extender.autoscaler.sessions import Sessions
+from extender.autoscaler.sessions import Planned, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.decisions.evaluate import Decider
@@ -63,18 +63,19 @@ class Autoscaler:
         """The decider's."""
         return self.decider.solver
 
-    def start(self, drivers: frozenset[str] | None = None) -> str:
+    def start(self, drivers: frozenset[str] | None = None, caller: str = "") -> str:
         """The id of a new session on the cluster as it is now.
 
         Args:
             drivers: those that the session judges; None: all.
+            caller: who starts it, for people.
 
         Raises:
             RefusedError: the cluster is not known well enough.
         """
         world = self._latest()
         scope = None if drivers is None else Scope(drivers, world.supply)
-        return self.sessions.start(replace(world, scope=scope)).id
+        return self.sessions.start(replace(world, scope=scope), caller).id
 
     async def filter(self, args: SimulatedArgs, session_id: str | None) -> FilterResult:
         """Which nodes, real or made up, will do for a pod.
@@ -130,7 +131,10 @@ class Autoscaler:
         def plan(world: World) -> tuple[World, Plan]:
             return world, estimate(world, args.pods, args.groups, choose, solver)
 
-        return await self._within(session_id, plan)
+        found = await self._within(session_id, plan)
+        if session_id is not None:
+            self.sessions.note(self.sessions.find(session_id), Planned(found, args.groups), self.state.snapshot)
+        return found
 
     async def expand(self, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], seconds: float) -> Expansion:
         """The group that a Cluster Autoscaler had best expand next.

@@ -6,10 +6,11 @@ ever. What is not kept is told by an error, and the autoscaler starts again.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from extender.autoscaler.plans import NodeGroup, Plan
 from extender.autoscaler.simulated_cluster import World
 from extender.service import RefusedError
 from extender.state.snapshot import Snapshot
@@ -39,6 +40,20 @@ class SessionLimits:
     size: int = 256 * 1024 * 1024
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The latest plan that was made in a session. Nothing of it is booked."""
+
+    plan: Plan
+    groups: Sequence[NodeGroup]
+
+    @property
+    def weight(self) -> int:
+        """An estimate of its bytes."""
+        pods = sum(len(node) for group in self.plan.groups for node in group.nodes) + len(self.plan.failed)
+        return OBJECT_BYTES * pods
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One autoscaler's cycle.
@@ -46,19 +61,24 @@ class Session:
     Attributes:
         world: what has happened in it so far.
         began: the time of the start.
+        caller: who started it, as far as that is known, for people.
+        planned: the latest plan; None if there is none.
         turn: held during a call, so that calls of one session follow each other.
     """
 
     id: str
     world: World
     began: float
+    caller: str = ""
+    planned: Planned | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def weight(self, now: Snapshot) -> int:
         """An estimate of the bytes that only this session keeps: its own, and objects that have changed meanwhile."""
         start = self.world.supply.snapshot
         objects = len(start.nodes) + len(start.inventory.slices) + len(start.claims) + len(start.pods)
-        return self.world.weight + OBJECT_BYTES * min(now.version - start.version, objects)
+        planned = 0 if self.planned is None else self.planned.weight
+        return self.world.weight + planned + OBJECT_BYTES * min(now.version - start.version, objects)
 
 
 class Sessions:
@@ -67,6 +87,9 @@ class Sessions:
     Args:
         clock: seconds, from any point.
         new_id: makes an id that can't be guessed.
+
+    Attributes:
+        changes: counts the changes of sessions; their ends by age do not count.
     """
 
     def __init__(self, limits: SessionLimits, *, clock: Callable[[], float], new_id: Callable[[], str]) -> None:
@@ -74,14 +97,23 @@ class Sessions:
         self._clock = clock
         self._new_id = new_id
         self._kept: OrderedDict[str, Session] = OrderedDict()
+        self.changes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def start(self, world: World) -> Session:
+    def listed(self) -> tuple[tuple[Session, float], ...]:
+        """The sessions that are kept, the newest first, each with its age in seconds. None of them counts as used."""
+        self._drop_expired()
+        now = self._clock()
+        found = sorted(self._kept.values(), key=lambda each: each.began, reverse=True)
+        return tuple((each, now - each.began) for each in found)
+
+    def start(self, world: World, caller: str = "") -> Session:
         """A new session that begins with this world, as it is in the cluster now."""
         self._drop_expired()
-        session = Session(self._new_id(), world, self._clock())
+        self.changes += 1
+        session = Session(self._new_id(), world, self._clock(), caller)
         self._kept[session.id] = session
         while len(self._kept) > self._limits.count:
             self._kept.popitem(last=False)
@@ -116,6 +148,7 @@ class Sessions:
             SessionTooLargeError: it takes more than all sessions may, and is dropped.
         """
         session.world = world
+        self.changes += 1
         self._fit(now)
         if session.weight(now) > self._limits.size:
             self._kept.pop(session.id, None)
@@ -123,6 +156,13 @@ class Sessions:
                 f"the session takes more than the limit of {self._limits.size} bytes "
                 "(autoscaler.sessionBytes) and was dropped; start another one and ask it for less"
             )
+
+    def note(self, session: Session, planned: Planned, now: Snapshot) -> None:
+        """Remember the latest plan of a session, unless it is too large. No other session makes room for it."""
+        session.planned = planned
+        self.changes += 1
+        if self.weight(now) > self._limits.size:
+            session.planned = None
 
     def weight(self, now: Snapshot) -> int:
         """The bytes of all sessions, about."""

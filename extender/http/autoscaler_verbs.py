@@ -18,10 +18,14 @@ from extender.autoscaler.readiness import Readiness
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.http.endpoint import Application, Elsewhere, Endpoints, nowhere_else
+from extender.http.guard import USER
 from extender.http.scheduler_verbs import POD, filter_facts
 from extender.verbs import wire as scheduler_wire
 from extender.verbs.filter import FilterResult
 from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
+
+_LONGEST_CALLER: Final = 100
+"""Characters of the name of a caller that are kept with a session."""
 
 _OF_SESSION: Final[Mapping[str, str]] = {SESSION: "The id that start gave; without it the latest snapshot answers."}
 _TEMPLATE: Final[JSON] = {
@@ -32,14 +36,19 @@ _TEMPLATE: Final[JSON] = {
 
 @dataclass(frozen=True, slots=True)
 class InSession:
-    """The autoscaler's service, in the session of a request; None: on the latest snapshot."""
+    """The autoscaler's service, in the session of a request; None: on the latest snapshot.
+
+    Attributes:
+        caller: the user, or else the program, as it calls itself.
+    """
 
     autoscaler: Autoscaler
     session: str | None
+    caller: str = ""
 
 
 async def _started(by: InSession, drivers: frozenset[str] | None) -> str:
-    return by.autoscaler.start(drivers)
+    return by.autoscaler.start(drivers, by.caller)
 
 
 def _simulated_facts(args: wire.SimulatedArgs) -> Facts:
@@ -156,12 +165,17 @@ def add_autoscaler_verbs(app: Application, autoscaler: Autoscaler, endpoints: En
     """All of them, under a prefix of their own."""
 
     def by(request: Request) -> InSession:
-        return InSession(autoscaler, request.headers.get(SESSION))
+        return InSession(autoscaler, request.headers.get(SESSION), _caller(request))
 
     for verb in AUTOSCALER_VERBS:
         path, name = f"{AUTOSCALER_PREFIX}/{verb.name}", f"autoscaler/{verb.name}"
         elsewhere = nowhere_else if verb is _START else _passing_on(verb.name, autoscaler)
         app.add_verb(endpoints.route(path, name, verb, by, "autoscaler", elsewhere))
+
+
+def _caller(request: Request) -> str:
+    name = str(request.scope.get(USER) or request.headers.get("user-agent", ""))
+    return name[:_LONGEST_CALLER]
 
 
 def _passing_on(verb: str, autoscaler: Autoscaler) -> Elsewhere:

@@ -4,6 +4,7 @@ The answers are Status objects, as an API server sends them: clients of Kubernet
 """
 
 from http import HTTPStatus
+from typing import Final
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -13,6 +14,9 @@ from extender.access.gate import AccessError, Gate, Knock
 from extender.http.handshakes import CERTIFICATE
 from extender.http.refusals import Refusals
 from extender.verbs import wire
+
+USER: Final = "dra_extender.user"
+"""Key of the scope of a request: the name of the user that sends it."""
 
 
 class Guard:
@@ -33,11 +37,12 @@ class Guard:
         """Answer a request."""
         knock = _knock(scope)
         try:
-            await self._gate.admit(knock)
+            user = await self._gate.admit(knock)
         except AccessError as error:
             self._refusals.tell(error.why, str(error), knock.address)
             await _refusal(error)(scope, receive, send)
         else:
+            scope[USER] = user.name
             await self._app(scope, receive, send)
 
 

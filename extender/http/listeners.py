@@ -13,10 +13,12 @@ from extender.http.endpoint import Application, Endpoints
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.scheduler_verbs import add_scheduler_verbs
+from extender.http.sessions import add_sessions
 from extender.http.tables import add_tables
 from extender.http.what_if import add_what_if
 from extender.service import Service
 from extender.whatif.asking import WhatIf
+from extender.whatif.sessions import SessionViews
 
 
 class Listener(Enum):
@@ -64,6 +66,7 @@ def _tables(app: Application, parts: Parts) -> None:
 
 def _console(app: Application, parts: Parts) -> None:
     add_console(app, parts.service)
+    add_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now))
 
 
 def _health(app: Application, parts: Parts) -> None:

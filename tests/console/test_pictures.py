@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.console.browser import Console
+from tests.console.planning import over_templates, planned
 from tests.console.service import Served
 from tests.console.test_what_if import route as what_if_route
 
@@ -33,6 +34,20 @@ def test_pictures_of_the_docs_can_be_taken(
     page = console(example, route, **options)
     page.one(".live.open").wait_for()
     page.one(".new-node, .line, .verdict").first.wait_for()
-    path = Path(os.environ.get("PICTURES") or tmp_path) / name
+    assert take(page, name, tmp_path) > 10_000
+
+
+def test_the_picture_of_sessions_can_be_taken(console: Callable[..., Console], tmp_path: Path) -> None:
+    with over_templates(tmp_path) as served:
+        planned(served)
+        page = console(served, "#/autoscaler", width=1200, height=1300)
+        page.one(".live.open").wait_for()
+        page.one(".group-plan").first.wait_for()
+        assert take(page, "console-autoscaler.png", tmp_path) > 10_000
+
+
+def take(page: Console, name: str, folder: Path) -> int:
+    """Take a picture of a page; its bytes."""
+    path = Path(os.environ.get("PICTURES") or folder) / name
     page.page.screenshot(path=path)
-    assert path.stat().st_size > 10_000
+    return path.stat().st_size

@@ -1,5 +1,6 @@
 // The frame around the views: which view is open, the data that all of them share, and when to draw.
 import { render } from "./lit-html.js";
+import { AutoscalerView } from "./autoscaler.js";
 import { DecisionsView } from "./decisions.js";
 import { ClaimView, DeviceView, PodView } from "./details.js";
 import { Devices } from "./devices.js";
@@ -11,8 +12,8 @@ import { WaitingView } from "./waiting.js";
 import { WhatIfView } from "./what-if.js";
 import { html } from "./text.js";
 
-const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, "what-if": WhatIfView, pod: PodView, claim: ClaimView, device: DeviceView };
-const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"], ["what-if", "What if"]];
+const VIEWS = { fleet: FleetView, waiting: WaitingView, decisions: DecisionsView, "what-if": WhatIfView, autoscaler: AutoscalerView, pod: PodView, claim: ClaimView, device: DeviceView };
+const TABS = [["fleet", "Fleet"], ["waiting", "Waiting"], ["decisions", "Decisions"], ["what-if", "What if"], ["autoscaler", "Autoscaler"]];
 const NAMES = { pod: 2, claim: 2, device: 3 };
 
 const root = document.getElementById("console");

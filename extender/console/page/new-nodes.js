@@ -2,9 +2,16 @@
 import { joined, mark } from "./parts.js";
 import { html, plural } from "./text.js";
 
-export const newNode = (each, devices) => html`<div class="card new-node">
-  <h3>${each.node} <span class="quiet">${each.origin || "nothing is known of its devices"}</span></h3>
-  ${each.pools.map(({ driver, pool }) => devices.rowsOf(driver, pool).map((row) => html`<p class="neighbors" role="img" aria-label=${marks(row, devices)}>
+// The level of the heading follows from what is around the card.
+const HEADINGS = {
+  h3: (text) => html`<h3>${text}</h3>`,
+  h4: (text) => html`<h4>${text}</h4>`,
+  h5: (text) => html`<h5>${text}</h5>`,
+};
+
+export const newNode = (each, devices, heading = "h3") => html`<div class="card new-node">
+  ${HEADINGS[heading](html`${each.node} <span class="quiet">${each.origin || "nothing is known of its devices"}</span>`)}
+  ${each.pools.map(({ driver, pool }) => devices.rowsOf(driver, pool).map((row) => html`<p class="drawn" role="img" aria-label=${marks(row, devices)}>
     ${row.shape.indexes.map((index) => mark(`${devices.stateOf(row, index)} ${isPartition(row, index) ? "partition" : ""}`))} <span class="quiet">${driver}</span></p>`))}
   ${each.pods.length ? html`<ul>${each.pods.map(({ pod, devices: held }) => html`<li>${pod}: ${joined(held.map((one) => `${one.device.driver}/${one.device.device}`))}</li>`)}</ul>` : html`<p class="quiet">no pod with devices is placed here</p>`}
   <p class=${each.stranded ? "bad" : "quiet"}>${each.stranded ? `${plural(each.stranded, "device")} stranded: no pod takes anything of ${each.stranded === 1 ? "it" : "them"}` : each.devices ? "no device is stranded" : ""}</p>

@@ -1,0 +1,113 @@
+"""What autoscalers have planned in their sessions: nodes that do not exist, and the pods and devices on them."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Final
+
+from allocator import PoolId
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.sessions import Planned, Session
+from extender.autoscaler.simulated_cluster import World
+from extender.decisions.solver import No, Solver
+from extender.state.objects import NodeObject, Pod
+from extender.whatif.document import node_as_json
+from extender.whatif.new_nodes import devices_of, node_answer, picture_of
+
+MOST_NODES: Final = 50
+"""New nodes of a session, or of a plan, that are told; the others are counted."""
+
+SECONDS: Final = 2.0
+"""For all plans of an answer together. Of a plan that takes longer, the rest of the nodes has no pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionViews:
+    """The sessions of this replica, for people.
+
+    An id of a session lets its owner use the session, so it is not told; a session is named by a digest of its id.
+
+    Attributes:
+        now: the time of day.
+    """
+
+    autoscaler: Autoscaler
+    now: Callable[[], datetime]
+
+    @property
+    def position(self) -> str:
+        """Another text if something has changed."""
+        sessions = self.autoscaler.sessions
+        return f"{sessions.changes}-{len(sessions.listed())}"
+
+    def document(self, listed: Sequence[tuple[Session, float]]) -> dict[str, object]:
+        """All sessions.
+
+        Args:
+            listed: the sessions, the newest first, each with its age in seconds.
+        """
+        solver = self.autoscaler.solver
+        until = solver.within(solver.clock() + SECONDS)
+        return {
+            "others": self.autoscaler.peers is not None,
+            "sessions": [self._session(each, age, until) for each, age in listed],
+        }
+
+    def _session(self, session: Session, age: float, solver: Solver) -> dict[str, object]:
+        world = session.world
+        names, features = list(world.fictional), solver.features
+        told = sorted(names)[:MOST_NODES]
+        nodes = [node_answer(name, _origin(world, name), world.snapshot, features) for name in told]
+        pools = [pool for node in nodes for pool in node.pools]
+        before = world.supply.snapshot.pods
+        booked = [str(pod) for key, pod in world.snapshot.pods.items() if before.get(key) is not pod]
+        return {
+            "session": hashlib.blake2b(session.id.encode(), digest_size=4).hexdigest(),
+            "caller": session.caller,
+            "started": (self.now() - timedelta(seconds=age)).isoformat(),
+            "drivers": None if world.scope is None else sorted(world.scope.drivers),
+            "nodes": [node_as_json(each) for each in nodes],
+            "nodeCount": len(names),
+            "booked": sorted(booked),
+            "picture": picture_of(pools, world.snapshot, features),
+            "plan": None if session.planned is None else _plan(world, session.planned, solver),
+        }
+
+
+def _origin(world: World, name: str) -> str:
+    return ", ".join(each.origin for each in world.fictional[name])
+
+
+def _plan(world: World, planned: Planned, solver: Solver) -> dict[str, object]:
+    """A plan, carried out in a world of its own: so its devices are known."""
+    templates = {each.name: each.room.node for each in planned.groups}
+    groups: list[dict[str, object]] = []
+    pools: list[PoolId] = []
+    left = MOST_NODES
+    for group in planned.plan.groups:
+        nodes = []
+        names = (name for number in count(1) if (name := f"{group.name}-new-{number}") not in world.snapshot.nodes)
+        for name, pods in zip(names, group.nodes[:left], strict=False):
+            node = replace(templates[group.name], node=replace(templates[group.name].node, name=name))
+            world = _with_pods(world.with_nodes((node,)), pods, node, solver)
+            found = node_answer(name, _origin(world, name), world.snapshot, solver.features)
+            placed = tuple((str(pod), devices_of(pod, world.snapshot)) for pod in pods)
+            nodes.append(node_as_json(replace(found, pods=placed)))
+            pools += found.pools
+        left -= len(nodes)
+        groups.append({"group": group.name, "add": len(group.nodes), "devices": group.devices, "nodes": nodes})
+    failed = [{"pod": str(pod), "reason": reason} for pod, reason in planned.plan.failed]
+    return {"groups": groups, "failed": failed, "picture": picture_of(pools, world.snapshot, solver.features)}
+
+
+def _with_pods(world: World, pods: Iterable[Pod], node: NodeObject, solver: Solver) -> World:
+    """The world with some pods on a node, as far as there is time."""
+    for pod in pods:
+        try:
+            after = world.with_pod(pod, node, solver)
+        except TimeoutError:
+            return world
+        world = world if isinstance(after, No) else after
+    return world
