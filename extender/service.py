@@ -32,6 +32,7 @@ from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.pods.device_quota import is_counted
+from extender.pods.kept_world import KeptWorld
 from extender.pods.policy import policy_of
 from extender.state.objects import ClaimObject, NodeObject, Pod, parse_node_object, parse_pod
 from extender.state.snapshot import Snapshot
@@ -96,6 +97,7 @@ class Service:
         self._state = overview.state
         self._solver = decider.solver
         self._decider = decider
+        self._kept = KeptWorld(decider, overview.state.changes_since)
         self._binder = binder
         self.background = background
         self.metrics = metrics
@@ -371,6 +373,9 @@ class Service:
         self, pod: Pod, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
     ) -> FilterResult:
         self._decider.follow(snapshot)
+        beside = None if args.nodes else self._kept.beside(pod, snapshot, solver)
+        if beside is not None:
+            return filter_nodes(pod, args.names, beside, solver, decider=self._kept.decider, bounds=bounds)
         return filter_nodes(pod, args.names, snapshot, solver, decider=self._decider, sent=args.nodes, bounds=bounds)
 
     def _known(self) -> Snapshot:

@@ -13,6 +13,7 @@ as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Optional
 
 from allocator import Claim, DeviceClass, Policy, Recent, Single, is_single
 from extender.decisions.cache import SignatureCache
@@ -84,14 +85,21 @@ class Decider:
     Args:
         changes_since: the changes of the followed cluster since a version; None if they are not kept that far back.
         signatures: number of signatures to remember, about; those not asked for lately are forgotten first.
+        origin: follows a similar cluster; this decider begins with the node views that are the same there.
     """
 
     def __init__(
-        self, solver: Solver, changes_since: Callable[[int], Sequence[Change] | None], *, signatures: int = 64
+        self,
+        solver: Solver,
+        changes_since: Callable[[int], Sequence[Change] | None],
+        *,
+        signatures: int = 64,
+        origin: Optional["Decider"] = None,
     ) -> None:
         self.solver = solver
         self._changes_since = changes_since
-        self._builder = NodeViewBuilder(solver.features)
+        self._origin = origin
+        self._builder: NodeViewBuilder = NodeViewBuilder(solver.features) if origin is None else origin._builder
         self._caches: Recent[SignatureCache] = Recent(signatures)
         self._node_index: NodeIndex | None = None
         self.asked = self.solved = self.stopped = 0
@@ -104,7 +112,7 @@ class Decider:
         """
         node_index = self._node_index
         if node_index is None:
-            self._node_index = NodeIndex.of(snapshot, self._builder)
+            self._node_index = (self._origin or self)._over(snapshot)
         elif node_index.snapshot is not snapshot and node_index.snapshot.version <= snapshot.version:
             self._node_index = node_index.moved(snapshot, self._changes_since(node_index.snapshot.version))
 

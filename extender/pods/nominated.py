@@ -105,7 +105,7 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
     others = [other for other in _nominated(snapshot, solver, on) if other.uid != pod.uid]
     if not others:
         return snapshot
-    room = _Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
+    room = Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
     is_kept = [other for other in others if other.kept.devices and (spares or _is_kept_from(other, pod))]
     for other in room.share(is_kept):
         room.hold_kept(other)
@@ -126,7 +126,7 @@ def _nominated(snapshot: Snapshot, solver: Solver, on: str) -> Sequence[Pod]:
         uids = (uid for there in snapshot.nominated.values() for uid in there)
     pods = (found for uid in uids if (found := snapshot.pod(uid)) is not None)
     here = (pod for pod in pods if pod.nominated_node in snapshot.nodes and not pod.deleting and not pod.is_finished)
-    return sorted(here, key=_order)
+    return sorted(here, key=order_of_nominated)
 
 
 def _is_kept_from(other: Pod, pod: Pod) -> bool:
@@ -137,10 +137,11 @@ def _is_kept_from(other: Pod, pod: Pod) -> bool:
 
 def _is_before(other: Pod, pod: Pod) -> bool:
     """Whether a nominated pod goes before this one."""
-    return _order(other) < _order(pod) if pod.nominated_node else other.priority >= pod.priority
+    return order_of_nominated(other) < order_of_nominated(pod) if pod.nominated_node else other.priority >= pod.priority
 
 
-def _order(pod: Pod) -> tuple[int, str, str]:
+def order_of_nominated(pod: Pod) -> tuple[int, str, str]:
+    """Nominated pods go in this order: the most important first, then the oldest."""
     return (-pod.priority, pod.created, pod.uid)
 
 
@@ -150,18 +151,22 @@ def _middle(solver: Solver) -> float:
 
 
 @dataclass(slots=True)
-class _Room:
+class Room:
     """The cluster while one pod after the other gets what is held for it.
 
     Attributes:
         shared: claims that the asking pod uses, too.
         held: the cluster so far.
         solver: the allocator, with the time for all pods together.
+        found: what is held, in the order in which it was found.
+        is_undecided: something is not held because of an error or a limit.
     """
 
     shared: Collection[ObjectKey]
     held: Snapshot
     solver: Solver
+    found: list[Allocation] = field(default_factory=list, init=False)
+    is_undecided: bool = field(default=False, init=False)
     _part: Solver = field(init=False)
 
     def share(self, pods: Collection[Pod]) -> Iterator[Pod]:
@@ -183,7 +188,9 @@ class _Room:
         self._hold(found)
 
     def _hold(self, found: Allocation | None) -> None:
-        self.held = self.held if found is None else holding(found, self.held)
+        if found is not None:
+            self.found.append(found)
+            self.held = holding(found, self.held)
 
     def _kept(self, other: Pod, shared: Collection[ObjectKey]) -> Allocation | None:
         """What a pod gets of the devices that are kept for it, once its victims have gone."""
@@ -195,11 +202,13 @@ class _Room:
         self, other: Pod, shared: Collection[ObjectKey], snapshot: Snapshot, solver: Solver
     ) -> Allocation | None:
         """What a nominated pod gets on its node for the claims that it does not share, once others have departed."""
-        node = snapshot.nodes[other.nominated_node]
+        node, was_undecided = snapshot.nodes[other.nominated_node], self.is_undecided
+        found: Allocation | No = No("")
+        self.is_undecided = True  # if an error ends this
         with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
             case = open_case(other, after_departures(snapshot, node, solver.features), solver)
             if isinstance(case, Case):
                 own = tuple(each for each in case.claims.pending if each.key not in shared)
                 found = replace(case, claims=replace(case.claims, pending=own)).at(node)
-                return found if isinstance(found, Allocation) else None
-        return None
+            self.is_undecided = was_undecided or (isinstance(found, No) and found.stopped)
+        return found if isinstance(found, Allocation) else None

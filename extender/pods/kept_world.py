@@ -1,0 +1,202 @@
+"""The cluster in which each pod has what is kept for it by name, kept up with the cluster change by change.
+
+Most pods find this cluster: they may take nothing of what is kept. `held_for_nominated` makes the same of a snapshot,
+at the cost of all kept devices for each pod. Here, a change costs what is kept on the nodes that it concerns.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from immutables import Map
+
+from allocator import NOTHING_USED, Allocation, PoolId, Usage
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.kube.api import ObjectKey
+from extender.pods.node_resources import is_counted
+from extender.pods.nominated import Room, order_of_nominated
+from extender.state.changes import Change, ChangeLog
+from extender.state.consumers import claim_keys
+from extender.state.indexes import added
+from extender.state.kept_index import KeptIndex
+from extender.state.kinds import Topic
+from extender.state.objects import Pod
+from extender.state.snapshot import EMPTY, Snapshot
+
+_KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
+"""Topics whose keys tell which nodes a change concerns."""
+
+_IDLE: Final = frozenset({Topic.CPU, Topic.BUDGET, Topic.RESOURCE_CLASS, Topic.CONTEXT})
+"""Topics on which nothing depends that is kept."""
+
+_CHANGES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What is held on one node.
+
+    Attributes:
+        pods: those for which something is kept there, and those that use its devices.
+        claims: of these pods, and those that hold its devices.
+        pools: that only this node reaches.
+        lowest: the lowest priority of a pod for which something is kept there.
+        found: what each of these pods gets, one after the other; None: that is found out for each asking pod.
+    """
+
+    pods: frozenset[ObjectKey]
+    claims: frozenset[ObjectKey]
+    pools: frozenset[PoolId]
+    lowest: int
+    found: tuple[Allocation, ...] | None
+
+
+class KeptWorld:
+    """Follows one cluster. Calls may come from several threads; one that would have to wait gets no answer.
+
+    Attributes:
+        decider: remembers verdicts on this world, as the decider of the cluster does on the cluster.
+
+    Args:
+        decider: of the cluster.
+        changes_since: the changes of the cluster since a version; None if they are not kept that far back.
+    """
+
+    def __init__(self, decider: Decider, changes_since: Callable[[int], Sequence[Change] | None]) -> None:
+        self._of_cluster = decider
+        self._changes_since = changes_since
+        self._lock = Lock()
+        self._begin(EMPTY)
+
+    def beside(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot | None:
+        """The cluster in which what is kept by name is held, as a pod finds it; None if it finds another, or not known.
+
+        No pod with something kept by name is nominated there: that is done.
+
+        Args:
+            pod: the pod that asks.
+            snapshot: the cluster, no fork.
+            solver: the allocator, for as long as there is time.
+        """
+        if pod.kept.node or not snapshot.kept.users or snapshot.controllers or is_counted(snapshot, solver.features):
+            return None
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if not self._follow(snapshot, solver):
+                return None
+            own = claim_keys(pod)
+            fits = (
+                held.found is not None and pod.priority <= held.lowest and held.claims.isdisjoint(own)
+                for held in self._held.values()
+            )
+            return self._world if all(fits) else None
+        finally:
+            self._lock.release()
+
+    def _begin(self, snapshot: Snapshot) -> None:
+        """Begin with a cluster in which nothing is held."""
+        self._seen = self._world = snapshot
+        self._held: dict[str, _Held] = {}
+        self._log = ChangeLog(_CHANGES)
+        self.decider = Decider(self._of_cluster.solver, self._all_changes, origin=self._of_cluster)
+
+    def _all_changes(self, version: int) -> Sequence[Change] | None:
+        """The changes of this world since a version."""
+        cluster, own = self._changes_since(version), self._log.since(version)
+        return None if cluster is None or own is None else (*cluster, *own)
+
+    def _follow(self, snapshot: Snapshot, solver: Solver) -> bool:
+        """Move on to a later snapshot; False if it is an earlier one."""
+        if snapshot is self._seen:
+            return True
+        if snapshot.version <= self._seen.version:
+            return False
+        changes = self._changes_since(self._seen.version)
+        if changes is None:
+            self._begin(snapshot)
+            names: Collection[str] = snapshot.nominated.keys()
+            pools: set[PoolId] = set()
+        else:
+            names = self._concerned(changes, snapshot)
+            pools = {change.key for change in changes if isinstance(change.key, PoolId)}
+        before = [held for name in names if (held := self._held.pop(name, None)) is not None]
+        solver = solver.share(2)
+        now = {name: held for name in names if (held := _held_on(name, snapshot, solver)) is not None}
+        self._held |= now
+        own = {pool for held in (*before, *now.values()) for pool in held.pools}
+        self._log.add(Change(snapshot.version, Topic.POOL, pool) for pool in own)
+        nominated: Map[str, Map[str, None]] = Map()
+        for uid in snapshot.kept.unnamed:
+            nominated = added(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
+        usage, kept = self._usage(snapshot, pools | own, now.values()), KeptIndex(snapshot.kept.unnamed)
+        self._world = snapshot._replace(usage=usage, nominated=nominated, kept=kept)
+        self._seen = snapshot
+        self.decider.follow(self._world)
+        return True
+
+    def _concerned(self, changes: Sequence[Change], snapshot: Snapshot) -> Collection[str]:
+        """The nodes where something else may be held now."""
+        if any(change.topic not in _KEYED | _IDLE for change in changes):
+            return {*self._held, *snapshot.nominated}
+        keys = {topic: {change.key for change in changes if change.topic is topic} for topic in _KEYED}
+        pods = [each.pods.get(key) for key in keys[Topic.POD] for each in (self._seen, snapshot)]  # type: ignore[call-overload]
+        places = {place for pod in pods if pod is not None for place in (pod.node_name, pod.nominated_node)}
+        named = {name for name in (*places, *keys[Topic.NODE]) if name in self._held or name in snapshot.nominated}
+        return named | {name for name, held in self._held.items() if _is_concerned(held, keys)}
+
+    def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], changed: Collection[_Held]) -> Usage:
+        """What is in use in this world: as before, but in some pools, where only what has changed is held."""
+        found, cluster = self._world.usage.pools, snapshot.usage.pools
+        for pool in pools:
+            used = cluster.get(pool, NOTHING_USED)
+            found = found.set(pool, used) if used else found.delete(pool) if pool in found else found
+        usage = Usage(found)
+        for allocation in (each for held in changed for got in held.found or () for each in got.results):
+            usage = usage.with_allocation(allocation)
+        return usage
+
+
+def _is_concerned(held: _Held, keys: Mapping[Topic, Collection[Hashable]]) -> bool:
+    sets = {Topic.POD: held.pods, Topic.CLAIM: held.claims, Topic.POOL: held.pools}
+    return any(not each.isdisjoint(keys[topic]) for topic, each in sets.items())
+
+
+def _held_on(name: str, snapshot: Snapshot, solver: Solver) -> _Held | None:
+    """What is held on a node; None if nothing is kept there."""
+    pods = [pod for pod in snapshot.nominated_to(name) if pod.kept.devices and not pod.deleting and not pod.is_finished]
+    if not pods or name not in snapshot.nodes:
+        return None
+    pools = frozenset(snapshot.inventory.local.get(name, ())) - {*snapshot.inventory.roaming}
+    holders = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
+    held = [claim for uid in holders if (claim := snapshot.claim(uid)) is not None]
+    users = {ObjectKey(each.key.namespace, user.name) for each in held for user in each.claim.reserved_for}
+    owners = {pod.key for each in held if (pod := snapshot.pod(each.claim.owner_uid or "")) is not None}
+    own = {key for pod in pods for key in claim_keys(pod)}
+    return _Held(
+        frozenset({*(pod.key for pod in pods), *users, *owners}),
+        frozenset({*own, *(each.key for each in held)}),
+        pools,
+        min(pod.priority for pod in pods),
+        _found(pods, pools, snapshot, solver) if all(_is_plain(key, snapshot) for key in own) else None,
+    )
+
+
+def _is_plain(key: ObjectKey, snapshot: Snapshot) -> bool:
+    """Whether what a claim gets depends on its node alone: quotas may withhold optional requests."""
+    claim = snapshot.claims.get(key)
+    return claim is None or not claim.claim.spec.optional
+
+
+def _found(
+    pods: Sequence[Pod], pools: Collection[PoolId], snapshot: Snapshot, solver: Solver
+) -> tuple[Allocation, ...] | None:
+    """What each pod gets of what is kept for it; None if that is not known, or does not depend on its node alone."""
+    if any(pod.kept.victims or any(each.pool_id not in pools for each in pod.kept.devices) for pod in pods):
+        return None
+    room = Room(frozenset(), snapshot, solver)
+    for pod in room.share(sorted(pods, key=order_of_nominated)):
+        room.hold_kept(pod)
+    return None if room.is_undecided else tuple(room.found)

@@ -1,0 +1,157 @@
+"""What pods find beside the devices that are kept: the same, whether it is kept up with the cluster or made anew."""
+
+import os
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from extender.decisions.evaluate import Decider
+from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey
+from extender.pods.kept_world import KeptWorld
+from extender.pods.nominated import held_for_nominated
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+from extender.verbs.filter import filter_nodes
+from tests.extender.ganging import Scene, members, nodes
+from tests.kit.clusters import Object, claim, local_slice, network_slice, pod
+
+EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
+NODE_NAMES: Final = "abcd"
+SCHEDULING: Final = ("ask", "ask", "tick", "tick", "late", "bind", "restart")
+CHANGES: Final = ("delete", "finish", "slice", "node", "take", "leave")
+
+
+def kept_world(scene: Scene) -> KeptWorld:
+    state = scene.cluster.state
+    return KeptWorld(Decider(scene.solver, state.changes_since), state.changes_since)
+
+
+def asking(scene: Scene, name: str) -> tuple[Pod, Snapshot]:
+    return scene.known(name), scene.cluster.state.snapshot
+
+
+def assert_same(scene: Scene, kept: KeptWorld) -> None:
+    """Every pending pod finds the same beside what is kept, if that is known."""
+    for name in scene.pending():
+        asked, snapshot = asking(scene, name)
+        beside = kept.beside(asked, snapshot, scene.solver)
+        if beside is None:
+            continue
+        anew = held_for_nominated(asked, snapshot, scene.solver)
+        assert held_for_nominated(asked, beside, scene.solver).usage == anew.usage
+        names = sorted(snapshot.nodes)
+        known = filter_nodes(asked, names, beside, scene.solver, decider=kept.decider)
+        fresh = filter_nodes(asked, names, snapshot, scene.solver)
+        assert replace(known, steps=0) == replace(fresh, steps=0)
+
+
+async def schedule(scene: Scene, what: str, number: int) -> None:
+    names = scene.pending()
+    if what == "ask":
+        for name in names:
+            scene.filter(name)
+    elif what == "bind" and names:
+        await scene.schedule([names[number % len(names)]])
+    elif what == "restart":
+        scene.start()
+    else:
+        await scene.turns(1, seconds=70 if what == "late" else 2)
+
+
+async def change(scene: Scene, what: str, number: int) -> None:
+    """Something happens to the cluster. Claims named thief hold devices, for pod s at first."""
+    api, snapshot, node = scene.cluster.api, scene.cluster.state.snapshot, NODE_NAMES[number % len(NODE_NAMES)]
+    thief, pods = f"thief{number}", sorted(snapshot.pods)
+    if what == "delete" and pods:
+        await scene.end(pods[number % len(pods)].name)
+    elif what == "finish" and ObjectKey("ns", "s") in pods:
+        await api.patch_status(PODS, ObjectKey("ns", "s"), {"status": {"phase": "Succeeded"}})
+    elif what == "slice":
+        made = local_slice(node, 1 + number % 3)
+        await api.delete(SLICES, ObjectKey("", made["metadata"]["name"]))
+        await api.create(SLICES, made)
+    elif what == "node" and node in snapshot.nodes:
+        await api.delete(NODES, ObjectKey("", node))
+    elif what == "take" and ObjectKey("ns", thief) not in snapshot.claims:
+        taken = claim(thief, allocated=[f"{node}/gpu-{number % 2}"], at=node, users=["s"])
+        await api.create(CLAIMS, taken)
+        await api.patch_status(CLAIMS, ObjectKey("ns", thief), {"status": taken["status"]})
+    elif what == "leave":
+        for key in [key for key in snapshot.claims if key.name.startswith("thief")]:
+            await api.patch_status(CLAIMS, key, {"status": {"reservedFor": []}})
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    st.booleans(),
+    st.lists(st.tuples(st.sampled_from((*SCHEDULING, *CHANGES)), st.integers(0, 20)), max_size=15),
+)
+async def test_a_world_that_follows_is_the_one_that_is_made_anew(
+    sizes: list[int], is_net: bool, events: list[tuple[str, int]]
+) -> None:
+    gangs = [each for number, size in enumerate(sizes) for each in members(f"g{number}-", size)]
+    singles = [each for name in ("s", "t") for each in (pod(name, f"{name}-c"), claim(f"{name}-c"))]
+    net = [network_slice("net", 1)] if is_net else []
+    scene = Scene(*nodes(NODE_NAMES, 2), *net, *gangs, *singles)
+    kept = kept_world(scene)
+    for what, number in (("ask", 0), ("tick", 0), *events):
+        await (change if what in CHANGES else schedule)(scene, what, number)
+        assert_same(scene, kept)
+
+
+async def planned(*more: Object) -> Scene:
+    """Devices of nodes a and b are kept for a gang of two; node c is free."""
+    scene = Scene(*nodes("abc"), *members("x", 2), pod("s", "s-c"), claim("s-c"), *more)
+    for name in ("x0", "x1"):
+        scene.filter(name, names="ab")
+    await scene.turns(1)
+    return scene
+
+
+async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> None:
+    scene = await planned()
+    asked, snapshot = asking(scene, "s")
+    kept = kept_world(scene)
+    beside = kept.beside(asked, snapshot, scene.solver)
+    assert beside is not None
+    assert filter_nodes(asked, "abc", beside, scene.solver, decider=kept.decider).passed == ("c",)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param([pod("t", "t-c", priority=1), claim("t-c")], id="it may take what is kept"),
+        pytest.param([pod("t", "x0-c")], id="it shares a claim with a pod of the gang"),
+    ],
+)
+async def test_a_pod_that_may_have_kept_devices_finds_another_world(other: list[Object]) -> None:
+    scene = await planned(*other)
+    assert kept_world(scene).beside(*asking(scene, "t"), scene.solver) is None
+
+
+async def test_a_pod_with_something_kept_for_it_finds_another_world() -> None:
+    scene = await planned()
+    assert kept_world(scene).beside(*asking(scene, "x0"), scene.solver) is None
+
+
+async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
+    number = 32
+    scene = Scene(*nodes(map(str, range(number + 2))), *members("x", number), pod("s", "s-c"), claim("s-c"))
+    await scene.schedule([f"x{each}" for each in range(number)])
+    await scene.turns(1)
+    kept, names = kept_world(scene), sorted(scene.cluster.state.snapshot.nodes)
+
+    def looks() -> int:
+        asked, snapshot = asking(scene, "s")
+        beside, before = kept.beside(asked, snapshot, scene.solver), kept.decider.solved
+        assert beside is not None
+        assert len(filter_nodes(asked, names, beside, scene.solver, decider=kept.decider).passed) == 2
+        return kept.decider.solved - before
+
+    looks()
+    await scene.bind("x0", scene.known("x0").kept.node)
+    assert looks() <= 1
