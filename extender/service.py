@@ -372,11 +372,8 @@ class Service:
     def _filtered_anew(
         self, pod: Pod, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
     ) -> FilterResult:
-        self._decider.follow(snapshot)
-        beside = None if args.nodes else self._kept.beside(pod, snapshot, solver)
-        if beside is not None:
-            return filter_nodes(pod, args.names, beside, solver, decider=self._kept.decider, bounds=bounds)
-        return filter_nodes(pod, args.names, snapshot, solver, decider=self._decider, sent=args.nodes, bounds=bounds)
+        world, decider = self._kept.world_of(pod, snapshot, solver)
+        return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
 
     def _known(self) -> Snapshot:
         """The cluster as it is now.

@@ -70,6 +70,12 @@ class KeptWorld:
         self._lock = Lock()
         self._begin(EMPTY)
 
+    def world_of(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Snapshot, Decider]:
+        """The cluster as filter is to see it for a pod, and who remembers verdicts on it. Arguments as for `beside`."""
+        self._of_cluster.follow(snapshot)
+        found = self.beside(pod, snapshot, solver)
+        return (snapshot, self._of_cluster) if found is None else (found, self.decider)
+
     def beside(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot | None:
         """The cluster in which what is kept by name is held, as a pod finds it; None if it finds another, or not known.
 
