@@ -56,6 +56,14 @@ async def connected(node: Node, runtime: FakeRuntime, folder: Path) -> AsyncIter
             following.cancel()
             with suppress(asyncio.CancelledError):
                 await following
+            # A process that ends leaves nothing that writes the store.
+            await asyncio.gather(*(ended(each) for each in node.manager._tasks))
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 def claim(name: str, *devices: str, uid: str = "", admin: bool = False, driver: str = "") -> AllocatedClaim:
