@@ -86,7 +86,7 @@ class ComputeManager:
         try:
             if resources.driver and not before:
                 self.registry.endpoint(resources.driver)
-            resources = replace(resources, shares=before.shares if before else {})
+            resources = replace(resources, portions=before.portions if before else {})
             self._store.add_resource(key, resources)
         except CciError as error:
             raise PrepareError(f"claim {resources.claim}: {error}") from error
@@ -170,8 +170,8 @@ class ComputeManager:
 
     def _cpus(self, held: ResourceSet, container: Container) -> frozenset[int]:
         """The CPUs of one claim for a container."""
-        share = held.shares.get(container.uid)
-        return share.cpus if share else held.offered(container.cdi, container.uid)
+        portion = held.portions.get(container.uid)
+        return portion.cpus if portion else held.offered(container.cdi, container.uid)
 
     # --- CCI drivers ----------------------------------------------------------------------------------------
 

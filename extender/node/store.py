@@ -1,8 +1,8 @@
 """What claims hold of a machine, in a file: the resource store of KEP-3675.
 
 The text's store has an entry for each container of a pod. This one has an entry for each claim, because the kubelet
-prepares claims, and in it the shares of containers, which CCI drivers have chosen. The file is replaced as a whole, and
-carries a checksum and a version. So after a crash at any byte, it holds what was saved last.
+prepares claims, and in it the portions of containers, which CCI drivers have chosen. The file is replaced as a whole,
+and carries a checksum and a version. So after a crash at any byte, it holds what was saved last.
 """
 
 import json
@@ -24,7 +24,7 @@ class StoreError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Portion:
     """What a CCI driver has given to a container of a claim.
 
     Attributes:
@@ -62,7 +62,7 @@ class ResourceSet:
         idle: those of the CPUs on which nothing runs.
         driver: the CCI driver that chooses among the CPUs for each container; empty: the built-in one, all of them.
         parameters: of the claim, for the driver.
-        shares: by the id of the container, what the driver has given to it.
+        portions: by the id of the container, what the driver has given to it.
     """
 
     claim: str
@@ -71,7 +71,7 @@ class ResourceSet:
     idle: frozenset[int] = frozenset()
     driver: str = ""
     parameters: tuple[Parameters, ...] = ()
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    portions: Mapping[str, Portion] = field(default_factory=dict)
 
     def asked(self, cdi: Collection[str]) -> frozenset[int]:
         """The CPUs that a container with some CDI devices may run on."""
@@ -79,7 +79,7 @@ class ResourceSet:
 
     def offered(self, cdi: Collection[str], container: str) -> frozenset[int]:
         """Those of them that no other container has for itself. ``container``: the id of the container."""
-        others = (each.cpus for uid, each in self.shares.items() if each.exclusive and uid != container)
+        others = (each.cpus for uid, each in self.portions.items() if each.exclusive and uid != container)
         return self.asked(cdi).difference(*others)
 
 
@@ -121,9 +121,9 @@ class Store:
                 raise StoreError(f"claim {resources.claim}: CPU {min(both)} is of claim {held.claim}")
         self._sets[key] = resources
 
-    def share(self, key: str, shares: Mapping[str, Share]) -> None:
+    def set_portions(self, key: str, portions: Mapping[str, Portion]) -> None:
         """Keep what a CCI driver has given to the containers of a claim that is there."""
-        self._sets[key] = replace(self._sets[key], shares=shares)
+        self._sets[key] = replace(self._sets[key], portions=portions)
 
     def remove_resource(self, key: str) -> None:
         """Forget a resource set, if there is one."""
@@ -183,9 +183,9 @@ def _tree(resources: ResourceSet) -> dict[str, Any]:
         "idle": cpu_list.render(resources.idle),
         "driver": resources.driver,
         "parameters": [{"requests": [*each.requests], "value": each.value} for each in resources.parameters],
-        "shares": {
+        "portions": {
             uid: {"container": each.container, "cpus": cpu_list.render(each.cpus), "exclusive": each.exclusive}
-            for uid, each in resources.shares.items()
+            for uid, each in resources.portions.items()
         },
     }
 
@@ -210,8 +210,8 @@ def _resources(tree: Mapping[str, Any]) -> ResourceSet:
         tree["driver"],
         tuple(Parameters(tuple(each["requests"]), each["value"]) for each in tree["parameters"]),
         {
-            uid: Share(each["container"], cpu_list.parse(each["cpus"]), each["exclusive"])
-            for uid, each in tree["shares"].items()
+            uid: Portion(each["container"], cpu_list.parse(each["cpus"]), each["exclusive"])
+            for uid, each in tree["portions"].items()
         },
     )
 

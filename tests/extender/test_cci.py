@@ -279,6 +279,19 @@ async def test_a_store_that_was_lost_is_filled_from_the_containers_that_run(fold
         assert node.store.sets == before
 
 
+async def test_a_container_does_not_start_on_cpus_that_could_not_be_written_down(folder: Path) -> None:
+    driver, runtime = Scripted(), FakeRuntime()
+    async with running(folder, runtime, driver) as node:
+        cdi = await given(node, "a", "cpu-1", "cpu-5", driver=DRIVER)
+        (folder / "state.new").mkdir()
+        with pytest.raises(AssertionError, match="state: Is a directory"):
+            await runtime.create("own", *cdi)
+        await wait_ended(driver, "own")
+        (folder / "state.new").rmdir()
+        await runtime.create("next", *cdi)
+        assert runtime.cpus() == {"next": "1"}
+
+
 async def test_a_container_that_was_made_without_the_node_part_is_moved_to_what_is_left(folder: Path) -> None:
     driver, runtime = Scripted(), FakeRuntime()
     async with running(folder, runtime, driver) as node:

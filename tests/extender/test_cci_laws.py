@@ -75,11 +75,11 @@ class World:
         assert cpus.pop("other") == BUILT_IN
         assert not cpus.pop("plain") & (CLAIM | BUILT_IN)
         (held,) = (each for each in node.store.sets.values() if each.driver)
-        assert {uid: share.cpus for uid, share in held.shares.items()} == cpus
+        assert {uid: portion.cpus for uid, portion in held.portions.items()} == cpus
         assert all(found <= CLAIM for found in cpus.values())
-        for uid, share in held.shares.items():
+        for uid, portion in held.portions.items():
             others = frozenset[int]().union(*(each for other, each in cpus.items() if other != uid))
-            assert not (share.exclusive and share.cpus & others)
+            assert not (portion.exclusive and portion.cpus & others)
         saved = Store(EIGHT.numbers)
         saved.load(self.folder / "state")
         assert (saved.sets, saved.removals) == (node.store.sets, node.store.removals)

@@ -43,6 +43,18 @@ def test_the_node_part_is_started_with_options_that_it_has_and_may_do_what_it_do
     assert classes == [f'device.driver == "{name}"' for name in (CPU_DRIVER, MEMORY_DRIVER)]
 
 
+def test_prometheus_finds_the_metrics_of_the_node_part() -> None:
+    monitor = only(DEPLOY / "monitoring/pod-monitor.yaml", "PodMonitor")["spec"]
+    daemon_set = only(DEPLOY / "node/daemonset.yaml", "DaemonSet")
+    template = daemon_set["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (port,) = container["ports"]
+    assert monitor["namespaceSelector"]["matchNames"] == [daemon_set["metadata"]["namespace"]]
+    assert monitor["selector"]["matchLabels"] == template["metadata"]["labels"]
+    assert [each["port"] for each in monitor["podMetricsEndpoints"]] == [port["name"]]
+    assert f"--metrics-port={port['containerPort']}" in container["args"]
+
+
 def test_the_mock_driver_is_started_with_options_that_it_has_and_may_do_what_a_driver_does() -> None:
     folder = DEPLOY / "mock-driver"
     (container,) = only(folder / "daemonset.yaml", "DaemonSet")["spec"]["template"]["spec"]["containers"]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.node.driver import Parameters
-from extender.node.store import Removal, ResourceSet, Share, Store, StoreError
+from extender.node.store import Portion, Removal, ResourceSet, Store, StoreError
 
 EXAMPLES = int(os.environ.get("STORE_EXAMPLES", "30"))
 CPUS = range(8)
@@ -24,9 +24,9 @@ def held(*cpus: int, claim: str = "ns/c") -> ResourceSet:
     given = {f"dra.cpu/claim=uid-{cpu}": cpu for cpu in cpus}
     if len(cpus) < 2:
         return ResourceSet(claim, given)
-    shares = {"container-1": Share("ns/p/main", frozenset({min(cpus)}), exclusive=True)}
+    portions = {"container-1": Portion("ns/p/main", frozenset({min(cpus)}), exclusive=True)}
     parameters = (Parameters(("cpus",), {"cci driver": "one.example.com", "cores": ["2"]}),)
-    return ResourceSet(claim, given, {}, frozenset({max(cpus)}), "one.example.com", parameters, shares)
+    return ResourceSet(claim, given, {}, frozenset({max(cpus)}), "one.example.com", parameters, portions)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from extender.node.cci.protocol import Ask, CciError, End, Grant, RefusedError, 
 from extender.node.cci.registry import Registry
 from extender.node.driver import PrepareError
 from extender.node.nri import Container
-from extender.node.store import Removal, ResourceSet, Share, Store
+from extender.node.store import Portion, Removal, ResourceSet, Store
 from extender.node.topology import Topology
 
 logger = structlog.get_logger()
@@ -87,7 +87,7 @@ class Admissions:
             raise CciError(f"{told} refuses container {container.own_name}: {error}") from error
         except (TimeoutError, CciError) as error:
             now = self._store.sets.get(key)
-            if now is None or container.uid not in now.shares:
+            if now is None or container.uid not in now.portions:
                 self._owe(key, held, container.uid)  # it may have admitted what we do not know of
             problem = f": {error}" if isinstance(error, CciError) else f" has not answered within {SECONDS:g} s"
             raise CciError(f"{told}{problem}") from error
@@ -99,8 +99,8 @@ class Admissions:
         held = self._held(key, container)
         if problem := problem_of(grant, ask, _taken(held, grant, container.uid)):
             raise CciError(f"CCIAdmit for container {container.own_name} {problem}")
-        share = Share(container.name, grant.cpus, grant.exclusive)
-        self._store.share(key, {**held.shares, container.uid: share})
+        portion = Portion(container.name, grant.cpus, grant.exclusive)
+        self._store.set_portions(key, {**held.portions, container.uid: portion})
         self._save()
         await calls.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
 
@@ -118,18 +118,18 @@ class Admissions:
         return self._store.sets[key]
 
     def ended(self, uid: str) -> bool:
-        """A container has ended: its share is free. Whether it had one; then the driver is to be told."""
-        keys = [key for key, held in self._store.sets.items() if uid in held.shares]
+        """A container has ended: its portion is free. Whether it had one; then the driver is to be told."""
+        keys = [key for key, held in self._store.sets.items() if uid in held.portions]
         for key in keys:
             held = self._store.sets[key]
-            self._store.share(key, {other: share for other, share in held.shares.items() if other != uid})
+            self._store.set_portions(key, {other: portion for other, portion in held.portions.items() if other != uid})
             self._owe(key, held, uid)
         return bool(keys)
 
     def given_back(self, key: str) -> None:
         """A claim is unprepared: all its containers have ended."""
         held = self._store.sets.get(key)
-        for uid in held.shares if held else ():
+        for uid in held.portions if held else ():
             self.ended(uid)
 
     def _owe(self, key: str, held: ResourceSet, uid: str) -> None:
@@ -170,29 +170,29 @@ class Admissions:
     def adopt(self, containers: Iterable[Container]) -> None:
         """Agree with the containers that run: those that ended are forgotten, and those that came keep their CPUs."""
         running = {each.uid: each for each in containers}
-        for uid in [uid for held in self._store.sets.values() for uid in held.shares if uid not in running]:
+        for uid in [uid for held in self._store.sets.values() for uid in held.portions if uid not in running]:
             self.ended(uid)
         for each in running.values():
             for key, held in list(self._store.sets.items()):
-                if held.driver and each.uid not in held.shares and held.asked(each.cdi):
+                if held.driver and each.uid not in held.portions and held.asked(each.cdi):
                     self._keep(key, held, each)
 
     def _keep(self, key: str, held: ResourceSet, container: Container) -> None:
         """Keep the CPUs of a container that the store does not know: it was made without us, or the store was lost."""
         now = cpu_list.parse(container.pinning.cpus) & held.asked(container.cdi)
         cpus = now or held.offered(container.cdi, container.uid)
-        others = frozenset[int]().union(*(each.cpus for each in held.shares.values()))
-        share = Share(container.name, cpus, exclusive=bool(now) and not now & others)
-        self._store.share(key, {**held.shares, container.uid: share})
+        others = frozenset[int]().union(*(each.cpus for each in held.portions.values()))
+        portion = Portion(container.name, cpus, exclusive=bool(now) and not now & others)
+        self._store.set_portions(key, {**held.portions, container.uid: portion})
         self._changed()
         logger.warning("container not admitted by its CCI driver", container=container.name, driver=held.driver)
 
 
 def _taken(held: ResourceSet, grant: Grant, uid: str) -> Collection[tuple[str, frozenset[int]]]:
     return [
-        (share.container, share.cpus)
-        for other, share in held.shares.items()
-        if other != uid and (share.exclusive or grant.exclusive)
+        (portion.container, portion.cpus)
+        for other, portion in held.portions.items()
+        if other != uid and (portion.exclusive or grant.exclusive)
     ]
 
 
