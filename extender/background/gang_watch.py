@@ -20,9 +20,10 @@ ASKING_SECONDS: Final = 1.0
 """The longest time from the first rejection of a member to the plan: kube-scheduler asks about the others meanwhile."""
 
 PLANNING_SECONDS: Final = 0.5
-"""The longest time of all plans in one turn, except gangs that need more: the turns of other tasks wait."""
+"""The longest time of all plans in one turn: the turns of other tasks wait. Gangs that need more are planned between
+the turns, one at a time."""
 
-LONGEST_PLAN_SECONDS: Final = 8.0
+LONGEST_PLAN_SECONDS: Final = 512.0
 """A plan that its time has stopped gets twice the time when it is made again, up to this time."""
 
 IDLE_SECONDS: Final = 2 * KEPT_SECONDS
@@ -82,6 +83,7 @@ class Watch:
         again: no plan is made before, by the solver's clock.
         seconds: the time for a plan.
         pause: from devices that are given back to the next plan.
+        is_planning: a plan is being made.
         writing: what was written for pods, until the watch shows it.
         written: when that was.
         begun: when devices were kept first; None while nothing is kept.
@@ -96,6 +98,7 @@ class Watch:
     again: float = 0.0
     seconds: float = PLANNING_SECONDS
     pause: float = FIRST_PAUSE_SECONDS
+    is_planning: bool = False
     writing: dict[str, Keeping] = field(default_factory=dict)
     written: float = 0.0
     begun: float | None = None

@@ -6,6 +6,7 @@ two gangs never wait for each other's devices. What is kept stands in the condit
 everything back. Only one process does so at a time: the one whose scheduler asks about the members.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -89,6 +90,12 @@ class Gangs(BackgroundTask):
         self._rejected: dict[str, Asked] = {}
         self._strays: dict[str, float] = {}
         self._settled = Settled()
+        self._long: asyncio.Task[None] | None = None
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """The plan that goes on between the turns."""
+        return () if self._long is None or self._long.done() else (self._long,)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
@@ -180,17 +187,28 @@ class Gangs(BackgroundTask):
             await self._give_back(gang, watch, gang.problem or "a pod of the group is gone")
         elif gang.has_enough:
             await self._look_after(gang)
+        elif self._long is not None and not self._long.done():
+            return
+        elif self._may_plan(gang, watch, now) and watch.seconds > PLANNING_SECONDS:
+            self._long = asyncio.create_task(self._planned_beside(gang, watch, now))
         elif self._may_plan(gang, watch, now) and not solver.is_late:
-            before = watch.shortfall
-            own = self._decider.solver.within(now + watch.seconds)
-            plan = await self._plan(gang, watch, own if watch.seconds > PLANNING_SECONDS else solver, hopeless)
-            if plan:
-                nodes = Counter(seat.keeping.node for seat in plan)
-                few, more = dict(nodes.most_common(SHOWN_NODES)), max(0, len(nodes) - SHOWN_NODES)
-                logger.info("group planned", group=str(gang), pods=len(plan), nodes=few, more_nodes=more)
-            elif watch.shortfall is not None and watch.shortfall != before:
-                lack = watch.shortfall
-                logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
+            await self._plan_and_tell(gang, watch, solver, hopeless)
+
+    async def _planned_beside(self, gang: Gang, watch: Watch, now: float) -> None:
+        """Plan a gang that takes long. Turns go on, but no other gang is planned: it might get the devices."""
+        with self._decider.solver.faults.of(f"group {gang}"):
+            await self._plan_and_tell(gang, watch, self._decider.solver.within(now + watch.seconds), set())
+
+    async def _plan_and_tell(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> None:
+        before = watch.shortfall
+        plan = await self._plan(gang, watch, solver, hopeless)
+        if plan:
+            nodes = Counter(seat.keeping.node for seat in plan)
+            few, more = dict(nodes.most_common(SHOWN_NODES)), max(0, len(nodes) - SHOWN_NODES)
+            logger.info("group planned", group=str(gang), pods=len(plan), nodes=few, more_nodes=more)
+        elif watch.shortfall is not None and watch.shortfall != before:
+            lack = watch.shortfall
+            logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
 
     def _note(self, gang: Gang, watch: Watch, now: float) -> None:
         """Note what has changed since the last look."""
@@ -208,7 +226,7 @@ class Gangs(BackgroundTask):
 
     def _acts(self, gang: Gang, watch: Watch, now: float) -> bool:
         """Whether this process may write now. Two that look after one gang at once would mix two plans in it."""
-        if watch.writing or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
+        if watch.writing or watch.is_planning or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
             return False
         return not gang.kept or now <= watch.active + IDLE_SECONDS or now > watch.until + KEPT_SECONDS
 
@@ -252,9 +270,14 @@ class Gangs(BackgroundTask):
             watch.is_due = False
             return ()
         planner = Planner(self._with_writes(present), self._decider, solver, self._names(present))
-        began = self._clock()
-        found = await self._off_loop(partial(self._planned, planner, gang, present))
+        began, watch.is_planning = self._clock(), True
+        try:
+            found = await self._off_loop(partial(self._planned, planner, gang, present))
+        finally:
+            watch.is_planning = False
         if not isinstance(found, Shortfall):
+            if self._is_void(found, planner.snapshot):
+                return ()
             await self._keep(watch, found)
             return found
         watch.shortfall, watch.is_due = found, not found.is_final
@@ -269,6 +292,15 @@ class Gangs(BackgroundTask):
     def _planned(self, planner: Planner, gang: Gang, present: Snapshot) -> Plan | Shortfall:
         self._decider.follow(present)
         return planner.plan(gang)
+
+    def _is_void(self, plan: Plan, before: Snapshot) -> bool:
+        """Whether a pod is gone, or something is kept for others, since a plan was begun. It is made again then."""
+        now = self._with_writes(self._state.snapshot)
+        pods = ((seat, now.pod(seat.pod.uid)) for seat in plan)
+        if any(pod is None or not pod.is_pending or pod.kept.node for _, pod in pods):
+            return True
+        devices = (device for seat in plan for device in seat.keeping.devices)
+        return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
 
     def _kind(self, gang: Gang, snapshot: Snapshot) -> Hashable | None:
         """Equal for gangs that get the same answer: after one finds no place, the next finds none. None: unlike any."""

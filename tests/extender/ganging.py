@@ -1,5 +1,6 @@
 """Clusters in which pods of gangs wait for devices, the task that plans them, and a scheduler that asks about them."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -13,7 +14,7 @@ from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey
 from extender.observe.gang_metrics import GangMetrics
-from extender.offload import at_once
+from extender.offload import Offload, at_once
 from extender.state.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
@@ -55,6 +56,7 @@ class Scene:
         evictor: of the task.
         now: seconds.
         binding: uids of pods whose bind runs.
+        off_loop: where the task plans.
     """
 
     def __init__(self, *objects: Object) -> None:
@@ -62,6 +64,7 @@ class Scene:
         self.now = 0.0
         self.binding: set[str] = set()
         self.solver = replace(solver(), clock=lambda: self.now)
+        self.off_loop: Offload = at_once
         self.registry = CollectorRegistry()
         self.metrics = GangMetrics(self.registry)
         self.start()
@@ -78,7 +81,7 @@ class Scene:
             Writer(self.transport, state, lambda: NOW),
             self.binding.__contains__,
             self.metrics,
-            at_once,
+            self.off_loop,
         )
 
     def replica(self) -> "Replica":
@@ -105,10 +108,11 @@ class Scene:
         return "" if result.passed else next(iter(result.unresolvable.values()))
 
     async def turns(self, number: int = 3, seconds: float = 2.0) -> None:
-        """The task has some turns, this time apart."""
+        """The task has some turns, this time apart; what it begins between the turns ends before the next."""
         for _ in range(number):
             self.now += seconds
             await self.task.tick()
+            await asyncio.gather(*self.task.unfinished)
 
     async def bind(self, name: str, on: str) -> str:
         """The error; empty for a success."""
