@@ -98,7 +98,7 @@ class Service:
         self._solver = decider.solver
         self._decider = decider
         self._kept = KeptWorld(decider, overview.state.changes_since)
-        self._binder = binder
+        self.binder = binder
         self.background = background
         self.metrics = metrics
         self.overview = overview
@@ -134,12 +134,12 @@ class Service:
         Returns:
             how much of each has not ended in time.
         """
-        binds, tasks = await asyncio.gather(self._binder.finish(seconds), self.background.finish(seconds))
+        binds, tasks = await asyncio.gather(self.binder.finish(seconds), self.background.finish(seconds))
         return {"unfinished_binds": binds, "unfinished_tasks": tasks}
 
     async def close(self) -> None:
         """Close the connections to controllers. A later call opens new ones."""
-        await self._binder.negotiation.close()
+        await self.binder.negotiation.close()
 
     def summary(self) -> dict[str, int]:
         """How much there is of what."""
@@ -174,7 +174,7 @@ class Service:
         snapshot = self._known()
         if snapshot.controllers:
             sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
-            await self._binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent)
+            await self.binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent)
             snapshot = self._known()
         result = await self._filter(args, snapshot, solver)
         if not self._state.is_made_up(pod):
@@ -230,7 +230,7 @@ class Service:
         """
         known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
         try:
-            await self._binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
+            await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
         except BindError as error:
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
@@ -242,7 +242,7 @@ class Service:
             RefusedError: the pod does not have its claims, and why.
         """
         try:
-            await self._binder.pinned.serve(pod)
+            await self.binder.pinned.serve(pod)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             raise RefusedError(str(error)) from error
 
@@ -253,7 +253,7 @@ class Service:
             RefusedError: it cannot be allocated now.
         """
         try:
-            binder = self._binder
+            binder = self.binder
             claims = ImmediateClaims(self._state, self._decider, binder.pinned, self._off_loop, binder.negotiation)
             await claims.allocate(claim)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
@@ -309,7 +309,7 @@ class Service:
         """
         snapshot = self._known()
         if snapshot.controllers:
-            await self._binder.negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
+            await self.binder.negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
             snapshot = self._known()
         until = self._solver.clock() + _EXPLAINING_SECONDS
         pause = self.verb_priority.turn()

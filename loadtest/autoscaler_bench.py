@@ -24,6 +24,7 @@ from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.expansion import expand
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.service import Autoscaler
 from extender.autoscaler.sessions import SessionLimits, Sessions
@@ -38,6 +39,7 @@ from extender.state.state import ClusterState
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly
 from tests.kit.protobuf import request
+from tests.kit.servers.memory import memory_api
 
 RawObject = dict[str, Any]
 
@@ -82,7 +84,7 @@ def autoscaler(state: ClusterState) -> Autoscaler:
     solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), limits=Limits(seconds=60.0))
     decider = Decider(solver, state.changes_since)
     catalog = Catalog(load_templates(text, file="bench"))
-    return Autoscaler(state, decider, catalog, sessions, deadline_seconds=60.0, expectations=_expectations)
+    return Autoscaler(state, decider, catalog, sessions, 60.0, _expectations, Negotiating({}, memory_api()))
 
 
 async def _expectations() -> Expectations:

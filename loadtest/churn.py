@@ -60,7 +60,9 @@ class Churn:
             self._api.load(TEMPLATES, _template(name, wish))
         self._api.follow(state)
         self._service = make_service(self._api, state, solver, settings, Metrics(CollectorRegistry()))
-        autoscaler = make_autoscaler(self._api, state, solver, settings, read_catalog(settings))
+        autoscaler = make_autoscaler(
+            self._api, state, solver, settings, read_catalog(settings), self._service.binder.negotiation.controllers
+        )
         self._app = create_app(self._service, autoscaler, settings)
         self._controller = Controller(self._api)
         self._names = [each["metadata"]["name"] for each in objects["nodes"]]

@@ -78,7 +78,9 @@ async def _measure(seconds: float, nodes: int) -> int:
     settings = Settings()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
     service = make_service(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
-    autoscaler = make_autoscaler(api, state, make_solver(settings), settings, read_catalog(settings))
+    autoscaler = make_autoscaler(
+        api, state, make_solver(settings), settings, read_catalog(settings), service.binder.negotiation.controllers
+    )
     async with _serving(create_app(service, autoscaler, settings), settings) as url:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
             began = time.perf_counter()

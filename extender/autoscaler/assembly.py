@@ -2,6 +2,7 @@
 
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.daemon_set_reader import DaemonSetReader
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.peer_connection import PeerConnection
 from extender.autoscaler.peers import Peers
 from extender.autoscaler.service import Autoscaler
@@ -19,6 +21,7 @@ from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
+from extender.negotiation.known import KnownController
 from extender.offload import Offload, in_thread
 from extender.state.state import ClusterState
 
@@ -44,9 +47,20 @@ def make_autoscaler(
     solver: Solver,
     settings: Settings,
     catalog: Catalog,
+    controllers: Mapping[str, KnownController],
     off_loop: Offload = in_thread,
 ) -> Autoscaler:
-    """The autoscaler's service. Ids of sessions can't be guessed."""
+    """The autoscaler's service. Ids of sessions can't be guessed.
+
+    Args:
+        api: the API server.
+        state: the cluster.
+        solver: the allocator.
+        settings: for sessions, and for other replicas.
+        catalog: what new nodes bring.
+        controllers: of negotiated claims, by name. Without any, nobody is asked.
+        off_loop: where the work is done.
+    """
     wanted = settings.autoscaler
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     peers = _peers(api, settings)
@@ -62,8 +76,9 @@ def make_autoscaler(
     async def expectations() -> Expectations:
         return Expectations(await daemon_sets.latest(), datetime.now(UTC), timedelta(seconds=patience))
 
+    negotiating, seconds = Negotiating(controllers, api), wanted.deadline_seconds
     return Autoscaler(
-        state, decider, catalog, sessions, wanted.deadline_seconds, expectations, peers=peers, off_loop=off_loop
+        state, decider, catalog, sessions, seconds, expectations, negotiating, peers=peers, off_loop=off_loop
     )
 
 

@@ -310,6 +310,6 @@ class Estimate:
 
 
 def _is_alone(pod: Pod, claims: PodClaims) -> bool:
-    """Whether no other pod is like it: it shares a claim, or has devices already."""
-    is_served = bool(claims.allocated or claims.special.made or claims.special.void)
+    """Whether no other pod is like it: it shares a claim, has devices already, or a controller decides about it."""
+    is_served = bool(claims.allocated or claims.negotiated or claims.special.made or claims.special.void)
     return is_served or any(each.claim.owner_uid != pod.uid for each in claims.pending)

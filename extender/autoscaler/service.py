@@ -4,6 +4,7 @@ Work leaves the event loop, and calls of one session follow each other. A call t
 changed nothing: what a session has come to is kept when the answer is there. The cluster is only read.
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.autoscaler.expansion import Expansion, expand
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.peers import Peers
 from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
 from extender.autoscaler.readiness import Readiness, node_readiness
@@ -45,6 +47,7 @@ class Autoscaler:
         decider: remembers decisions on the cluster; what holds in a session's world as well is not found out again.
         deadline_seconds: for one verb, everything included.
         expectations: finds out what tells of the drivers of nodes, as things are now.
+        negotiating: asks the controllers of negotiated claims.
         peers: the other replicas; None: nothing is known of any.
         off_loop: where the work is done.
     """
@@ -55,6 +58,7 @@ class Autoscaler:
     sessions: Sessions
     deadline_seconds: float
     expectations: Callable[[], Awaitable[Expectations]]
+    negotiating: Negotiating
     peers: Peers | None = None
     off_loop: Offload = in_thread
 
@@ -84,7 +88,15 @@ class Autoscaler:
             RefusedError: there is no such session, or the cluster is not known well enough.
             TimeoutError: time was up before any node was found.
         """
-        return await self._within(session_id, partial(_filtered, args, self.decider, self._for_call().until))
+        work = partial(_filtered, args, self.decider, self._for_call().until)
+
+        async def ask(world: World) -> World:
+            known = {each.name: each for each in args.nodes}
+            nodes = [known.get(name) or world.snapshot.nodes.get(name) for name in args.asked.names]
+            there = [each for each in nodes if each is not None]
+            return await self.negotiating.about_nodes(world, args.asked.pod, there)
+
+        return await self._within(session_id, work, ask)
 
     async def prioritize(self, args: SimulatedArgs, session_id: str | None) -> Sequence[int]:
         """A score for every node, in the order asked.
@@ -105,7 +117,8 @@ class Autoscaler:
         """
         if session_id is None:
             raise RefusedError("NodeSelected books in a session: send the header session, with the id that start gave")
-        booked = await self._within(session_id, partial(_selected, args, self._for_call()))
+        ask = partial(self.negotiating.about_booking, pod=args.pod, node=args.node)
+        booked = await self._within(session_id, partial(_selected, args, self._for_call()), ask)
         if isinstance(booked, No):
             raise RefusedError(f"pod {args.pod} can't be booked on node {args.node.name}: {booked.reason}")
 
@@ -131,7 +144,8 @@ class Autoscaler:
         def plan(world: World) -> tuple[World, Plan]:
             return world, estimate(world, args.pods, args.groups, choose, solver)
 
-        found = await self._within(session_id, plan)
+        ask = partial(self.negotiating.about_groups, pods=args.pods, groups=args.groups)
+        found = await self._within(session_id, plan, ask)
         if session_id is not None:
             self.sessions.note(self.sessions.find(session_id), Planned(found, args.groups), self.state.snapshot)
         return found
@@ -153,19 +167,36 @@ class Autoscaler:
         def choose(world: World) -> tuple[World, Expansion]:
             return world, expand(world, pods, groups, solver)
 
-        return await self._within(None, choose)
+        return await self._within(None, choose, partial(self.negotiating.about_groups, pods=pods, groups=groups))
 
-    async def _within(self, session_id: str | None, work: Callable[[World], tuple[World, _T]]) -> _T:
-        """Do something in the world of a session, which is then what the work leaves; or in one for itself."""
+    async def _within(
+        self,
+        session_id: str | None,
+        work: Callable[[World], tuple[World, _T]],
+        ask: Callable[[World], Awaitable[World]] | None = None,
+    ) -> _T:
+        """Do something in the world of a session, which is then what the work leaves; or in one for itself.
+
+        Args:
+            session_id: None: no session.
+            work: is done off the loop.
+            ask: asks controllers first, and returns the world with their answers.
+        """
         if session_id is None:
-            _, answer = await self.off_loop(partial(work, self._latest()))
+            _, answer = await self.off_loop(partial(work, await self._asked(self._latest(), ask)))
             return answer
         session = self.sessions.find(session_id)
         async with session.turn:
-            world, answer = await self.off_loop(partial(work, session.world))
+            world, answer = await self.off_loop(partial(work, await self._asked(session.world, ask)))
             if world is not session.world:
                 self.sessions.keep(session, world, self.state.snapshot)
         return answer
+
+    async def _asked(self, world: World, ask: Callable[[World], Awaitable[World]] | None) -> World:
+        if ask is None:
+            return world
+        async with asyncio.timeout(self.deadline_seconds * _SOLVING_SHARE):
+            return await ask(world)
 
     def _latest(self) -> World:
         if self.state.not_ready:

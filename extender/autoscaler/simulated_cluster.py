@@ -9,15 +9,19 @@ from typing import Final
 
 from immutables import Map
 
+from allocator import AllocationResult
 from extender.autoscaler.blueprints import Blueprint
 from extender.autoscaler.catalog import Supply
 from extender.autoscaler.scope import Scope
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
+from extender.negotiation.merging import merged
+from extender.negotiation.protocol import ClaimAsk, NodeName
 from extender.pods.case import refreshed
 from extender.pods.claims import claim_from_template, without_pods
 from extender.scheduler.plugins import PluginCapacity
+from extender.state.consumers import consumer_of
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
@@ -34,6 +38,23 @@ CLAIM_BYTES: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
+class Holding:
+    """What a controller of negotiated claims would allocate.
+
+    Attributes:
+        controller: its name.
+        ask: the claim, as the controller was asked about it.
+        node: for which it would allocate.
+        allocation: what it would allocate.
+    """
+
+    controller: str
+    ask: ClaimAsk
+    node: NodeName
+    allocation: AllocationResult = field(default_factory=AllocationResult)
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """A cluster in which something may happen.
 
@@ -43,6 +64,8 @@ class World:
         fictional: name of a made-up node to what it was made from.
         weight: bytes that the world takes beyond the snapshot that it began with, about.
         scope: the drivers that are judged; None: all.
+        granted: what controllers would allocate for the pod that is placed next, by uid of the claim.
+        held: what they would have allocated for the pods that were placed, by uid of the claim.
     """
 
     snapshot: Snapshot
@@ -50,6 +73,12 @@ class World:
     scope: Scope | None = None
     fictional: Map[str, Sequence[Blueprint]] = field(default_factory=Map)
     weight: int = 0
+    granted: Map[str, Holding] = field(default_factory=Map)
+    held: Map[str, Holding] = field(default_factory=Map)
+
+    def holds(self, controller: str) -> Iterable[Holding]:
+        """What a controller would have allocated, and what is not released."""
+        return [each for each in self.held.values() if each.controller == controller]
 
     def with_nodes(self, nodes: Iterable[NodeObject]) -> "World":
         """The world with these nodes added. A node that exists already stays as it is."""
@@ -126,8 +155,26 @@ class World:
         if isinstance(found, No):
             return found
         is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
-        after = found._replace(nodes=before.nodes)
-        return replace(self, snapshot=after, weight=self.weight + is_new * CLAIM_BYTES * len(pod.claims))
+        after = self._negotiated(found._replace(nodes=before.nodes), pod)
+        held = self.held.update(self.granted)
+        gone = [uid for uid in held if not after.held_by(uid)]
+        for uid in gone:
+            held = held.delete(uid)
+        weight = self.weight + is_new * CLAIM_BYTES * len(pod.claims)
+        return replace(self, snapshot=after, weight=weight, granted=Map(), held=held)
+
+    def _negotiated(self, snapshot: Snapshot, pod: Pod) -> Snapshot:
+        """The cluster with what controllers would allocate for a pod that was placed."""
+        for uid, holding in self.granted.items():
+            found = snapshot.claim(uid)
+            if found is None:
+                continue
+            consumer = consumer_of(pod, found.claim, snapshot)
+            users = (*(user for user in found.claim.reserved_for if user.uid != consumer.uid), consumer)
+            allocation = merged(found.claim.allocation or AllocationResult(), holding.allocation)
+            claim = replace(found.claim, allocation=allocation, reserved_for=users)
+            snapshot = snapshot.with_claim(replace(found, claim=claim))
+        return snapshot
 
     def with_claims(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Pod, Snapshot]:
         """The pod with the names of its claims, as far as they are judged, and the cluster with these claims.

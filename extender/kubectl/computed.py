@@ -45,7 +45,9 @@ class Computed:
         )
         solver = make_solver(settings)
         service = make_service(api, self._state, solver, settings, Metrics(CollectorRegistry()))
-        autoscaler = make_autoscaler(api, self._state, solver, settings, read_catalog(settings))
+        autoscaler = make_autoscaler(
+            api, self._state, solver, settings, read_catalog(settings), service.binder.negotiation.controllers
+        )
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(create_app(service, autoscaler, settings)), base_url=_HOST
         )

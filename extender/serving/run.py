@@ -174,7 +174,9 @@ async def serve(
         searches = Searches()
         service = _service_over(cluster, settings, searches, tracing)
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
-        autoscaler = make_autoscaler(cluster.api, cluster.state, solver, settings, catalog, off_loop)
+        autoscaler = make_autoscaler(
+            cluster.api, cluster.state, solver, settings, catalog, service.binder.negotiation.controllers, off_loop
+        )
         service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
         service.metrics.registry.register(LogGauges(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)

@@ -11,6 +11,7 @@ from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
 from extender.autoscaler.demand import parse_demand, parse_room
 from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.peers import Peers
 from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.service import Autoscaler
@@ -32,6 +33,7 @@ from tests.kit.clusters import (
     pod,
     solver,
 )
+from tests.kit.servers.memory import memory_api
 
 GROUP = "example.com/group"
 
@@ -109,7 +111,8 @@ def autoscaler_over(
     async def expected() -> Expectations:
         return expectations()
 
-    return Autoscaler(state, decider, catalog, sessions, deadline_seconds=30.0, expectations=expected, peers=peers)
+    negotiating = Negotiating({}, memory_api())
+    return Autoscaler(state, decider, catalog, sessions, 30.0, expected, negotiating, peers=peers)
 
 
 def expectations(

@@ -83,7 +83,15 @@ async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]
     metrics = Metrics(CollectorRegistry())
     off_loop = tracing.off_loop(in_thread)
     service = make_service(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
-    autoscaler = make_autoscaler(cluster.api, cluster.state, solver(), settings, read_catalog(settings), off_loop)
+    autoscaler = make_autoscaler(
+        cluster.api,
+        cluster.state,
+        solver(),
+        settings,
+        read_catalog(settings),
+        service.binder.negotiation.controllers,
+        off_loop,
+    )
     async with client_of(create_app(service, autoscaler, settings, tracing=tracing)) as found:
         yield found
 

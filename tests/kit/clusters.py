@@ -252,7 +252,9 @@ def app_over(
 ) -> FastAPI:
     """The application over a service, with an autoscaler's verbs over its cluster."""
     found = settings or Settings()
-    autoscaler = make_autoscaler(service.overview.api, state, solver(), found, read_catalog(found))
+    autoscaler = make_autoscaler(
+        service.overview.api, state, solver(), found, read_catalog(found), service.binder.negotiation.controllers
+    )
     return create_app(service, autoscaler, found, listener)
 
 

@@ -1,0 +1,165 @@
+"""Negotiated claims in sessions of autoscalers and in plans: controllers say what they would do, and do nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from extender.autoscaler.negotiating import Negotiating
+from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
+from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.offload import at_once
+from extender.service import RefusedError
+from extender.verbs.wire import FilterArgs
+from tests.extender.autoscaling import autoscaler_over, group_of, machine, made_up, pending, pod_of
+from tests.extender.negotiation_scene import LICENSE, NAME, Scene
+from tests.kit import virtualtime
+from tests.kit.clusters import Object, claim_template, parsed, request
+from tests.kit.controllers import NO_LICENSE, Fault, Licenses
+
+TEMPLATES = (claim_template("license", LICENSE), claim_template("both", LICENSE, request("gpu")))
+
+
+def autoscaler_of(scene: Scene) -> Autoscaler:
+    negotiating = Negotiating(scene.service.binder.negotiation.controllers, scene.transport)
+    return replace(autoscaler_over(scene.cluster.state), negotiating=negotiating, off_loop=at_once)
+
+
+def asking(name: str, *nodes: str, template: str = "license", sent: Sequence[Object] = ()) -> SimulatedArgs:
+    asked = FilterArgs(parsed(pod_of(name, template)), list(nodes))
+    return SimulatedArgs(asked, made_up(*sent))
+
+
+def selecting(name: str, on: str, template: str = "license") -> SelectedArgs:
+    return SelectedArgs(parsed(pod_of(name, template)), made_up(machine(on))[0])
+
+
+def check_nothing_was_done(scene: Scene) -> None:
+    assert all(each.simulation for each in scene.licenses.questions)
+    assert scene.licenses.asked(DEALLOCATE) == []
+    assert scene.licenses.held == {}
+
+
+@pytest.mark.parametrize("template", ["license", "both"])
+def test_session_asks_controllers_and_they_allocate_nothing(template: str) -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES, licenses=Licenses(refuses={"m": "no server"}))
+        autoscaler = autoscaler_of(scene)
+        session = autoscaler.start()
+        found = await autoscaler.filter(asking("p", "n", "m", template=template), session)
+        assert list(found.passed) == ["n"]
+        assert found.unresolvable == {"m": f"controller {NAME}: no server"}
+        await autoscaler.select(selecting("p", "n", template), session)
+        check_nothing_was_done(scene)
+
+    virtualtime.run(story())
+
+
+def test_controller_gets_the_requests_of_a_template_as_they_are_written() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES)
+        await autoscaler_of(scene).filter(asking("p", "n"), None)
+        (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
+        (of_claim,) = asked.claims
+        assert of_claim.requests == ({"name": "license", **LICENSE["exactly"]},)
+
+    virtualtime.run(story())
+
+
+def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES, licenses=Licenses(left=1))
+        autoscaler = autoscaler_of(scene)
+        session = autoscaler.start()
+        await autoscaler.select(selecting("p", "n"), session)
+        found = await autoscaler.filter(asking("q", "n", "m"), session)
+        assert set(found.unresolvable.values()) == {f"controller {NAME}: {NO_LICENSE}"}
+        with pytest.raises(RefusedError, match=NO_LICENSE):
+            await autoscaler.select(selecting("q", "m"), session)
+        await autoscaler.select(selecting("p", "m"), session)
+        (last,) = scene.licenses.asked(ALLOCATE)[-1:]
+        assert (last.nodes[0].name, last.held) == ("m", ())
+        other = autoscaler.start()
+        assert (await autoscaler.filter(asking("q", "n"), other)).passed
+        check_nothing_was_done(scene)
+
+    virtualtime.run(story())
+
+
+def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES)
+        scene.service = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}])
+        new = machine("new")
+        new["metadata"]["labels"] = {"site": "a"}
+        found = await autoscaler_of(scene).filter(asking("p", "new", sent=[new]), None)
+        assert list(found.passed) == ["new"]
+        (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
+        assert [(each.name, each.labels) for each in asked.nodes] == [("new", {"site": "a"})]
+
+    virtualtime.run(story())
+
+
+def test_plan_has_no_node_for_a_pod_that_its_controller_refuses_there() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES, licenses=Licenses(left=9, refuses={"a/0": "no server"}))
+        plan = await planned(scene, [pod_of("p", "license")], [group_of("a"), group_of("b")])
+        assert [(each.name, len(each.nodes)) for each in plan.groups] == [("a", 0), ("b", 1)]
+        refused = await planned(scene, [pod_of("p", "license")], [group_of("a")])
+        assert [reason for _, reason in refused.failed] == [f"1 controller {NAME}: no server"]
+        check_nothing_was_done(scene)
+
+    virtualtime.run(story())
+
+
+def test_plan_has_nodes_for_as_many_pods_as_there_are_licenses() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
+        pods = [pod_of(name, "license") for name in ("p", "q", "r")]
+        plan = await planned(scene, pods, [group_of("a")])
+        assert [str(each) for each, _ in plan.failed] == ["ns/r"]
+        assert [reason for _, reason in plan.failed] == [f"1 controller {NAME}: {NO_LICENSE}"]
+        check_nothing_was_done(scene)
+
+    virtualtime.run(story())
+
+
+async def planned(scene: Scene, pods: Sequence[Object], groups: Sequence[Any]) -> Any:
+    return await autoscaler_of(scene).estimate(EstimateArgs(pending(*pods), tuple(groups)), None)
+
+
+def test_controller_of_contexts_is_not_known_in_a_session() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES)
+        scene.controllers = {}
+        scene.service = scene.replica(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
+        found = await autoscaler_of(scene).filter(asking("p", "n"), None)
+        text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
+        assert found.unresolvable == {"n": f"controller {NAME}: {text}"}
+
+    virtualtime.run(story())
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Fault(error="no connection"), "waiting for controller .* since .*: no connection"),
+        (Fault(fault="HTTP 500"), f"controller {NAME}: HTTP 500"),
+        (Fault(answer={"claims": []}), f"controller {NAME}: wrong answer: claims: has no entry for claim"),
+    ],
+)
+def test_controller_without_an_answer_is_the_reason_and_nothing_is_booked(fault: Fault, reason: str) -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES)
+        autoscaler = autoscaler_of(scene)
+        session = autoscaler.start()
+        scene.licenses.faults = {ALLOCATE: [fault]}
+        with pytest.raises(RefusedError, match=reason):
+            await autoscaler.select(selecting("p", "n"), session)
+        scene.seconds += 60
+        await autoscaler.select(selecting("p", "n"), session)
+        check_nothing_was_done(scene)
+
+    virtualtime.run(story())
