@@ -63,6 +63,11 @@ QUERIES: Final[Mapping[str, bytes]] = {
             b"limit=1_0",
             b"continue=-1",
             b"node=a&node=b",
+            b"question=",
+            b"question=%7B%22drain%22%3A%5B1%5D%7D",
+            b"question=%7B%22nodes%22%3A%5B%7B%22like%22%3A%22n%22%2C%22count%22%3A1e99%7D%5D%7D",
+            b"question=" + b"%5B" * 2000,
+            b"question=" + b"x" * 9000,
         )
     },
     "continue, 60,000 bytes": b"continue=" + b"A" * 60_000,

@@ -49,6 +49,9 @@ GETS: Final = (
     "/explain/hostile/claims/c",
     "/console/fleet",
     "/console/matches",
+    "/console/sessions",
+    "/console/what-if",
+    "/what-if",
     "/console/files/style.css",
 )
 _MEGABYTE: Final = 1_000_000
@@ -123,6 +126,7 @@ def bodies() -> Mapping[str, tuple[Object, ...]]:
         ),
         "/bind": (bind,),
         "/explain": (pod, names),
+        "/what-if": _questions(),
         "/autoscaler/start": ({}, {"Drivers": ["gpu.example.com"]}),
         "/autoscaler/filter": (whole,),
         "/autoscaler/prioritize": (whole,),
@@ -130,6 +134,17 @@ def bodies() -> Mapping[str, tuple[Object, ...]]:
         "/autoscaler/NodeReady": ({"NodeName": _NODES[0]},),
         "/autoscaler/estimate": ({"Pods": {"items": [pod]}, "NodeGroups": [group], "Expander": "least-waste"},),
     }
+
+
+def _questions() -> tuple[Object, ...]:
+    """What would happen: with each edit, new pods, new nodes and drained nodes."""
+    edit = {"pod": f"{NAMESPACE}/p", "request": "gpu", "claim": "gpu"}
+    values = {"count": 2, "deviceClassName": "gpu", "selectors": ["true"], "capacity": {"memory": "1Gi"}}
+    new = {"name": "n", "namespace": NAMESPACE, "priority": 1, "count": 2, "requests": [{"name": "gpu", **values}]}
+    return (
+        {"edits": [{**edit, **values}]},
+        {"pods": [new], "nodes": [{"like": _NODES[0], "count": 2, "labels": {"a": "b"}}], "drain": [_NODES[1]]},
+    )
 
 
 class HostileRequests:
