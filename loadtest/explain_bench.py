@@ -6,7 +6,7 @@ figures of different machines can be set in relation.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -101,15 +101,24 @@ def measured(explainer: Explainer, pod: Pod) -> Run:
     return Run(time.perf_counter() - wall, time.process_time() - cpu, len(found.proposals))
 
 
-async def filters(service: Service, pod: Pod, names: Sequence[str], *, explaining: bool) -> list[float]:
-    """Seconds that each of some filter calls takes, as a scheduler makes them: with a little time between two."""
+async def filters(
+    service: Service, pod: Pod, names: Sequence[str], work: Callable[[], Awaitable[object]] | None
+) -> list[float]:
+    """Seconds that each of some filter calls takes, as a scheduler makes them: with a little time between two.
+
+    Args:
+        service: answers the calls.
+        pod: they are about pods like this one.
+        names: of the nodes.
+        work: done again and again meanwhile; None: nothing.
+    """
     stopped = False
 
-    async def explain() -> None:
+    async def do(work: Callable[[], Awaitable[object]]) -> None:
         while not stopped:
-            await service.explain(pod)
+            await work()
 
-    task = asyncio.create_task(explain()) if explaining else None
+    task = None if work is None else asyncio.create_task(do(work))
     times = []
     for number in range(FILTERS):
         asked = replace(pod, name=f"asked-{number}", uid=f"asked-{number}")
@@ -131,7 +140,8 @@ def meanwhile(snapshot: Snapshot, pod: Pod) -> Table:
     names = list(snapshot.nodes)
     table = Table("filter calls", "median, ms", "95 of 100 within, ms", title=f"{FILTERS} filter calls")
     for title, explaining in (("alone, cold", False), ("alone", False), ("while explaining", True)):
-        times = asyncio.run(filters(service, pod, names, explaining=explaining))
+        work = (lambda: service.explain(pod)) if explaining else None
+        times = asyncio.run(filters(service, pod, names, work))
         table.add_row(title, f"{times[len(times) // 2] * 1e3:.1f}", f"{times[len(times) * 95 // 100] * 1e3:.1f}")
     return table
 

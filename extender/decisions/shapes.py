@@ -7,6 +7,7 @@ Calls may come from several threads: a value is replaced in one assignment; at w
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -108,6 +109,12 @@ class Shapes:
     def shares(self) -> Mapping[Shape, float]:
         """The share of each shape in all pods that count."""
         return self._known.shares
+
+    def still(self) -> "Shapes":
+        """A copy that learns nothing more: for pods that do not exist."""
+        found = copy(self)
+        found._learns = False
+        return found
 
     def see(self, pod: Pod, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> None:
         """Count a pod that asks for devices, unless it was counted before.

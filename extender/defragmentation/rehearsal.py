@@ -1,6 +1,6 @@
 """Schedules pods on forks of a snapshot, by the code of the verbs: nothing is written."""
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,7 +48,14 @@ class Rehearsal:
 
     decider: Decider
 
-    def run(self, queue: Iterable[Queued], snapshot: Snapshot, names: Sequence[str], solver: Solver) -> Rehearsed:
+    def run(
+        self,
+        queue: Iterable[Queued],
+        snapshot: Snapshot,
+        names: Sequence[str],
+        solver: Solver,
+        placed: Callable[[Pod, str, Snapshot], Snapshot] = lambda _pod, _node, after: after,
+    ) -> Rehearsed:
         """Give each pod the best of some nodes. Of equal nodes the first one is taken; kube-scheduler takes any.
 
         Args:
@@ -56,6 +63,8 @@ class Rehearsal:
             snapshot: the cluster, or a fork.
             names: the nodes.
             solver: the decider's, for as long as there is time.
+            placed: called with each pod that gets a node, the node, and the cluster then; returns the cluster to go on
+                with.
 
         Raises:
             TimeoutError: the solver's time is up.
@@ -74,6 +83,7 @@ class Rehearsal:
                 refusals[shape] = found
                 continue
             snapshot, node = found
+            snapshot = placed(pod, node, snapshot)
             nodes[pod.uid] = node
             checks.place(pod, node)
         return Rehearsed(snapshot, nodes, refusals)

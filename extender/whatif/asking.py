@@ -101,7 +101,8 @@ class WhatIf:
             pause()
             return math.inf if gone.is_set() else solver.clock()
 
-        own = replace(solver, clock=clock, until=solver.clock() + SECONDS)
+        shapes = None if solver.shapes is None else solver.shapes.still()
+        own = replace(solver, clock=clock, until=solver.clock() + SECONDS, shapes=shapes)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         applying = Applying(self.catalog, own.features, now, overview.schedulers)
         return Answering(own, applying, overview.schedulers, self.preempts).answer(question, snapshot)

@@ -1,6 +1,6 @@
 """The turns of waiting pods, one after the other: after each, only what the pod has taken is judged again."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.decisions.evaluate import Decider
@@ -10,7 +10,6 @@ from extender.state.changes import Change, ChangeLog
 from extender.state.kinds import Topic
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot, pools_of
-from extender.verbs.filter import FilterResult
 from extender.whatif.new_nodes import allocations_of
 
 _SIGNATURES = 1024
@@ -37,22 +36,17 @@ class Turns:
             TimeoutError: the solver's time is up.
         """
         log = ChangeLog(_CHANGES)
-        rehearsal = Rehearsal(Decider(self.solver, log.since, signatures=_SIGNATURES))
-        names = sorted(snapshot.nodes)
+        decider = Decider(self.solver, log.since, signatures=_SIGNATURES)
+
+        def placed(pod: Pod, node: str, after: Snapshot) -> Snapshot:
+            after = after._replace(version=after.version + 1)
+            log.add(_changes(pod, node, after))
+            decider.follow(after)
+            return after
+
         snapshot = snapshot._replace(version=0)
-        nodes: dict[str, str] = {}
-        refusals: dict[Hashable, FilterResult] = {}
-        for each in queue:
-            if each.shape in refusals:
-                continue
-            rehearsal.decider.follow(snapshot)
-            found = rehearsal.run([each], snapshot, names, self.solver)
-            refusals.update(found.refusals)
-            nodes.update(found.nodes)
-            for node in found.nodes.values():
-                snapshot = found.snapshot._replace(version=snapshot.version + 1)
-                log.add(_changes(each.pod, node, snapshot))
-        return Rehearsed(snapshot, nodes, refusals)
+        decider.follow(snapshot)
+        return Rehearsal(decider).run(queue, snapshot, sorted(snapshot.nodes), self.solver, placed)
 
 
 def _changes(pod: Pod, node: str, after: Snapshot) -> Iterator[Change]:

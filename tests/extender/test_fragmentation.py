@@ -126,6 +126,16 @@ class TestLearning:
             self.see(shapes, "q", 2)
         assert shapes.shares == {one: 0.5, two: 0.5}
 
+    def test_a_copy_for_pods_that_do_not_exist_learns_nothing(self) -> None:
+        shapes = self.shapes()
+        one = self.see(shapes, "p", 1)
+        still = shapes.still()
+        for number in range(50):
+            self.see(still, f"made-up-{number}", 2)
+        assert (still.shares, shapes.shares) == ({one: 1.0}, {one: 1.0})
+        two = self.see(shapes, "q", 2)
+        assert shapes.shares == {one: 0.5, two: 0.5}
+
     def test_new_shares_replace_old_ones_when_they_have_moved(self) -> None:
         shapes = self.shapes()
         one, two = (Shape(ASKED[devices].spec.requests, 1000) for devices in (1, 2))

@@ -1,0 +1,104 @@
+"""How long the answer to a question "what if" takes, and how long filter calls take meanwhile.
+
+The example cluster, and 5,000 nodes with 8 devices each, of which half are in use.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from rich.console import Console
+from rich.table import Table
+
+from extender.assembly import make_service, make_solver
+from extender.autoscaler.catalog import Catalog
+from extender.config.settings import Settings
+from extender.fakekube.api import MemoryApi
+from extender.observe.metrics import Metrics
+from extender.service import Service
+from extender.simulation.cluster import Cluster
+from extender.state.snapshot import Snapshot
+from extender.whatif.asking import WhatIf
+from extender.whatif.question import Question
+from extender.whatif.reading import read_question
+from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
+
+EXAMPLE = Path(__file__).parents[1] / "config" / "example"
+RUNS = 5
+REQUESTS = [{"name": "gpu", "deviceClassName": DRIVER}]
+QUESTIONS: dict[str, dict[str, Any]] = {
+    "nothing changes": {},
+    "10 nodes, 50 pods, 1 drained": {
+        "nodes": [{"like": "node-00000", "count": 10}],
+        "pods": [{"count": 50, "requests": REQUESTS}],
+        "drain": ["node-00003"],
+    },
+    "100 nodes, 100 pods, 10 drained": {
+        "nodes": [{"like": "node-00000", "count": 100}],
+        "pods": [{"count": 100, "requests": REQUESTS}],
+        "drain": [f"node-{number:05}" for number in range(10)],
+    },
+}
+
+
+def service_over(snapshot: Snapshot) -> Service:
+    """A service over a cluster in which nothing happens."""
+    api, settings = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid"), Settings()
+    return make_service(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
+
+
+async def seconds(what_if: WhatIf, question: Question) -> tuple[float, float]:
+    """The median of some answers, and the longest."""
+    times = []
+    for _ in range(RUNS):
+        began = time.perf_counter()
+        await what_if.ask(question)
+        times.append(time.perf_counter() - began)
+    return sorted(times)[RUNS // 2], max(times)
+
+
+def answers() -> Table:
+    """How long answers take."""
+    table = Table("cluster", "question", "median, s", "longest, s")
+    example = WhatIf(
+        service_over(Cluster.from_manifests(EXAMPLE, refused=lambda _: None).snapshot), Catalog(), preempts=True
+    )
+    big = WhatIf(service_over(cluster(0.5)), Catalog(), preempts=True)
+    drain = {"drain": ["gpu-west-2"], "nodes": [{"like": "gpu-east-1", "count": 2}]}
+    asked = (("example", example, {"2 nodes, 1 drained": drain}), ("5,000 nodes", big, QUESTIONS))
+    for name, what_if, questions in asked:
+        for title, data in questions.items():
+            median, longest = asyncio.run(seconds(what_if, read_question(data)))
+            table.add_row(name, title, f"{median:.2f}", f"{longest:.2f}")
+    return table
+
+
+def meanwhile() -> Table:
+    """Filter calls alone, and while questions are answered one after the other."""
+    snapshot, pod = asking(cluster(0.5), [{"count": 1}], "")
+    service, names = service_over(snapshot), list(snapshot.nodes)
+    what_if = WhatIf(service, Catalog(), preempts=True)
+    (*_, longest) = QUESTIONS.values()
+    ask: Callable[[], Awaitable[object]] = partial(what_if.ask, read_question(longest))
+    table = Table("filter calls", "median, ms", "95 of 100 within, ms", "longest, ms", title=f"{FILTERS} filter calls")
+    for title, work in (("alone, cold", None), ("alone", None), ("while answering", ask)):
+        times = asyncio.run(filters(service, pod, names, work))
+        median, most = times[len(times) // 2], times[len(times) * 95 // 100]
+        table.add_row(title, f"{median * 1e3:.1f}", f"{most * 1e3:.1f}", f"{times[-1] * 1e3:.1f}")
+    return table
+
+
+def main() -> None:
+    """Print the tables."""
+    console = Console()
+    console.print(answers())
+    console.print(meanwhile())
+
+
+if __name__ == "__main__":
+    main()
