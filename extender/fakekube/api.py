@@ -61,6 +61,8 @@ class MemoryApi:
         self._objects: dict[str, dict[ObjectKey, bytes]] = {
             kind: {} for kind in (*RESOURCES, *(each.kind for each in _UNWATCHED))
         }
+        self._foreign: dict[tuple[str, str, ObjectKey], bytes] = {}
+        """Objects that are only read, by group, kind and key."""
         self._quota = QuotaAdmission(self._objects)
         self._revision = 0
         self._sinks: list[Sink] = []
@@ -85,6 +87,10 @@ class MemoryApi:
         new = {**obj, "metadata": {**obj.get("metadata", {})}}
         key = self._completed(resource, new)
         self._put(resource, key, new, EventType.ADDED, _completed_value(value, new["metadata"]))
+
+    def keep(self, resource: Resource, key: ObjectKey, obj: Mapping[str, Any]) -> None:
+        """Add an object of a kind that the settings name, to be read. One of that key is replaced."""
+        self._foreign[resource.group, resource.kind, key] = dumps(obj)
 
     def has(self, resource: Resource, key: ObjectKey) -> bool:
         """Whether there is an object."""
@@ -164,7 +170,8 @@ class MemoryApi:
     # --- objects --------------------------------------------------------------------------------------------
 
     def _get(self, resource: Resource, key: ObjectKey) -> RawObject:
-        found = None if resource.is_foreign else self._objects[resource.kind].get(key)
+        foreign = resource.group, resource.kind, key
+        found = self._foreign.get(foreign) if resource.is_foreign else self._objects[resource.kind].get(key)
         if found is None:
             message = f'{resource} "{key.name}" not found'
             raise ApiError(HTTPStatus.NOT_FOUND, "NotFound", message)

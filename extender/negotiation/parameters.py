@@ -31,7 +31,7 @@ class Parameters:
 
     def __init__(self, api: Api, kinds: Iterable[ParameterKind]) -> None:
         self._api = api
-        self._kinds = {(each.group, each.kind): _resource(each) for each in kinds}
+        self._kinds = {(each.group, each.kind): resource_of(each) for each in kinds}
 
     async def of(self, claim: NegotiatedClaim) -> tuple[Mapping[str, JSON], ...]:
         """The parameters of a claim and of its classes, in the form of the protocol.
@@ -72,6 +72,7 @@ class Parameters:
         return found
 
 
-def _resource(kind: ParameterKind) -> Resource:
+def resource_of(kind: ParameterKind) -> Resource:
+    """The API resource of a kind that the settings name."""
     group, _, version = kind.api_version.rpartition("/")
     return Resource(kind.kind, kind.resource, group, (version,), namespaced=kind.namespaced, is_foreign=True)

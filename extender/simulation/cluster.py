@@ -24,6 +24,7 @@ from extender.observe.metrics import Metrics
 from extender.offload import at_once
 from extender.service import Service
 from extender.simulation.node_choice import NodeChoice
+from extender.simulation.parameter_objects import ParameterObjects
 from extender.simulation.placement import Placement
 from extender.simulation.quiet import log_quietly
 from extender.simulation.scheduling import schedule
@@ -89,6 +90,7 @@ class Cluster:
             counts_resources=self.settings.features.node_resources,
             has_group_claims=self.settings.features.group_claims,
         )
+        self._parameters = ParameterObjects(self.settings.controllers, self._embedded.api)
         self._namespaces: tuple[RawObject, ...] = ()
 
     @classmethod
@@ -275,7 +277,7 @@ class Cluster:
         """Add the objects of manifests that are not refused."""
         if loaded.unreadable:
             raise UnreadableFilesError(loaded.unreadable)
-        expansion = expanded(loaded.documents, self.snapshot.nodes.values())
+        expansion = expanded(self._parameters.without(loaded.documents), self.snapshot.nodes.values())
         objects, problems = self._admitted(expansion.objects, warned)
         problems = (*loaded.problems, *expansion.problems, *problems)
         if problems and refused is None:
@@ -286,6 +288,7 @@ class Cluster:
         self.skipped += tuple(expansion.skipped)
         self._namespaces += tuple(each for each in objects if each.kind == NAMESPACES.kind)
         self._embedded.load(objects)
+        self._parameters.keep(loaded.documents)
         self._embedded.refuse(loaded.refused)
         self._run(self._embedded.settle)
 
