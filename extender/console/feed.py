@@ -38,7 +38,10 @@ _READING_SECONDS: Final = 60.0
 """The longest time of one stream. The browser connects again at once, so a lost right ends the stream within it."""
 
 _SILENCE: Final = 10.0
-"""Seconds without a message after which a comment shows that the connection lives."""
+"""Seconds without a message after which the page is told that the connection lives."""
+
+_ALIVE: Final = b"event: alive\ndata: {}\n\n"
+"""Without a number: the page stays where it is."""
 
 _MOST_DECISIONS: Final = 200
 _MOST_ROWS: Final = 1000
@@ -72,16 +75,17 @@ class Feed:
         overview: what has changed.
         fleet: makes the rows of pools.
         is_stopping: whether the service stops; all streams end then.
+        first: the number of the first message. It has to be another one in each process: pages of another process,
+            before a restart or behind the same address, have other numbers, so they read everything again.
     """
 
-    def __init__(self, overview: Overview, fleet: Fleet, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, overview: Overview, fleet: Fleet, is_stopping: Callable[[], bool], first: int) -> None:
         self._overview = overview
         self._fleet = fleet
         self._is_stopping = is_stopping
         self._waiting = Waiting(overview.decision_log.latest, overview.schedulers)
         self._messages: deque[_Message] = deque()
-        # Numbers of an earlier process are lower, so its pages read everything again.
-        self._number = int(overview.now().timestamp() * 1000)
+        self._number = first
         self._version = self._decision = 0
         self._doubt = ""
         self._readers = 0
@@ -123,7 +127,7 @@ class Feed:
                     async with asyncio.timeout(_SILENCE):
                         await news.wait()
                 except TimeoutError:
-                    yield b":\n\n"
+                    yield _ALIVE
         finally:
             self._readers -= 1
 

@@ -1,9 +1,10 @@
 """The fleet: the states of all devices in one document, small enough for a browser to read at once.
 
 A row is a pool on a node, and a digit of the row is a device. Pools whose devices have the same names share a shape.
+Labels of nodes put the rows into groups; nodes with the same labels share a line of the table of groups.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -13,6 +14,10 @@ from extender.observe.tables.devices import node_of, row_order
 from extender.state.snapshot import Snapshot
 
 STATES: Final = tuple(DeviceState)
+
+GROUP_LABELS: Final = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
+"""Labels by which most clusters tell groups of nodes apart."""
+
 _CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
 
 
@@ -48,17 +53,22 @@ class Fleet:
 
     Args:
         states: the states of devices, as all tables show them.
+        labels: keys of the labels by which nodes may be grouped.
     """
 
-    def __init__(self, states: DeviceStates) -> None:
+    def __init__(self, states: DeviceStates, labels: Sequence[str] = GROUP_LABELS) -> None:
         self._states = states
+        self._labels = tuple(dict.fromkeys(labels))
         self._known: dict[PoolId, tuple[PoolStates, tuple[FleetRow, ...]]] = {}
 
     def document(self, snapshot: Snapshot, pools: Iterable[PoolId] | None = None) -> dict[str, JSON]:
         """The rows of some pools, or of all; a pool that does not exist has no row.
 
-        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER]}], "rows": [{"driver", "pool", "node", "shape": INDEX,
-        "states": DIGITS, "left": {INDEX: SHARE}}]}``
+        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER]}], "labels": [KEY], "groups": [[VALUE]], "rows": [{
+        "driver", "pool", "node", "shape": INDEX, "states": DIGITS, "left": {INDEX: SHARE}, "group": INDEX}]}``
+
+        A line of ``groups`` has a value for each of the ``labels``, empty for a label that the nodes do not have. Rows
+        of no single node have no group.
         """
         existing = snapshot.inventory.pools
         if pools is None:
@@ -66,14 +76,17 @@ class Fleet:
                 self._known.pop(gone, None)
         states_of = self._states.at(snapshot)
         shapes: dict[Shape, int] = {}
+        groups: dict[tuple[str, ...], int] = {}
         wanted = sorted(existing) if pools is None else [pool_id for pool_id in pools if pool_id in existing]
-        rows: list[JSON] = [
-            _row_as_json(row, shapes.setdefault(row.shape, len(shapes)))
-            for pool_id in wanted
-            for row in self._rows(pool_id, states_of)
-        ]
+        rows: list[JSON] = []
+        for row in (row for pool_id in wanted for row in self._rows(pool_id, states_of)):
+            found = _row_as_json(row, shapes.setdefault(row.shape, len(shapes)))
+            if node := snapshot.node(row.node):
+                group = tuple(node.labels.get(label, "") for label in self._labels)
+                found["group"] = groups.setdefault(group, len(groups))
+            rows.append(found)
         tables: list[JSON] = [{"devices": [*each.devices], "hardware": [*each.hardware]} for each in shapes]
-        return {"shapes": tables, "rows": rows}
+        return {"shapes": tables, "labels": [*self._labels], "groups": [[*each] for each in groups], "rows": rows}
 
     def _rows(self, pool_id: PoolId, states_of: Callable[[PoolId], PoolStates]) -> tuple[FleetRow, ...]:
         states = states_of(pool_id)
@@ -113,7 +126,7 @@ def _least_left(device: Device, states: PoolStates) -> float:
     return round(min((left / total for left, total in amounts if total > 0), default=0.0), 3)
 
 
-def _row_as_json(row: FleetRow, shape: int) -> JSON:
+def _row_as_json(row: FleetRow, shape: int) -> dict[str, JSON]:
     found: dict[str, JSON] = {
         "driver": row.pool.driver,
         "pool": row.pool.pool,

@@ -1,5 +1,6 @@
 """The console on HTTP: the page, its documents, and its stream of changes."""
 
+import secrets
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from allocator import ClassMembers, Limits, SearchBudget, SearchLimitError, TimedSelectors
 from extender.console.feed import Feed, FullError
 from extender.console.files import PageFile, page_files
-from extender.console.fleet import STATES, Fleet
+from extender.console.fleet import GROUP_LABELS, STATES, Fleet
 from extender.console.matches import AttributeFilter, matches
 from extender.http.endpoint import BODILESS
 from extender.http.error_replies import error_reply
@@ -29,6 +30,9 @@ _SELECTING: Final = Limits(steps=0, seconds=5.0)
 
 _MOST_CLASSES: Final = 1000
 """Names of classes among which the page offers a choice. A class that is not offered can be typed."""
+
+_MOST_NUMBERS: Final = 2**52
+"""Numbers of messages begin below this: a browser counts exactly up to twice as much."""
 
 _STREAM: Final = "text/event-stream"
 _UNSTORED: Final = {"Cache-Control": "no-store"}
@@ -51,12 +55,18 @@ class Following(BaseModel):
     after: int = Field(default=0, ge=0, description='The "position" of the fleet that the page has read.')
 
 
-def add_console(app: FastAPI, service: Service) -> None:
-    """The page's files, the fleet, matching devices, and the stream of changes."""
+def add_console(app: FastAPI, service: Service, group_label: str) -> None:
+    """The page's files, the fleet, matching devices, and the stream of changes.
+
+    Args:
+        app: gets the endpoints.
+        service: what they show.
+        group_label: the label that names a node's group for autoscalers; empty if there is none.
+    """
     overview = service.overview
-    fleet = Fleet(overview.devices)
+    fleet = Fleet(overview.devices, (*filter(None, [group_label]), *GROUP_LABELS))
     _add_files(app, page_files())
-    feed = Feed(overview, fleet, lambda: service.is_stopping)
+    feed = Feed(overview, fleet, lambda: service.is_stopping, secrets.randbelow(_MOST_NUMBERS))
     _add_fleet(app, overview, fleet, feed)
     _add_matches(app, overview)
     _add_changes(app, feed)

@@ -65,7 +65,7 @@ def _tables(app: Application, parts: Parts) -> None:
 
 
 def _console(app: Application, parts: Parts) -> None:
-    add_console(app, parts.service)
+    add_console(app, parts.service, parts.settings.autoscaler.learn_from_label)
     add_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now))
 
 

@@ -70,6 +70,7 @@ class Devices(Paging):
 
     driver: str = Field(default="", description="Of this driver.", examples=["gpu.example.com"])
     pool: str = Field(default="", description="Of the pools of this name.", examples=["node-0"])
+    device: str = Field(default="", description="Of this name within its pool.", examples=["gpu-0"])
     node: str = Field(default="", description="For this node only.", examples=["node-0"])
     device_class: str = Field(
         default="", alias="class", description="Of this device class, by its selectors.", examples=["gpu"]
@@ -94,6 +95,7 @@ def _devices(overview: Overview, query: Devices) -> View:
         _text(query.state),
         query.free,
         _members(overview, query.device_class) if query.device_class else None,
+        query.device,
     )
     return (
         device_numbers(snapshot, states, wanted) if query.count else devices(snapshot, states, wanted, wide=query.wide)
@@ -202,6 +204,7 @@ class Claims(Paging):
         description="Of a pod of this name: the pod names the claim or owns it, or the claim is reserved for the pod.",
         examples=["plain"],
     )
+    claim: str = Field(default="", description="Of this name.", examples=["gpu"])
 
 
 _CLAIMS: Final = Table(
@@ -209,7 +212,7 @@ _CLAIMS: Final = Table(
     "Claims, and what they hold.",
     Claims,
     lambda overview, query: claims(
-        overview.state.snapshot, namespace=query.namespace, state=_text(query.state), pod=query.pod
+        overview.state.snapshot, namespace=query.namespace, state=_text(query.state), pod=query.pod, claim=query.claim
     ),
     {
         "namespace": "default",
@@ -230,6 +233,7 @@ class Pods(Paging):
     namespace: str = Field(default="", description="Of this namespace.", examples=["default"])
     state: PodState | None = Field(default=None, description="In this state.", examples=["pending"])
     node: str = Field(default="", description="Bound to this node.", examples=["node-0"])
+    pod: str = Field(default="", description="Of this name.", examples=["training"])
 
 
 _PODS: Final = Table(
@@ -243,6 +247,7 @@ _PODS: Final = Table(
         namespace=query.namespace,
         state=_text(query.state),
         node=query.node,
+        pod=query.pod,
     ),
     {
         "namespace": "default",

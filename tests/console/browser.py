@@ -58,17 +58,17 @@ class Console:
     def violations(self) -> list[str]:
         """What axe finds wrong with the page: rule and element."""
         self.page.evaluate(_AXE.read_text())
-        found = self.page.evaluate("axe.run()")
+        found = self.page.evaluate("axe.run({rules: {'target-size': {enabled: true}}})")
         return [f"{each['id']}: {node['html']}" for each in found["violations"] for node in each["nodes"]]
 
 
 @contextmanager
 def opened(
-    browser: Browser, url: str, width: int = 1280, height: int = 800, scheme: Any = "light"
+    browser: Browser, url: str, width: int = 1280, height: int = 800, scheme: Any = "light", **options: Any
 ) -> Iterator[Console]:
-    """A page in a context of its own."""
+    """A page in a context of its own; ``options`` are those of `Browser.new_context`."""
     context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", **options
     )
     context.set_default_timeout(15_000)
     console = Console(context.new_page(), url)

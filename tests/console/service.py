@@ -25,12 +25,12 @@ class Served:
     Attributes:
         url: its address.
         pods: the manifests of its pods, by namespace and name.
-        pid: of its process.
+        process: the program.
     """
 
     url: str
     pods: Mapping[tuple[str, str], Any]
-    pid: int
+    process: Process
 
     def table(self, path: str) -> list[Any]:
         """All rows of a table."""
@@ -69,7 +69,7 @@ def over_manifests(folder: Path, *manifests: Path) -> Iterator[Served]:
     process = Process("dra-extender", command, answers(f"{url}/readyz"), folder / "log")
     process.start(within=_START_SECONDS)
     try:
-        yield Served(url, dict(_pods(manifests)), process.pid)
+        yield Served(url, dict(_pods(manifests)), process)
     finally:
         process.stop()
 
@@ -95,7 +95,7 @@ def over_many_nodes(folder: Path, nodes: int, claims: int) -> Iterator[Served]:
             process = extender(folder, int(api.stdout.readline()), port)
             process.start(within=_START_SECONDS)
             try:
-                yield Served(f"http://127.0.0.1:{port}", {}, process.pid)
+                yield Served(f"http://127.0.0.1:{port}", {}, process)
             finally:
                 process.stop()
         finally:

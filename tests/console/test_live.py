@@ -24,10 +24,10 @@ def test_a_bind_is_shown_within_a_second(console: Open, example: Served) -> None
     page = console(example, "#/fleet?driver=gpu.example.com")
     page.one(".live.open").wait_for()
     (node, *_) = example.filter("demo", "notebook")
-    before = page.one(".cell a.allocated").count()
+    before = page.one(".cell .allocated").count()
     example.bind("demo", "notebook", node)
     began = time.monotonic()
-    expect(page.one(".cell a.allocated")).to_have_count(before + 1)
+    expect(page.one(".cell .allocated")).to_have_count(before + 1)
     assert (time.monotonic() - began) * 1000 < SHOWN_WITHIN
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -23,6 +24,17 @@ VIEWS = {
 }
 
 
+FINGER = 24
+"""The least width and height of what is touched, in CSS pixels (WCAG 2.2, 2.5.8)."""
+
+_HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((each) => each.localName)"
+
+# Links within a text are as high as its lines (the exception of WCAG), and what is unseen is not touched.
+_TARGETS = """[...document.querySelectorAll('a, button, select, input, summary')]
+  .filter((each) => !each.closest('p, li, dd, h3, td, .skip, .top p') || each.matches('button, .pod'))
+  .map((each) => [each.outerHTML.slice(0, 80), each.getBoundingClientRect().width, each.getBoundingClientRect().height])"""
+
+
 def answer(page: Console) -> str:
     return page.texts(".answer")[0]
 
@@ -33,6 +45,35 @@ def test_every_view_is_accessible(console: Open, example: Served, route: str, wi
     page = console(example, route, width=width, scheme=scheme)
     page.one(".live.open").wait_for()
     assert page.violations() == []
+
+
+@pytest.mark.parametrize("route", VIEWS.values(), ids=VIEWS.keys())
+def test_every_view_has_headings_in_order(console: Open, example: Served, route: str) -> None:
+    page = console(example, route)
+    levels = [int(each[1]) for each in page.page.evaluate(_HEADINGS)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+
+
+@pytest.mark.parametrize("route", VIEWS.values(), ids=VIEWS.keys())
+def test_every_view_can_be_used_with_a_finger(console: Open, example: Served, route: str) -> None:
+    page = console(example, route, width=360, has_touch=True, is_mobile=True)
+    page.one(".live.open").wait_for()
+    assert page.violations() == []
+    assert [each for each in page.page.evaluate(_TARGETS) if min(each[1:]) < FINGER] == []
+
+
+@pytest.mark.parametrize("group", ["", "&group=topology.kubernetes.io/zone"], ids=["nodes", "groups"])
+@pytest.mark.parametrize("width", [360, 726, 743, 760, 761, 1280, 3840])
+def test_rows_of_the_fleet_are_as_high_as_the_list_counts_on(
+    console: Open, example: Served, width: int, group: str
+) -> None:
+    """Else the last rows could not be reached."""
+    page = console(example, f"#/fleet?{group}", width=width, height=6000)
+    page.one(".line").first.wait_for()
+    drawn, counted = page.page.evaluate("['.shown', '.tall'].map(each => document.querySelector(each).offsetHeight)")
+    assert drawn == counted
 
 
 @pytest.mark.parametrize("route", VIEWS.values(), ids=VIEWS.keys())
@@ -69,6 +110,8 @@ def test_totals_are_those_of_the_table(console: Open, example: Served) -> None:
         ("state=tainted", "state=tainted"),
         ("class=gpu-partition.example.com&state=free", "class=gpu-partition.example.com&state=free"),
         ("text=gpu-west-1", "node=gpu-west-1"),
+        ("node=gpu-west-1", "node=gpu-west-1"),
+        ("node=gpu-west", "node=gpu-west"),
     ],
 )
 def test_a_link_with_filters_shows_what_the_table_shows(
@@ -122,6 +165,55 @@ def test_the_keyboard_goes_from_device_to_device_and_into_one(console: Open, exa
     page.page.go_back()
     expect(page.one(".cell a").first).to_be_visible()
     assert page.route() == "#/fleet?driver=gpu.example.com"
+
+
+def test_the_list_keeps_a_stop_of_the_keyboard_on_the_screen(console: Open, example: Served) -> None:
+    page = console(example, height=420)
+    lines, stop = page.one(".lines"), page.one('.cell a[tabindex="0"]')
+    stop.focus()
+    lines.evaluate("box => { box.scrollTop = box.scrollHeight; }")
+    expect(page.one('.line[aria-rowindex="1"]')).to_have_count(0)
+    expect(stop).to_have_count(1)
+    expect(stop).to_be_focused()
+    at = int(str(stop.get_attribute("data-line")))
+    page.page.keyboard.press("ArrowUp")
+    expect(stop).to_be_focused()
+    expect(stop).to_have_attribute("data-line", str(at - 1))
+
+
+def test_groups_of_nodes_have_totals_and_can_be_folded(console: Open, example: Served) -> None:
+    page = console(example, "#/fleet?driver=gpu.example.com")
+    page.one("select[name=group]").select_option(label="zone")
+    assert page.route() == "#/fleet?driver=gpu.example.com&group=topology.kubernetes.io%2Fzone"
+    rows = [each for each in example.table("devices?driver=gpu.example.com") if each["node"].startswith("gpu-")]
+    zones = page.one(".line.group")
+    told = dict(zip(page.texts(".group .node"), page.texts(".group .left"), strict=True))
+    for zone in ("east", "west"):
+        of_zone = [each["state"] for each in rows if each["node"].startswith(f"gpu-{zone}")]
+        assert told[zone] == f"{of_zone.count('free')}/{len(of_zone)} free"
+    before = page.one(".cell").count()
+    zones.filter(has_text="west").locator("button").click()
+    assert page.route().endswith("&fold=west")
+    expect(page.one(".cell")).to_have_count(before - sum(each["node"].startswith("gpu-west") for each in rows))
+    page.one("button.fold").click()
+    expect(page.one(".cell")).to_have_count(before)
+    page.one("button.fold").click()
+    expect(page.one(".cell")).to_have_count(0)
+    assert zones.count() >= 2
+
+
+def test_a_group_that_nodes_do_not_have_is_named(console: Open, example: Served) -> None:
+    page = console(example, "#/fleet?group=rack")
+    expect(page.one(".problem")).to_contain_text("Nodes are not grouped by rack; there is node.kubernetes.io/")
+
+
+def test_a_node_leads_to_its_devices_alone(console: Open, example: Served) -> None:
+    page = console(example, VIEWS["a device"])
+    page.one("dd a", has_text="gpu-east-2").first.click()
+    assert page.route() == "#/fleet?node=gpu-east-2"
+    expect(page.one(".line .node").first).to_have_text("gpu-east-2")
+    page.one("button.chosen").click()
+    assert page.route() == "#/fleet"
 
 
 def test_the_first_stop_of_the_keyboard_skips_to_the_content(console: Open, example: Served) -> None:

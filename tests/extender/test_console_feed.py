@@ -9,7 +9,8 @@ import pytest
 
 from extender.console.feed import MOST_READERS, PERIOD, Feed, FullError
 from extender.console.fleet import Fleet
-from extender.kube.api import SLICES, ObjectKey
+from extender.kube.api import NODES, SLICES, ObjectKey
+from extender.kube.raw import Event, EventType
 from extender.offload import at_once
 from extender.service import Service
 from tests.kit import virtualtime
@@ -26,11 +27,11 @@ OBJECTS = (
 class Scene:
     """A cluster with a feed, and what a page reads of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 1000) -> None:
         self.cluster = Cluster.of(*OBJECTS)
         self.service: Service = self.cluster.service(off_loop=at_once)
         overview = self.service.overview
-        self.feed = Feed(overview, Fleet(overview.devices), lambda: self.service.is_stopping)
+        self.feed = Feed(overview, Fleet(overview.devices), lambda: self.service.is_stopping, first)
 
     def change(self, *objects: Object) -> None:
         for each in objects:
@@ -49,11 +50,11 @@ class Page:
         self._stream = stream
 
     async def message(self, *, within: float = 5.0) -> tuple[str, Any]:
-        """The event and the data of the next message; comments are left out."""
+        """The event and the data of the next message, apart from signs of life."""
         async with asyncio.timeout(within):
             async for data in self._stream:
                 fields = dict(line.split(b": ", 1) for line in data.splitlines() if b": " in line)
-                if b"event" in fields:
+                if fields.get(b"event", b"alive") != b"alive":
                     return fields[b"event"].decode(), orjson.loads(fields[b"data"])
         raise AssertionError("the stream has ended")
 
@@ -106,6 +107,31 @@ def test_a_node_that_comes_changes_the_states_of_its_pools() -> None:
         given.change(node("c"))
         _, data = await page.message()
         assert [(row["pool"], row["states"]) for row in data["rows"]] == [("c", "0")]
+
+    played(scene)
+
+
+def test_a_label_of_a_node_moves_its_pools_to_another_group() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        labelled = node("a", labels={"topology.kubernetes.io/zone": "east"})
+        labelled["metadata"]["resourceVersion"] = "1000000"
+        given.cluster.state.apply(Event(EventType.MODIFIED, NODES, labelled))
+        _, data = await page.message()
+        (row,) = data["rows"]
+        assert dict(zip(data["labels"], data["groups"][row["group"]], strict=True)) == {
+            "node.kubernetes.io/instance-type": "",
+            "topology.kubernetes.io/zone": "east",
+        }
+
+    played(scene)
+
+
+def test_a_page_of_another_process_reads_everything_again_even_if_both_began_at_once() -> None:
+    async def scene(given: Scene) -> None:
+        other = Scene(first=2000)
+        page = await Page(other.feed.open(given.feed.position())).begin()
+        assert await page.message() == ("reset", {})
 
     played(scene)
 
@@ -217,7 +243,7 @@ def test_a_page_that_read_between_two_looks_misses_nothing() -> None:
 def test_a_silent_stream_shows_that_it_lives_and_ends_after_a_minute() -> None:
     async def scene(given: Scene) -> None:
         page, began = await opened(given), asyncio.get_running_loop().time()
-        assert set(await page.rest()) == {b":\n\n"}
+        assert set(await page.rest()) == {b"event: alive\ndata: {}\n\n"}
         assert 60 <= asyncio.get_running_loop().time() - began <= 70
 
     played(scene)

@@ -95,6 +95,8 @@ PENDING = ["asks-for-more", "extended", "made", "needless", "streams", "unmade",
         ("node=a", ["runs"]),
         ("namespace=other", []),
         ("namespace=ns&state=bound", ["runs"]),
+        ("pod=runs", ["runs"]),
+        ("namespace=other&pod=runs", []),
     ],
 )
 async def test_pods_with_devices_by_namespace_state_and_node(client: AsyncClient, query: str, names: list[str]) -> None:

@@ -1,5 +1,6 @@
 // The latest answers to schedulers, as they come. The list is bounded, and it can be paused.
 import { calm, field, note, unread } from "./parts.js";
+import { Reader } from "./reader.js";
 import { link, refine } from "./route.js";
 import { get } from "./service.js";
 import { clock, html, number } from "./text.js";
@@ -19,48 +20,59 @@ export class DecisionsView {
   title = "Decisions";
   #entries = null;
   #held = [];
-  #error = null;
   #note = "";
+  #reader;
 
   constructor({ redraw }) {
-    this.redraw = redraw;
     this.type = calm(150, (filters) => refine(this.route, filters));
+    this.#reader = new Reader({
+      read: () => get(`decisions?limit=${KEPT}`),
+      took: (found) => this.#take(found),
+      told: (message) => this.#hear(message),
+      redraw,
+    });
   }
 
   open(route) {
+    if (!this.route) this.reread();
     this.route = route;
-    if (!this.#entries && !this.#error) this.reread();
     if (!route.filters.paused) this.#release();
   }
 
-  async reread() {
-    try {
-      const found = await get(`decisions?limit=${KEPT}`);
-      [this.#entries, this.#held, this.#error] = [found.items, [], null];
-      this.#note = found.items.length ? "" : (found.note ?? "");
-    } catch (error) {
-      this.#error = error;
-    }
-    this.redraw();
+  reread() {
+    this.#reader.ask();
   }
 
-  changed({ decisions = [], skipped = 0 }) {
+  close() {
+    this.#reader.close();
+  }
+
+  changed(message) {
+    return this.#reader.tell(message);
+  }
+
+  #take(found) {
+    [this.#entries, this.#held] = [found.items, []];
+    this.#note = found.items.length ? "" : (found.note ?? "");
+  }
+
+  #hear({ decisions = [], skipped = 0 }) {
     if (!this.#entries || !decisions.length) return false;
-    if (skipped) this.#note = `${number(skipped)} decisions came too fast and are not shown; /decisions has them.`;
-    this.#held = [...decisions, ...this.#held].slice(0, KEPT);
+    this.#note = skipped ? `${number(skipped)} decisions came too fast and are not shown; /decisions has them.` : "";
+    const known = new Set([...this.#entries, ...this.#held].map((each) => each.id));
+    this.#held = [...decisions.filter((each) => !known.has(each.id)), ...this.#held].slice(0, KEPT);
     if (!this.route.filters.paused) this.#release();
     return true;
   }
 
   #release() {
-    if (!this.#entries || !this.#held.length) return;
-    const known = new Set(this.#entries.map((each) => each.id));
-    this.#entries = [...this.#held.filter((each) => !known.has(each.id)), ...this.#entries].slice(0, KEPT);
+    if (!this.#held.length) return;
+    this.#entries = [...this.#held, ...this.#entries].slice(0, KEPT);
     this.#held = [];
   }
 
   template() {
-    if (!this.#entries) return unread(this.#error, "the decisions");
+    if (!this.#entries) return unread(this.#reader.error, "the decisions");
     const { verb = "", text = "", paused = "" } = this.route.filters;
     const wanted = text.trim().toLowerCase();
     const shown = this.#entries.filter(
@@ -78,7 +90,7 @@ export class DecisionsView {
         <button type="button" class="pause" aria-pressed=${paused ? "true" : "false"} @click=${() => refine(this.route, { paused: paused ? "" : "yes" })}>
           ${paused ? `Continue${this.#held.length ? ` (${number(this.#held.length)} new)` : ""}` : "Pause"}</button>
       </form>
-      ${note(this.#note)} ${note(this.#error?.message, "problem")}
+      ${note(this.#note)} ${note(this.#reader.error?.message, "problem")}
       <table class="log">
         <thead><tr><th scope="col">time</th><th scope="col">verb</th><th scope="col">pod</th><th scope="col">outcome</th><th scope="col" class="ms">ms</th></tr></thead>
         <tbody>${shown.slice(0, SHOWN).map(line)}</tbody>

@@ -1,29 +1,17 @@
 // One pod, one claim, one device.
 import { explanation } from "./explanation.js";
 import { again, badge, deviceLink, facts, joined, namedLink, note, unread } from "./parts.js";
+import { Reader } from "./reader.js";
 import { link } from "./route.js";
-import { get, query } from "./service.js";
+import { get, query, Refused } from "./service.js";
 import { age, html } from "./text.js";
 
-const EACH = 10_000;
-
-// The rows of a table that a function wants, over all pages of the table.
-async function rowsOf(path, parameters, isWanted) {
-  const found = [];
-  let token = "";
-  do {
-    const page = await get(`${path}?${query({ ...parameters, limit: EACH, continue: token })}`);
-    found.push(...page.items.filter(isWanted));
-    token = page.continue;
-  } while (token);
-  return found;
-}
+const MOST_CLAIMS = 10_000; // the service gives no more at once
 
 // A view of one object: read when it is opened, and again when a change concerns it.
 class ObjectView {
-  #asked = 0;
+  #reader = null;
   found = null;
-  error = null;
 
   constructor({ redraw, devices }) {
     this.redraw = redraw;
@@ -36,22 +24,18 @@ class ObjectView {
     this.route = route;
     this.title = this.titleOf(route);
     if (!isOther) return;
-    [this.found, this.error] = [null, null];
+    this.close();
+    this.found = null;
+    this.#reader = new Reader({ read: () => this.read(...route.names), took: (found) => (this.found = found), redraw: this.redraw });
     this.reread();
   }
 
-  async reread() {
-    const asked = (this.#asked += 1);
-    let [found, error] = [this.found, null];
-    try {
-      found = await this.read(...this.route.names);
-    } catch (problem) {
-      error = problem;
-      if (problem.status === 404) found = null;
-    }
-    if (asked !== this.#asked) return;
-    [this.found, this.error] = [found, error];
-    this.redraw();
+  reread() {
+    this.#reader.ask();
+  }
+
+  close() {
+    this.#reader?.close();
   }
 
   changed(message) {
@@ -62,10 +46,11 @@ class ObjectView {
   titleOf = ({ names }) => names.join("/");
 
   template() {
-    if (!this.found) return unread(this.error, `${this.kind} ${this.title}`);
+    const { error } = this.#reader;
+    if (!this.found || error?.status === 404) return unread(error, `${this.kind} ${this.title}`);
     return html`<section class="object" aria-label=${`${this.kind} ${this.title}`}>
       <header><p class="quiet">${this.kind}</p><h1>${this.title}</h1></header>
-      ${note(this.error?.message, "problem")} ${this.body(this.found)}
+      ${note(error?.message, "problem")} ${this.body(this.found)}
     </section>`;
   }
 }
@@ -75,11 +60,11 @@ export class PodView extends ObjectView {
 
   async read(namespace, name) {
     const [pods, claims, found] = await Promise.all([
-      rowsOf("pods", { namespace }, (each) => each.pod === name),
-      rowsOf("claims", { namespace, pod: name }, () => true),
+      get(`pods?${query({ namespace, pod: name })}`),
+      get(`claims?${query({ namespace, pod: name, limit: MOST_CLAIMS })}`),
       get(`explain/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`),
     ]);
-    return { pod: pods[0], claims, explanation: found };
+    return { pod: pods.items[0], claims: claims.items, explanation: found };
   }
 
   // A pending pod may fit or fit no longer because of any pool; a pod that is bound stays where it is.
@@ -92,7 +77,7 @@ export class PodView extends ObjectView {
     return html`${pod
       ? facts([
           ["state", badge(pod.state)],
-          ["node", pod.node ? html`<a href=${link("fleet", [], { text: pod.node })}>${pod.node}</a>` : ""],
+          ["node", pod.node ? html`<a href=${link("fleet", [], { node: pod.node })}>${pod.node}</a>` : ""],
           ["nominated node", pod.nominatedNode],
           ["asks for", pod.requests.join(", ")],
           ["priority", String(pod.priority)],
@@ -143,10 +128,10 @@ export class ClaimView extends ObjectView {
 
   async read(namespace, name) {
     const [claims, found] = await Promise.all([
-      rowsOf("claims", { namespace }, (each) => each.claim === name),
+      get(`claims?${query({ namespace, claim: name })}`),
       get(`explain/${encodeURIComponent(namespace)}/claims/${encodeURIComponent(name)}`),
     ]);
-    return { claim: claims[0], explanation: found };
+    return { claim: claims.items[0], explanation: found };
   }
 
   concerns({ pods = [], pools = [] }) {
@@ -169,9 +154,9 @@ export class DeviceView extends ObjectView {
   kind = "device";
 
   async read(driver, pool, name) {
-    const found = await rowsOf("devices", { driver, pool, wide: true }, (each) => each.device === name);
-    if (!found.length) throw Object.assign(new Error(`there is no device ${name} in pool ${driver}/${pool}`), { status: 404 });
-    return found;
+    const { items } = await get(`devices?${query({ driver, pool, device: name, wide: true })}`);
+    if (!items.length) throw new Refused(404, `there is no device ${name} in pool ${driver}/${pool}`);
+    return items;
   }
 
   concerns({ pools = [] }) {
@@ -183,7 +168,7 @@ export class DeviceView extends ObjectView {
     return found.map((device) => html`${facts([
         ["state", badge(device.state)],
         ["why", device.why],
-        ["node", device.node ? html`<a href=${link("fleet", [], { text: device.node })}>${device.node}</a>` : ""],
+        ["node", device.node ? html`<a href=${link("fleet", [], { node: device.node })}>${device.node}</a>` : ""],
         ["driver", html`<a href=${link("fleet", [], { driver: device.driver })}>${device.driver}</a>`],
         ["held by", device.claims.length ? joined(device.claims.map((each) => namedLink("claim", each))) : ""],
         ["blocked by", device.blockedBy.length ? joined(device.blockedBy.map((each) => namedLink("claim", each))) : ""],

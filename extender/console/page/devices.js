@@ -17,13 +17,13 @@ function ordered(shape) {
 export class Devices {
   states = [];
   classes = [];
-  nodes = 0;
+  labels = [];
   #pools = new Map();
 
   read(document) {
     this.states = document.states;
     this.classes = document.classes;
-    this.nodes = document.nodes;
+    this.labels = document.labels;
     this.#pools = new Map();
     this.#add(document);
   }
@@ -35,11 +35,11 @@ export class Devices {
     return pools.length > 0;
   }
 
-  #add({ shapes, rows }) {
+  #add({ shapes, groups, rows }) {
     const known = shapes.map(ordered);
     for (const row of rows) {
       const key = keyOf(row);
-      const found = { ...row, key, shape: known[row.shape], left: row.left ?? {} };
+      const found = { ...row, key, shape: known[row.shape], left: row.left ?? {}, groups: groups[row.group] ?? [] };
       if (this.#pools.has(key)) this.#pools.get(key).push(found);
       else this.#pools.set(key, [found]);
     }
@@ -57,41 +57,54 @@ export class Devices {
     return this.states[Number(row.states[index])];
   }
 
-  // The rows that match, by node, each with the indexes of the devices that match; and how many devices are in each state.
-  // The totals count all states, so that they say what another choice of a state would show.
-  select({ driver = "", text = "", state = "" }, matches) {
+  // The labels that some node has: by the others, all nodes would be one group.
+  groupings() {
+    const rows = [...this.#pools.values()].flat();
+    return this.labels.filter((_, index) => rows.some((row) => row.groups[index]));
+  }
+
+  // The rows that match, by node, each with the indexes of the devices that match, and with how many devices are in each
+  // state. The numbers count all states, so that they say what another choice of a state would show.
+  select({ driver = "", node = "", text = "", state = "" }, matches) {
     const wanted = text.trim().toLowerCase();
     const rank = state ? String(this.states.indexOf(state)) : "";
-    const counts = new Map(this.states.map((each) => [each, 0]));
     const lines = [];
     for (const rows of this.#pools.values()) {
       for (const row of rows) {
-        if (driver && row.driver !== driver) continue;
+        if ((driver && row.driver !== driver) || (node && row.node !== node)) continue;
         const members = matches?.get(row.key);
         if (matches && !members) continue;
         const isNamed = !wanted || [row.node, row.pool, row.driver].some((each) => each.toLowerCase().includes(wanted));
         const cells = [];
-        let free = 0;
+        const counts = new Map();
         let all = 0;
         for (const index of row.shape.indexes) {
           if (members && !members.has(row.shape.devices[index])) continue;
           if (!isNamed && !row.shape.devices[index].toLowerCase().includes(wanted)) continue;
           const of = this.stateOf(row, index);
-          counts.set(of, counts.get(of) + 1);
+          counts.set(of, (counts.get(of) ?? 0) + 1);
           all += 1;
-          free += of === "free";
           if (!rank || row.states[index] === rank) cells.push(index);
         }
-        if (cells.length) lines.push({ row, cells, free, all });
+        if (all) lines.push({ row, cells, counts, all });
       }
     }
     lines.sort((a, b) => isPlace(a) - isPlace(b) || collator.compare(a.row.node, b.row.node) || collator.compare(a.row.key, b.row.key));
-    return { lines, counts };
+    return lines;
   }
 }
 
 // Devices that several nodes reach come after the nodes.
 const isPlace = ({ row }) => row.node === "all nodes" || row.node === "by selector" || row.node === "";
+
+// How many devices of some rows are in each state.
+export function totals(lines) {
+  const counts = new Map();
+  for (const line of lines) for (const [state, count] of line.counts) counts.set(state, (counts.get(state) ?? 0) + count);
+  return counts;
+}
+
+export const places = (lines) => new Set(lines.map(({ row }) => row.node)).size;
 
 export function readMatches({ sets, pools }) {
   const members = sets.map((names) => new Set(names));

@@ -23,7 +23,7 @@ export const explanation = (found) => html`
 const part = (title, items, remark = "") => (items.length ? html`<section class="part"><h2>${title}</h2>${note(remark)}${items}</section>` : "");
 
 const place = ({ node, score, why, devices, leftOut }) => html`<div class="card">
-  <h3><a href=${link("fleet", [], { text: node })}>${node}</a>${score === null ? "" : html` <span class="quiet">score ${score}${why ? `: ${why}` : ""}</span>`}</h3>
+  <h3><a href=${link("fleet", [], { node })}>${node}</a>${score === null ? "" : html` <span class="quiet">score ${score}${why ? `: ${why}` : ""}</span>`}</h3>
   <ul>${devices.map((each) => html`<li>${each.request}: ${deviceLink(each.device)}${amounts(each.consumedCapacity)}</li>`)}
   ${leftOut.map((each) => html`<li class="quiet">left out: ${each.request}${each.reason ? `, ${each.reason}` : ""}</li>`)}</ul>
 </div>`;
@@ -34,7 +34,7 @@ const proposal = ({ changes, node, devices }) => html`<div class="card">
   ${changes.map((each) => html`<h3>${each.text}</h3>
     <div class="how"><code>${each.how}</code>${copyButton(each.how)}</div>
     ${each.immutable ? html`<p class="quiet">${each.immutable}</p>` : ""}`)}
-  <p>Then it fits on <a href=${link("fleet", [], { text: node })}>${node}</a>${devices.length ? html` with ${joined(devices.map((each) => deviceLink(each)))}` : ""}.</p>
+  <p>Then it fits on <a href=${link("fleet", [], { node })}>${node}</a>${devices.length ? html` with ${joined(devices.map((each) => deviceLink(each)))}` : ""}.</p>
 </div>`;
 
 // A step of the funnel is a bar: what remains of the devices that were considered.
@@ -76,5 +76,5 @@ const preemption = ({ node, victims, budgetViolations, spared }) => html`<div cl
 const FEW = 12;
 const groups = (found) => found.map(({ reason, nodes }) => html`<details class="group"><summary><b>${number(nodes.length)}</b> ${reason}
     <span class="quiet">${nodes.slice(0, FEW).join(", ")}${nodes.length > FEW ? " …" : ""}</span></summary>
-  <p>${joined(nodes.slice(0, 1000).map((node) => html`<a href=${link("fleet", [], { text: node })}>${node}</a>`))}${nodes.length > 1000 ? ` and ${number(nodes.length - 1000)} more` : ""}</p>
+  <p>${joined(nodes.slice(0, 1000).map((node) => html`<a href=${link("fleet", [], { node })}>${node}</a>`))}${nodes.length > 1000 ? ` and ${number(nodes.length - 1000)} more` : ""}</p>
 </details>`);

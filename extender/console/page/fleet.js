@@ -1,57 +1,65 @@
-// The fleet: every device, by node; filters, and how many devices are in each state.
+// The fleet: every device, by node or by groups of nodes; filters, and how many devices are in each state.
+import { places, readMatches, totals } from "./devices.js";
 import { Grid } from "./grid.js";
-import { readMatches } from "./devices.js";
+import { allFolded, grouped, nameOf, sum } from "./groups.js";
 import { calm, field, mark, note } from "./parts.js";
+import { Reader } from "./reader.js";
 import { refine } from "./route.js";
 import { get, query } from "./service.js";
 import { html, number, plural } from "./text.js";
 
+const UNKNOWN = "…"; // in place of a number that the service has not told yet
+const NO_FILTERS = { driver: "", class: "", attribute: "", node: "", text: "", state: "" };
+
 export class FleetView {
   title = "Fleet";
   #matches = null;
-  #asked = "";
-  #problem = "";
   #note = "";
+  #asked = "";
+  #reader = null;
+  #isKnown = true; // whether the matches are those of the filters
 
   constructor({ devices, redraw }) {
     this.devices = devices;
     this.redraw = redraw;
-    this.grid = new Grid(devices);
+    this.grid = new Grid(devices, (fold) => refine(this.route, { fold }));
     this.type = calm(150, (filters) => refine(this.route, filters));
   }
 
   open(route) {
     this.route = route;
-    this.#match(false);
+    const { class: deviceClass = "", attribute = "" } = route.filters;
+    const asked = query({ class: deviceClass, attribute: attribute.trim() });
+    if (asked !== this.#asked) this.#ask(asked);
+  }
+
+  close() {
+    this.#reader?.close();
   }
 
   // Selectors of classes run in the service: it alone knows which devices belong to a class.
-  async #match(isStale) {
-    const { class: deviceClass = "", attribute = "" } = this.route.filters;
-    const asked = query({ class: deviceClass, attribute: attribute.trim() });
-    if (asked === this.#asked && !isStale) return;
-    this.#asked = asked;
-    try {
-      const found = asked ? await get(`console/matches?${asked}`) : null;
-      if (asked !== this.#asked) return;
-      [this.#matches, this.#note, this.#problem] = [found && readMatches(found), found?.note ?? "", ""];
-    } catch (error) {
-      if (asked !== this.#asked) return;
-      [this.#matches, this.#note, this.#problem] = [new Map(), "", error.message];
-    }
-    this.redraw();
+  #ask(asked) {
+    this.close();
+    [this.#asked, this.#isKnown, this.#reader] = [asked, !asked, null];
+    if (!asked) return this.#take(null);
+    this.#reader = new Reader({ read: () => get(`console/matches?${asked}`), took: (found) => this.#take(found), redraw: this.redraw });
+    this.#reader.ask();
   }
 
-  #stale = calm(1000, () => this.#match(true));
+  #take(found) {
+    [this.#matches, this.#note, this.#isKnown] = [found && readMatches(found), found?.note ?? "", true];
+  }
+
+  #stale = calm(1000, () => this.reread());
 
   changed({ pools }) {
     if (!pools) return false;
-    if (this.#asked) this.#stale(); // a driver may have published other devices
+    this.#stale(); // a driver may have published other devices
     return true;
   }
 
   reread() {
-    this.#match(true);
+    this.#reader?.ask();
   }
 
   drawn(root) {
@@ -59,48 +67,68 @@ export class FleetView {
     this.grid.show(this.lines);
   }
 
+  // The rows that match. While the service has not told which these are, the ones before stay, paler and without numbers.
+  #found() {
+    const isRefused = this.#reader?.error && !this.#isKnown;
+    return { found: this.devices.select(this.route.filters, isRefused ? new Map() : this.#matches), isKnown: this.#isKnown || isRefused };
+  }
+
   template() {
     const { filters } = this.route;
-    const { lines, counts } = this.devices.select(filters, this.#matches);
-    this.lines = lines;
-    const all = [...counts.values()].reduce((sum, each) => sum + each, 0);
-    const named = filters.class || filters.attribute || filters.driver;
-    const nodes = new Set(lines.map(({ row }) => row.node)).size;
+    const { found, isKnown } = this.#found();
+    const index = this.devices.labels.indexOf(filters.group);
+    this.lines = index < 0 ? found.filter(({ cells }) => cells.length) : grouped(found, index, filters.fold ?? "");
+    const counts = totals(found);
+    const all = sum(counts);
+    const shown = (count) => (isKnown ? number(count ?? 0) : UNKNOWN);
+    const named = [filters.class, filters.attribute, filters.driver, filters.node].find(Boolean);
     return html`<section class="fleet" aria-label="Fleet">
       <h1 class="unseen">Fleet</h1>
       <header class="totals">
-        <p class="answer"><strong>${number(counts.get("free") ?? 0)}</strong> of ${plural(all, "device")} free${named ? html` <span class="quiet">· ${named}</span>` : ""}</p>
+        <p class="answer"><strong>${shown(counts.get("free"))}</strong> of ${isKnown ? plural(all, "device") : `${UNKNOWN} devices`} free${named ? html` <span class="quiet">· ${named}</span>` : ""}</p>
         <ul class="states" aria-label="Devices by state">
-          ${this.devices.states.map((state) => this.#state(state, counts.get(state), filters.state))}
+          ${this.devices.states.map((state) => this.#state(state, counts.get(state), shown, filters.state))}
         </ul>
       </header>
-      ${this.#filters(filters)} ${note(this.#problem, "problem")} ${note(this.#note)}
-      <div class="lines" role="grid" aria-label=${`Devices of ${plural(nodes, "place")}`} aria-rowcount=${lines.length} aria-readonly="true"></div>
+      ${this.#filters(filters)} ${note(this.#reader?.error?.message, "problem")} ${note(this.#note)} ${this.#unknownGroup(filters.group, index)}
+      <div class="lines" role="grid" aria-label=${`Devices of ${plural(places(found), "place")}`} aria-rowcount=${this.lines.length} aria-readonly="true" aria-busy=${isKnown ? "false" : "true"}></div>
       ${all ? "" : html`<p class="empty quiet">No device matches.</p>`}
     </section>`;
   }
 
-  #state(state, count, chosen) {
-    const isChosen = state === chosen;
-    return html`<li><button type="button" aria-pressed=${isChosen} ?data-none=${!count}
-      @click=${() => refine(this.route, { state: isChosen ? "" : state })}>${mark(state)}<b>${number(count)}</b> ${state}</button></li>`;
+  #unknownGroup(label, index) {
+    return note(label && index < 0 && `Nodes are not grouped by ${label}; there is ${this.devices.labels.join(", ")}.`, "problem");
   }
 
-  #filters({ driver = "", class: deviceClass = "", attribute = "", text = "" }) {
-    const choice = (name, value, options, all) => html`<select name=${name} @change=${(event) => refine(this.route, { [name]: event.target.value })}>
-      <option value="" .selected=${!value}>${all}</option>
-      ${[...new Set(value ? [...options, value] : options)].map((each) => html`<option value=${each} .selected=${each === value}>${each}</option>`)}
-    </select>`;
-    const typed = (name, value, placeholder) => html`<input type="search" name=${name} .value=${value} placeholder=${placeholder}
-      autocomplete="off" spellcheck="false" @input=${(event) => this.type({ [name]: event.target.value })}>`;
+  #state(state, count, shown, chosen) {
+    const isChosen = state === chosen;
+    return html`<li><button type="button" aria-pressed=${isChosen} ?data-none=${!count}
+      @click=${() => refine(this.route, { state: isChosen ? "" : state })}>${mark(state)}<b>${shown(count)}</b> ${state}</button></li>`;
+  }
+
+  #filters(filters) {
+    const { driver = "", class: deviceClass = "", attribute = "", node = "", text = "", group = "" } = filters;
     return html`<form class="filters" @submit=${(event) => event.preventDefault()}>
-      ${field("Class", choice("class", deviceClass, this.devices.classes, "all classes"))}
-      ${field("Driver", choice("driver", driver, this.devices.drivers(), "all drivers"))}
-      ${field("Attribute", typed("attribute", attribute, "model=h100"))}
-      ${field("Node, pool or device", typed("text", text, "text"))}
-      ${driver || deviceClass || attribute || text || this.route.filters.state
-        ? html`<button type="button" class="clear" @click=${() => refine(this.route, { driver: "", class: "", attribute: "", text: "", state: "" })}>Clear</button>`
-        : ""}
+      ${field("Class", this.#choice("class", deviceClass, this.devices.classes, "all classes"))}
+      ${field("Driver", this.#choice("driver", driver, this.devices.drivers(), "all drivers"))}
+      ${field("Attribute", this.#typed("attribute", attribute, "model=h100"))}
+      ${field("Node, pool or device", this.#typed("text", text, "text"))}
+      ${field("Groups", this.#choice("group", group, this.devices.groupings(), "none", nameOf))}
+      ${group ? html`<button type="button" class="fold" @click=${() => refine(this.route, { fold: allFolded(filters.fold) })}>${filters.fold ? "Unfold all" : "Fold all"}</button>` : ""}
+      ${node ? html`<button type="button" class="chosen" aria-label=${`no longer only node ${node}`} @click=${() => refine(this.route, { node: "" })}>node ${node} ×</button>` : ""}
+      ${Object.keys(NO_FILTERS).some((name) => filters[name]) ? html`<button type="button" class="clear" @click=${() => refine(this.route, NO_FILTERS)}>Clear</button>` : ""}
     </form>`;
+  }
+
+  #choice(name, value, options, all, shown = (each) => each) {
+    return html`<select name=${name} @change=${(event) => refine(this.route, { [name]: event.target.value })}>
+      <option value="" .selected=${!value}>${all}</option>
+      ${[...new Set(value ? [...options, value] : options)].map((each) => html`<option value=${each} .selected=${each === value}>${shown(each)}</option>`)}
+    </select>`;
+  }
+
+  #typed(name, value, placeholder) {
+    return html`<input type="search" name=${name} .value=${value} placeholder=${placeholder} autocomplete="off" spellcheck="false"
+      @input=${(event) => this.type({ [name]: event.target.value })}>`;
   }
 }

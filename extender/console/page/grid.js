@@ -4,13 +4,10 @@ import { mark } from "./parts.js";
 import { link } from "./route.js";
 import { html, number } from "./text.js";
 
-const CELL = 18; // a cell with its gap, in CSS pixels; style.css has the same number
-const GAP = 8; // between pieces of hardware
-const PADDING = 10; // of a row
-const HEAD = 24; // of a row on a narrow screen, where the names stand above the cells
-const NARROW = 700;
-const NAMES = 460; // the columns beside the cells; style.css has the same number
 const MOST = 3000; // devices of one row that are drawn
+
+// Lengths of the rows. The stylesheet has them, because they depend on the window and on what points: mouse or finger.
+const LENGTHS = ["pitch", "apart", "names", "frame", "head", "group"];
 
 export class Grid {
   #lines = [];
@@ -18,8 +15,10 @@ export class Grid {
   #focus = { line: 0, cell: 0 };
   #box = null;
 
-  constructor(devices) {
+  // fold: called with the groups that are folded after a click, as the URL has them.
+  constructor(devices, fold) {
     this.devices = devices;
+    this.fold = fold;
   }
 
   // The element in which the rows are drawn; it scrolls.
@@ -39,25 +38,12 @@ export class Grid {
   }
 
   #measure() {
-    const width = this.#box?.clientWidth ?? 0;
-    const isNarrow = width < NARROW;
-    const room = width - (isNarrow ? 24 : NAMES);
+    if (!this.#box) return;
+    const style = getComputedStyle(this.#box);
+    const length = Object.fromEntries(LENGTHS.map((name) => [name, parseFloat(style.getPropertyValue(`--${name}`))]));
+    const room = this.#box.clientWidth - length.names;
     let top = 0;
-    this.#tops = [0, ...this.#lines.map((line) => (top += this.#height(line, room, isNarrow)))];
-  }
-
-  #height(line, room, isNarrow) {
-    let rows = 1;
-    let x = 0;
-    line.cells.slice(0, MOST).forEach((index, at) => {
-      const gap = startsHardware(line, at) ? GAP : 0;
-      if (x + gap + CELL > room && x > 0) {
-        rows += 1;
-        x = 0;
-      }
-      x += gap + CELL;
-    });
-    return rows * CELL + PADDING + (isNarrow ? HEAD : 0);
+    this.#tops = [0, ...this.#lines.map((line) => (top += line.group ? length.group : height(line, room, length)))];
   }
 
   #lineAt(y) {
@@ -74,16 +60,30 @@ export class Grid {
   draw() {
     const box = this.#box;
     if (!box) return;
-    const first = Math.max(0, this.#lineAt(box.scrollTop) - 4);
-    const last = Math.min(this.#lines.length, this.#lineAt(box.scrollTop + box.clientHeight) + 5);
-    this.#focus.line = Math.min(this.#focus.line, Math.max(0, this.#lines.length - 1));
-    const focus = this.#lines[this.#focus.line];
-    this.#focus.cell = Math.min(this.#focus.cell, Math.max(0, (focus?.cells.length ?? 1) - 1));
-    const shown = this.#lines.slice(first, last).map((line, index) => this.#row(line, first + index));
+    const hadFocus = box !== document.activeElement && box.contains(document.activeElement);
+    const [top, bottom] = [box.scrollTop, box.scrollTop + box.clientHeight];
+    const first = Math.max(0, this.#lineAt(top) - 4);
+    const last = Math.min(this.#lines.length, this.#lineAt(bottom) + 5);
+    this.#keepStop(first, last);
+    const shown = this.#lines.slice(first, last).map((line, index) => (line.group ? this.#group(line, first + index) : this.#row(line, first + index)));
     render(html`<div class="tall"><div class="shown">${shown}</div></div>`, box);
     const tall = box.firstElementChild;
     tall.style.height = `${this.#tops.at(-1)}px`;
     tall.firstElementChild.style.transform = `translateY(${this.#tops[first]}px)`;
+    if (hadFocus) this.#focusStop(); // the element that had it may be another device now
+  }
+
+  // One device is a stop of the Tab key: the one that had the focus last, or one on the screen if that is far away.
+  #keepStop(first, last) {
+    const { line, cell } = this.#focus;
+    const at = line >= first && line < last ? line : Math.min(first + 4, last - 1);
+    const cells = this.#lines[at]?.cells.length ?? 1;
+    this.#focus = { line: Math.max(0, at), cell: Math.max(0, Math.min(cell, cells - 1, MOST - 1)) };
+  }
+
+  #focusStop() {
+    const stop = this.#box.querySelector('[tabindex="0"]');
+    if (stop !== document.activeElement) stop?.focus({ preventScroll: true });
   }
 
   #row(line, at) {
@@ -95,9 +95,24 @@ export class Grid {
     return html`<div class="line" role="row" aria-rowindex=${at + 1}>
       <span class="node ${before?.node === row.node ? "again" : ""}" role="rowheader" title=${place}>${place}</span>
       <span class="pool" role="gridcell" title=${`${row.driver}/${row.pool}`}>${row.pool === row.node ? row.driver : `${row.driver}/${row.pool}`}</span>
-      <span class="left" role="gridcell"><b>${number(line.free)}</b>/${number(line.all)}<span class="unseen"> free</span></span>
-      <span class="cells" role="presentation">${cells}${rest ? html`<span role="gridcell">and ${number(rest)} more</span>` : ""}</span>
+      ${free(line)}
+      <span class="cells" role="presentation">${cells}${rest ? html`<span class="rest" role="gridcell">and ${number(rest)} more</span>` : ""}</span>
     </div>`;
+  }
+
+  #group(line, at) {
+    const states = this.devices.states.filter((state) => line.counts.get(state));
+    return html`<div class="line group" role="row" aria-rowindex=${at + 1}>
+      <span class="node" role="rowheader"><button type="button" aria-expanded=${line.isOpen} tabindex=${this.#tabindex(at, 0)} data-line=${at} data-cell="0"
+        title=${line.group} @click=${() => this.fold(line.folds)}>${line.group}</button></span>
+      <span class="pool" role="gridcell">${line.size}</span>
+      ${free(line)}
+      <span class="counts" role="gridcell">${states.map((state) => html`<span title=${state}>${mark(state)}${number(line.counts.get(state))}<span class="unseen"> ${state}</span></span> `)}</span>
+    </div>`;
+  }
+
+  #tabindex(line, cell) {
+    return line === this.#focus.line && cell === this.#focus.cell ? 0 : -1;
   }
 
   #cell(line, at, index, cell) {
@@ -107,10 +122,9 @@ export class Grid {
     const left = row.left[index];
     const level = left === undefined ? "" : `level${Math.round(left * 4)}`;
     const words = left === undefined ? state : `${state}, ${Math.round(left * 100)}% left`;
-    const isFocus = at === this.#focus.line && cell === this.#focus.cell;
     return html`<span role="gridcell" class=${startsHardware(line, cell) ? "cell apart" : "cell"}
-      ><a href=${link("device", [row.driver, row.pool, device])} class="mark ${state} ${level} ${isPart(line, index)}"
-        tabindex=${isFocus ? 0 : -1} data-line=${at} data-cell=${cell} aria-label=${`${device}: ${words}`} title=${`${device}: ${words}`}></a
+      ><a href=${link("device", [row.driver, row.pool, device])} tabindex=${this.#tabindex(at, cell)} data-line=${at} data-cell=${cell}
+        aria-label=${`${device}: ${words}`} title=${`${device}: ${words}`}><i class="mark ${state} ${level} ${isPart(line, index)}"></i></a
     ></span>`;
   }
 
@@ -122,8 +136,9 @@ export class Grid {
   }
 
   #key(event) {
-    const page = Math.max(1, Math.floor(this.#box.clientHeight / (CELL + PADDING)) - 1);
     const { line, cell } = this.#focus;
+    const height = this.#tops[line + 1] - this.#tops[line];
+    const page = Math.max(1, Math.floor(this.#box.clientHeight / height) - 1);
     const to = {
       ArrowLeft: [line, cell - 1],
       ArrowRight: [line, cell + 1],
@@ -146,7 +161,7 @@ export class Grid {
     if (this.#tops[at] < box.scrollTop) box.scrollTop = this.#tops[at];
     else if (this.#tops[at + 1] > box.scrollTop + box.clientHeight) box.scrollTop = this.#tops[at + 1] - box.clientHeight;
     this.draw();
-    box.querySelector('[tabindex="0"]')?.focus({ preventScroll: true });
+    this.#focusStop();
   }
 }
 
@@ -161,4 +176,18 @@ const isPart = ({ row }, index) => {
   return partitioned && indexes.find((each) => hardware[each] === hardware[index]) !== index ? "partition" : "";
 };
 
-export const legend = (states) => states.map((state) => html`<li>${mark(state)}${state}</li>`);
+function height(line, room, { pitch, apart, frame, head }) {
+  let rows = 1;
+  let x = 0;
+  line.cells.slice(0, MOST).forEach((_, at) => {
+    const gap = startsHardware(line, at) ? apart : 0;
+    if (x + gap + pitch > room && x > 0) {
+      rows += 1;
+      x = 0;
+    }
+    x += gap + pitch;
+  });
+  return (rows + (line.cells.length > MOST)) * pitch + frame + head;
+}
+
+const free = ({ counts, all }) => html`<span class="left" role="gridcell"><b>${number(counts.get("free") ?? 0)}</b>/${number(all)}<span class="unseen"> free</span></span>`;

@@ -5,7 +5,8 @@ import { DecisionsView } from "./decisions.js";
 import { ClaimView, DeviceView, PodView } from "./details.js";
 import { Devices } from "./devices.js";
 import { FleetView } from "./fleet.js";
-import { again, unread } from "./parts.js";
+import { again, note, unread } from "./parts.js";
+import { Reader } from "./reader.js";
 import { current, link } from "./route.js";
 import { get, Live } from "./service.js";
 import { WaitingView } from "./waiting.js";
@@ -19,41 +20,47 @@ const NAMES = { pod: 2, claim: 2, device: 3 };
 const root = document.getElementById("console");
 const devices = new Devices();
 const shared = { devices, redraw };
-const state = { view: null, name: "", doubt: "", error: null, isRead: false, isDrawing: false };
+const state = { view: null, name: "", route: null, doubt: "", isRead: false, isDrawing: false };
 
 const live = new Live({
   told(message) {
-    if (message.doubt !== undefined) state.doubt = message.doubt;
-    const isChanged = devices.change(message);
-    if (state.view?.changed(message) || isChanged || message.doubt !== undefined) redraw();
+    const isChanged = reader.tell(message);
+    if (state.view?.changed(message) || isChanged) redraw();
   },
-  lost: again(() => (read(), state.view?.reread())),
-  changed: () => redraw(),
+  lost: again(() => (reader.ask(), state.view?.reread())),
+  changed: redraw,
 });
 
-async function read() {
-  try {
-    const document = await get("console/fleet");
+const reader = new Reader({
+  read: () => get("console/fleet"),
+  took(document) {
     devices.read(document);
-    [state.doubt, state.error, state.isRead] = [document.doubt, null, true];
+    state.doubt = document.doubt;
     live.follow(document.position);
-  } catch (error) {
-    state.error = error;
-    setTimeout(read, 5000);
-  }
-  redraw();
-}
+    if (state.isRead) return;
+    state.isRead = true;
+    state.view.open(state.route); // not before: the view has to hear of what changes after it has read
+  },
+  told(message) {
+    const isChanged = message.doubt !== undefined && message.doubt !== state.doubt;
+    state.doubt = message.doubt ?? state.doubt;
+    return devices.change(message) || isChanged;
+  },
+  redraw,
+});
 
 function route() {
   const found = current();
   const isKnown = Object.hasOwn(VIEWS, found.view) && found.names.length === (NAMES[found.view] ?? 0);
   if (!isKnown) return location.replace("#/fleet");
   if (found.view !== state.name) {
+    state.view?.close?.();
     state.view = new VIEWS[found.view](shared);
     state.name = found.view;
     scrollTo(0, 0);
   }
-  state.view.open(found);
+  state.route = found;
+  if (state.isRead) state.view.open(found);
   redraw();
 }
 
@@ -68,8 +75,8 @@ function redraw() {
 
 function draw() {
   const { view } = state;
-  document.title = `${view.title} · dra-extender`;
-  const body = state.isRead ? view.template() : unread(state.error, "the cluster");
+  document.title = state.isRead ? `${view.title} · dra-extender` : "dra-extender";
+  const body = state.isRead ? view.template() : unread(reader.error, "the cluster");
   render(html`
     <a class="skip" href="#main" @click=${skip}>Skip to the content</a>
     <header class="top">
@@ -77,7 +84,9 @@ function draw() {
       <nav aria-label="Views">${TABS.map(([name, title]) => html`<a href=${link(name)} aria-current=${name === state.name ? "page" : "false"}>${title}</a>`)}</nav>
       <p class="live ${live.isOpen ? "open" : ""}" role="status">${live.isOpen ? "live" : "not live"}</p>
     </header>
-    ${state.doubt ? html`<p class="note problem" role="status">The cluster is not known well enough: ${state.doubt}</p>` : ""}
+    ${note(state.doubt && `The cluster is not known well enough: ${state.doubt}`, "problem")}
+    ${note(live.why && `This page does not follow changes: ${live.why}`, "problem")}
+    ${note(state.isRead && reader.error && `The devices may be out of date: ${reader.error.message}`, "problem")}
     <main id="main" tabindex="-1">${body}</main>`, root);
   if (state.isRead) view.drawn?.(root);
 }
@@ -90,4 +99,4 @@ function skip(event) {
 
 addEventListener("hashchange", route);
 route();
-read();
+reader.ask();

@@ -26,7 +26,9 @@ export const note = (text, kind = "") => (text ? html`<p class="note ${kind}" ro
 
 // What stands in place of a view that is not there yet, or not to be had.
 export const unread = (error, what) =>
-  error ? html`<div class="note problem" role="alert"><strong>${what} cannot be shown.</strong> ${error.message}</div>` : html`<p class="quiet" role="status">Reading ${what} …</p>`;
+  error
+    ? html`<div class="note problem" role="alert"><h1>${what} cannot be shown.</h1> ${error.message}</div>`
+    : html`<h1 class="unseen">${what}</h1><p class="quiet" role="status">Reading ${what} …</p>`;
 
 export const field = (label, input) => html`<label class="field"><span>${label}</span>${input}</label>`;
 

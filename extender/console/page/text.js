@@ -11,7 +11,7 @@ function escape(letter) {
   return digits.length <= 4 ? `\\u${digits.padStart(4, "0")}` : `\\U${digits.padStart(8, "0")}`;
 }
 
-export const clean = (text) => text.replace(UNSEEN, (letter) => SHORT[letter] ?? escape(letter));
+const clean = (text) => text.replace(UNSEEN, (letter) => SHORT[letter] ?? escape(letter));
 
 const cleaned = (value) => (typeof value === "string" ? clean(value) : value);
 
@@ -23,7 +23,7 @@ export const plural = (count, noun) => `${count.toLocaleString("en-US")} ${noun}
 export const number = (count) => count.toLocaleString("en-US");
 
 // As kubectl and the tables of the service show an age: 95s, 5m12s, 3h5m, 30h, 6d3h, 40d.
-export function duration(seconds) {
+function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const [minutes, hours, days] = [60, 3600, 86400].map((each) => Math.floor(whole / each));
   if (minutes < 2) return `${whole}s`;

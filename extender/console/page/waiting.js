@@ -1,5 +1,6 @@
 // Pending pods: what each asks for, since when it waits, and why.
 import { calm, field, note, unread } from "./parts.js";
+import { Reader } from "./reader.js";
 import { link, refine } from "./route.js";
 import { get, query } from "./service.js";
 import { age, html, number, plural } from "./text.js";
@@ -12,32 +13,42 @@ const keyOf = ({ namespace, pod }) => `${namespace}/${pod}`;
 export class WaitingView {
   title = "Waiting";
   #pods = null;
-  #error = null;
   #note = "";
+  #reader;
 
   constructor({ redraw }) {
-    this.redraw = redraw;
     this.type = calm(150, (filters) => refine(this.route, filters));
+    this.#reader = new Reader({
+      read: () => get(`pods?${query({ state: "pending", limit: READ })}`),
+      took: (found) => this.#take(found),
+      told: (message) => this.#hear(message),
+      redraw,
+    });
   }
 
   open(route) {
+    if (!this.route) this.reread();
     this.route = route;
-    if (!this.#pods && !this.#error) this.reread();
   }
 
-  async reread() {
-    try {
-      const found = await get(`pods?${query({ state: "pending", limit: READ })}`);
-      this.#pods = new Map(found.items.map((each) => [keyOf(each), each]));
-      this.#note = found.continue ? `The first ${number(READ)} pods are shown.` : this.#pods.size ? "" : (found.note ?? "");
-      this.#error = null;
-    } catch (error) {
-      this.#error = error;
-    }
-    this.redraw();
+  reread() {
+    this.#reader.ask();
   }
 
-  changed({ pods = [] }) {
+  close() {
+    this.#reader.close();
+  }
+
+  changed(message) {
+    return this.#reader.tell(message);
+  }
+
+  #take(found) {
+    this.#pods = new Map(found.items.map((each) => [keyOf(each), each]));
+    this.#note = found.continue ? `The first ${number(READ)} pods are shown.` : this.#pods.size ? "" : (found.note ?? "");
+  }
+
+  #hear({ pods = [] }) {
     if (!this.#pods) return false;
     for (const pod of pods) {
       if (pod.state === "pending") this.#pods.set(keyOf(pod), pod);
@@ -55,7 +66,7 @@ export class WaitingView {
   }
 
   template() {
-    if (!this.#pods) return unread(this.#error, "the pending pods");
+    if (!this.#pods) return unread(this.#reader.error, "the pending pods");
     const { filters } = this.route;
     const pods = this.#wanted(filters);
     const namespaces = [...new Set([...this.#pods.values()].map((each) => each.namespace))].sort();
@@ -70,7 +81,7 @@ export class WaitingView {
         ${field("Pod, request or reason", html`<input type="search" name="text" .value=${filters.text ?? ""} placeholder="text" autocomplete="off" spellcheck="false"
           @input=${(event) => this.type({ text: event.target.value })}>`)}
       </form>
-      ${note(this.#error?.message, "problem")} ${note(this.#note)}
+      ${note(this.#reader.error?.message, "problem")} ${note(this.#note)}
       <ul class="pods">${pods.slice(0, SHOWN).map(row)}</ul>
       ${pods.length > SHOWN ? note(`and ${plural(pods.length - SHOWN, "more pod")}; filter to see them`) : ""}
     </section>`;

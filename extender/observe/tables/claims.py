@@ -10,20 +10,20 @@ from extender.state.objects import ClaimObject
 from extender.state.snapshot import Snapshot
 
 
-def claims(snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str = "") -> View:
-    """The claims: of one namespace, in one state, or of a pod of that name, which names, owns or has reserved them."""
+def claims(snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str = "", claim: str = "") -> View:
+    """The claims: of one namespace, in one state, of one name, or of a pod that names, owns or has reserved them."""
     columns = ("namespace", "claim", "state", "devices", "reservedFor")
 
     def rows() -> Iterator[Row]:
         named = [each for key, each in snapshot.pods.items() if key.name == pod]
         keys = {key for each in named for key in claim_keys(each)}
         uids = {each.uid for each in named}
-        for key in sorted(snapshot.claims):
-            claim = snapshot.claims[key]
-            its_state = state_of_claim(claim, snapshot)
-            is_of_pod = not pod or key in keys or claim.claim.owner_uid in uids or _is_reserved(claim, pod)
-            if matches(namespace, key.namespace) and matches(state, its_state.value) and is_of_pod:
-                yield Row(key, partial(_item, claim, its_state, snapshot))
+        for key in sorted(key for key in snapshot.claims if matches(namespace, key.namespace) and matches(claim, key.name)):
+            found = snapshot.claims[key]
+            its_state = state_of_claim(found, snapshot)
+            is_of_pod = not pod or key in keys or found.claim.owner_uid in uids or _is_reserved(found, pod)
+            if matches(state, its_state.value) and is_of_pod:
+                yield Row(key, partial(_item, found, its_state, snapshot))
 
     return View(columns, rows())
 

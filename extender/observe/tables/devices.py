@@ -43,6 +43,7 @@ class DeviceFilter:
         state: a value of `DeviceState`.
         free: whether the device is free.
         members: the class to which the device belongs.
+        device: its name within its pool.
     """
 
     driver: str = ""
@@ -51,6 +52,7 @@ class DeviceFilter:
     state: str = ""
     free: bool | None = None
     members: ClassMembers | None = None
+    device: str = ""
 
     def has_pool(self, pool: PoolId) -> bool:
         """Whether some devices of a pool may be wanted."""
@@ -66,7 +68,8 @@ class DeviceFilter:
         Raises:
             SearchLimitError: the selectors of the class took too long.
         """
-        is_wanted = self.has_state(state) and (not self.node or self.node == node_of(device, origin))
+        is_named = matches(self.device, device.id.device) and (not self.node or self.node == node_of(device, origin))
+        is_wanted = is_named and self.has_state(state)
         return is_wanted and (self.members is None or self.members.has(device))
 
     def note(self) -> str:

@@ -3,17 +3,23 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from allocator import JSON, meant_by
+from allocator import JSON, Pool, meant_by
 from extender.state.snapshot import Snapshot
 
 _KNOWN: Final[Mapping[str, Callable[[Snapshot], Collection[str]]]] = {
     "driver": lambda snapshot: {pool.driver for pool in snapshot.inventory.pools},
     "pool": lambda snapshot: {pool.pool for pool in snapshot.inventory.pools},
+    "device": lambda snapshot: {device for pool in snapshot.inventory.pools.values() for device in _devices(pool)},
     "node": lambda snapshot: snapshot.nodes,
     "namespace": lambda snapshot: {key.namespace for key in (*snapshot.pods, *snapshot.claims)},
     "pod": lambda snapshot: {key.name for key in snapshot.pods},
+    "claim": lambda snapshot: {key.name for key in snapshot.claims},
 }
 """By parameter. The names of devices' classes are not among them: an unknown class is an error."""
+
+
+def _devices(pool: Pool) -> Iterator[str]:
+    return (device.id.device for origin in pool.newest for device in origin.devices)
 
 
 def meant(given: Mapping[str, JSON], snapshot: Snapshot) -> Iterator[str]:

@@ -50,9 +50,16 @@ class Waiting:
 
 
 def pods(
-    snapshot: Snapshot, waiting: Waiting, now: datetime, *, namespace: str = "", state: str = "", node: str = ""
+    snapshot: Snapshot,
+    waiting: Waiting,
+    now: datetime,
+    *,
+    namespace: str = "",
+    state: str = "",
+    node: str = "",
+    pod: str = "",
 ) -> View:
-    """The pods with devices: of one namespace, in one state, or bound to a node.
+    """The pods with devices: of one namespace, in one state, bound to a node, or of one name.
 
     Args:
         snapshot: the cluster.
@@ -61,15 +68,16 @@ def pods(
         namespace: empty for all.
         state: a value of `PodState`; empty for all.
         node: empty for all, also for pods without a node.
+        pod: a name; empty for all.
     """
     columns = ("namespace", "pod", "state", "age", "node", "requests", "reason", "explain")
 
     def rows() -> Iterator[Row]:
-        for key in sorted(snapshot.pods):
-            pod = snapshot.pods[key]
-            its_state = state_of_pod(pod)
-            if matches(namespace, key.namespace) and matches(state, its_state.value) and matches(node, pod.node_name):
-                yield Row(key, partial(pod_item, pod, snapshot, waiting, now))
+        for key in sorted(key for key in snapshot.pods if matches(namespace, key.namespace) and matches(pod, key.name)):
+            found = snapshot.pods[key]
+            its_state = state_of_pod(found)
+            if matches(state, its_state.value) and matches(node, found.node_name):
+                yield Row(key, partial(pod_item, found, snapshot, waiting, now))
 
     return View(columns, rows(), CELLS)
 
