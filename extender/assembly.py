@@ -15,6 +15,7 @@ from extender.background.binding_timeout import BindingTimeout
 from extender.background.controller_releases import ControllerReleases
 from extender.background.controller_waits import ControllerWaits
 from extender.background.deallocate import Deallocator
+from extender.background.device_history import HistoryKeeper
 from extender.background.gangs import Gangs
 from extender.background.immediate_claims import ImmediateAllocation
 from extender.background.lost_claims import LostClaims
@@ -42,6 +43,7 @@ from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.opening import known_controllers
 from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
+from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
 from extender.observe.gauges import ClusterGauges
 from extender.observe.metrics import Metrics
@@ -140,7 +142,9 @@ def make_service(
     evictor = Evictor(api, now)
     preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
     immediate = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
+    overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
+        HistoryKeeper(state, overview.history),
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
@@ -156,7 +160,6 @@ def make_service(
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now),
     )
-    overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider, binder, BackgroundRunner(tasks, faults), metrics, overview, scheduling=scheduling, off_loop=off_loop
@@ -239,6 +242,7 @@ def make_overview(
         DeviceStates(features),
         ClaimCounts(state.changes_since),
         PendingPods(state.changes_since, decision_log, schedulers),
+        DeviceHistory(state.changes_since, now),
         decider,
         now,
         live,

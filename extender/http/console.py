@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from allocator import ClassMembers, Limits, SearchBudget, SearchLimitError, TimedSelectors
+from allocator import ClassMembers, DeviceId, Limits, SearchBudget, SearchLimitError, TimedSelectors
 from extender.console.feed import Feed, FullError
 from extender.console.files import PageFile, page_files
 from extender.console.fleet import GROUP_LABELS, STATES, Fleet
@@ -47,6 +47,16 @@ class Matching(BaseModel):
     attribute: str = Field(default="", description="With this attribute: NAME or NAME=VALUE.", examples=["model=h100"])
 
 
+class Holding(BaseModel):
+    """Which device."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    driver: str = Field(description="Its driver.", examples=["gpu.example.com"])
+    pool: str = Field(description="Its pool.", examples=["node-0"])
+    device: str = Field(description="Its name within the pool.", examples=["gpu-0"])
+
+
 class Following(BaseModel):
     """From where on."""
 
@@ -69,6 +79,7 @@ def add_console(app: FastAPI, service: Service, group_label: str) -> None:
     feed = Feed(overview, fleet, lambda: service.is_stopping, secrets.randbelow(_MOST_NUMBERS))
     _add_fleet(app, overview, fleet, feed)
     _add_matches(app, overview)
+    _add_history(app, overview)
     _add_changes(app, feed)
 
 
@@ -142,6 +153,26 @@ def _add_matches(app: FastAPI, overview: Overview) -> None:
         except SearchLimitError:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, TOO_LONG)
         return Response(orjson.dumps(found), media_type="application/json")
+
+
+def _add_history(app: FastAPI, overview: Overview) -> None:
+    @app.get(
+        "/console/history",
+        tags=["console"],
+        summary="Who has held a device in the last hour, as far as this replica saw it.",
+        response_class=Response,
+    )
+    async def get_console_history(query: Annotated[Holding, Query()]) -> Response:
+        device = DeviceId(query.driver, query.pool, query.device)
+        found = overview.history.of(device, overview.state.snapshot)
+        document = {
+            "completeAfter": overview.history.complete_after(),
+            "holds": [
+                {"claim": str(each.claim), "users": each.users, "since": each.since, "until": each.until}
+                for each in found
+            ],
+        }
+        return Response(orjson.dumps(document), media_type="application/json")
 
 
 def _add_changes(app: FastAPI, feed: Feed) -> None:

@@ -205,6 +205,12 @@ class Claims(Paging):
         examples=["plain"],
     )
     claim: str = Field(default="", description="Of this name.", examples=["gpu"])
+    wide: bool = Field(default=False, description="With what constraints say about the devices.", examples=["true"])
+
+    @property
+    def filters(self) -> Mapping[str, JSON]:
+        """The parameters that leave out claims."""
+        return {name: value for name, value in super().filters.items() if name != "wide"}
 
 
 _CLAIMS: Final = Table(
@@ -212,7 +218,12 @@ _CLAIMS: Final = Table(
     "Claims, and what they hold.",
     Claims,
     lambda overview, query: claims(
-        overview.state.snapshot, namespace=query.namespace, state=_text(query.state), pod=query.pod, claim=query.claim
+        overview.state.snapshot,
+        namespace=query.namespace,
+        state=_text(query.state),
+        pod=query.pod,
+        claim=query.claim,
+        wide=query.wide,
     ),
     {
         "namespace": "default",

@@ -10,6 +10,7 @@ from extender.decisions.evaluate import Decider
 from extender.kube.api import RESOURCES, Api
 from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
+from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
 from extender.observe.pending import PendingPods
 from extender.observe.quota_use import quota_use
@@ -50,6 +51,7 @@ class Overview:
         devices: remembers their states.
         claims: counts them.
         pending: counts pending pods.
+        history: knows who has held devices.
         decider: counts verdicts from memory and by search.
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
@@ -64,6 +66,7 @@ class Overview:
     devices: DeviceStates
     claims: ClaimCounts
     pending: PendingPods
+    history: DeviceHistory
     decider: Decider
     now: Callable[[], datetime]
     live: "LiveCluster | None" = None

@@ -32,7 +32,8 @@ _HEADINGS = "[...document.querySelectorAll('h1, h2, h3, h4, h5, h6')].map((each)
 # Links within a text are as high as its lines (the exception of WCAG), and what is unseen is not touched.
 _TARGETS = """[...document.querySelectorAll('a, button, select, input, summary')]
   .filter((each) => !each.closest('p, li, dd, h3, td, .skip, .top p') || each.matches('button, .pod'))
-  .map((each) => [each.outerHTML.slice(0, 80), each.getBoundingClientRect().width, each.getBoundingClientRect().height])"""
+  .map((each) => [each.outerHTML.slice(0, 80), each.getBoundingClientRect()])
+  .map(([text, {width, height}]) => [text, width, height])"""
 
 
 def answer(page: Console) -> str:
@@ -186,8 +187,8 @@ def test_groups_of_nodes_have_totals_and_can_be_folded(console: Open, example: S
     page.one("select[name=group]").select_option(label="zone")
     assert page.route() == "#/fleet?driver=gpu.example.com&group=topology.kubernetes.io%2Fzone"
     rows = [each for each in example.table("devices?driver=gpu.example.com") if each["node"].startswith("gpu-")]
-    zones = page.one(".line.group")
-    told = dict(zip(page.texts(".group .node"), page.texts(".group .left"), strict=True))
+    zones = page.one(".line.sum")
+    told = dict(zip(page.texts(".sum .node"), page.texts(".sum .left"), strict=True))
     for zone in ("east", "west"):
         of_zone = [each["state"] for each in rows if each["node"].startswith(f"gpu-{zone}")]
         assert told[zone] == f"{of_zone.count('free')}/{len(of_zone)} free"

@@ -1,5 +1,7 @@
 // One pod, one claim, one device.
 import { explanation } from "./explanation.js";
+import { tied } from "./constraints.js";
+import { holds } from "./history.js";
 import { again, badge, deviceLink, facts, joined, namedLink, note, unread } from "./parts.js";
 import { Reader } from "./reader.js";
 import { link } from "./route.js";
@@ -61,7 +63,7 @@ export class PodView extends ObjectView {
   async read(namespace, name) {
     const [pods, claims, found] = await Promise.all([
       get(`pods?${query({ namespace, pod: name })}`),
-      get(`claims?${query({ namespace, pod: name, limit: MOST_CLAIMS })}`),
+      get(`claims?${query({ namespace, pod: name, wide: true, limit: MOST_CLAIMS })}`),
       get(`explain/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`),
     ]);
     return { pod: pods.items[0], claims: claims.items, explanation: found };
@@ -95,17 +97,17 @@ export class PodView extends ObjectView {
 // The devices of a claim, drawn among their neighbors on the node.
 const claimCard = (claim, devices) => html`<div class="card">
   <h3><a href=${link("claim", [claim.namespace, claim.claim])}>${claim.claim}</a> ${badge(claim.state)}</h3>
-  ${allocation(claim.devices, devices)}
+  ${allocation(claim, devices)}
 </div>`;
 
-function allocation(names, devices) {
+function allocation({ devices: names, constraints }, devices) {
   const held = new Map();
   for (const name of names) {
     const [driver, pool, device] = split(name);
     const key = `${driver}/${pool}`;
     held.set(key, { driver, pool, names: [...(held.get(key)?.names ?? []), device] });
   }
-  return [...held.values()].map(
+  const drawn = [...held.values()].map(
     ({ driver, pool, names: own }) => html`<div class="allocation">
       <p>${joined(own.map((device) => deviceLink({ driver, pool, device })))}</p>
       ${devices.rowsOf(driver, pool).map((row) => html`<p class="neighbors" aria-hidden="true">${row.shape.indexes.map((index) => {
@@ -114,6 +116,12 @@ function allocation(names, devices) {
       })}</p>`)}
     </div>`,
   );
+  return html`${drawn}${tied([...new Set(names)], constraints, linked)}`;
+}
+
+function linked(name) {
+  const [driver, pool, device] = split(name);
+  return deviceLink({ driver, pool, device });
 }
 
 // DRIVER/POOL/DEVICE: only a pool has slashes in its name.
@@ -128,7 +136,7 @@ export class ClaimView extends ObjectView {
 
   async read(namespace, name) {
     const [claims, found] = await Promise.all([
-      get(`claims?${query({ namespace, claim: name })}`),
+      get(`claims?${query({ namespace, claim: name, wide: true })}`),
       get(`explain/${encodeURIComponent(namespace)}/claims/${encodeURIComponent(name)}`),
     ]);
     return { claim: claims.items[0], explanation: found };
@@ -144,7 +152,7 @@ export class ClaimView extends ObjectView {
           ["state", badge(claim.state)],
           ["reserved for", claim.reservedFor.length ? joined(claim.reservedFor.map((each) => namedLink("pod", `${claim.namespace}/${each}`))) : ""],
           ["age", age(claim.created)],
-        ])}${claim.devices.length ? html`<section class="part"><h2>Devices</h2>${allocation(claim.devices, this.devices)}</section>` : ""}`
+        ])}${claim.devices.length ? html`<section class="part"><h2>Devices</h2>${allocation(claim, this.devices)}</section>` : ""}`
       : ""}
     ${explanation(found)}`;
   }
@@ -154,9 +162,12 @@ export class DeviceView extends ObjectView {
   kind = "device";
 
   async read(driver, pool, name) {
-    const { items } = await get(`devices?${query({ driver, pool, device: name, wide: true })}`);
+    const [{ items }, history] = await Promise.all([
+      get(`devices?${query({ driver, pool, device: name, wide: true })}`),
+      get(`console/history?${query({ driver, pool, device: name })}`),
+    ]);
     if (!items.length) throw new Refused(404, `there is no device ${name} in pool ${driver}/${pool}`);
-    return items;
+    return { items, history };
   }
 
   concerns({ pools = [] }) {
@@ -164,8 +175,8 @@ export class DeviceView extends ObjectView {
   }
 
   // A pool with a problem may publish a device twice.
-  body(found) {
-    return found.map((device) => html`${facts([
+  body({ items, history }) {
+    return items.map((device) => html`${facts([
         ["state", badge(device.state)],
         ["why", device.why],
         ["node", device.node ? html`<a href=${link("fleet", [], { node: device.node })}>${device.node}</a>` : ""],
@@ -174,7 +185,7 @@ export class DeviceView extends ObjectView {
         ["blocked by", device.blockedBy.length ? joined(device.blockedBy.map((each) => namedLink("claim", each))) : ""],
         ["taints", device.taints.join(", ")],
       ])}
-      ${capacities(device)}
+      ${holds(history)} ${capacities(device)}
       <section class="part"><h2>Attributes</h2>${facts(Object.entries(device.attributes).map(([name, value]) => [name, attribute(device, name, value)]))}</section>`);
   }
 }

@@ -102,7 +102,7 @@ export class Grid {
 
   #group(line, at) {
     const states = this.devices.states.filter((state) => line.counts.get(state));
-    return html`<div class="line group" role="row" aria-rowindex=${at + 1}>
+    return html`<div class="line sum" role="row" aria-rowindex=${at + 1}>
       <span class="node" role="rowheader"><button type="button" aria-expanded=${line.isOpen} tabindex=${this.#tabindex(at, 0)} data-line=${at} data-cell="0"
         title=${line.group} @click=${() => this.fold(line.folds)}>${line.group}</button></span>
       <span class="pool" role="gridcell">${line.size}</span>

@@ -20,7 +20,8 @@ async function ask(path, accept, signal) {
   let reply;
   try {
     reply = await fetch(path, { headers: { Accept: accept }, cache: "no-store", signal });
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Refused(0, "the service does not answer");
   }
   if (reply.ok) return reply;
@@ -28,11 +29,13 @@ async function ask(path, accept, signal) {
   throw new Refused(reply.status, found.error ?? found.message ?? `the service answers with status ${reply.status}`);
 }
 
-export async function get(path) {
-  const reply = await ask(path, "application/json", AbortSignal.timeout(ANSWERED_WITHIN));
+// signal: ends the wait; without one, it has a bound.
+export async function get(path, signal = AbortSignal.timeout(ANSWERED_WITHIN)) {
+  const reply = await ask(path, "application/json", signal);
   try {
     return await reply.json();
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     throw new Refused(0, "the service has not answered to the end");
   }
 }

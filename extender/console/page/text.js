@@ -1,6 +1,6 @@
 // Text for people. Names and values come from others: characters that a reader cannot see, or that turn the direction of
 // the text, are shown by their numbers. The rule is that of the service's tables (allocator/printable.py).
-import { html as template } from "./lit-html.js";
+import { html as template, svg as drawing } from "./lit-html.js";
 
 const UNSEEN = /(?! )[\p{C}\p{Z}]/gu;
 const SHORT = { "\t": "\\t", "\n": "\\n", "\r": "\\r" };
@@ -18,12 +18,15 @@ const cleaned = (value) => (typeof value === "string" ? clean(value) : value);
 // A template in which every text is cleaned. lit-html escapes markup; all views use this function and no other.
 export const html = (strings, ...values) => template(strings, ...values.map(cleaned));
 
+// The same for a part of a drawing.
+export const svg = (strings, ...values) => drawing(strings, ...values.map(cleaned));
+
 export const plural = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 
 export const number = (count) => count.toLocaleString("en-US");
 
 // As kubectl and the tables of the service show an age: 95s, 5m12s, 3h5m, 30h, 6d3h, 40d.
-function duration(seconds) {
+export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const [minutes, hours, days] = [60, 3600, 86400].map((each) => Math.floor(whole / each));
   if (minutes < 2) return `${whole}s`;

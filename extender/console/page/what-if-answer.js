@@ -15,7 +15,7 @@ export function answer(found) {
   const told = found.pods.filter((each) => each.edited || each.origin !== "pending" || !SAME.has(each.difference));
   const others = found.pods.filter((each) => !told.includes(each));
   const devices = new Devices();
-  if (found.nodes.length) devices.read({ ...found.picture, classes: [], nodes: found.nodes.length });
+  if (found.nodes.length) devices.read({ ...found.picture, classes: [] });
   return html`
     <p class="verdict">${found.text.split("\n")[0]}</p>
     ${found.notes.map((each) => note(each))}

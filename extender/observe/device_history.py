@@ -1,0 +1,144 @@
+"""Who has held which device in the last hour, as far as this process saw it; the memory for it has a bound."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator import AllocationResult, DeviceId
+from extender.kube.api import ObjectKey
+from extender.state.changes import Change
+from extender.state.kinds import Topic
+from extender.state.objects import ClaimObject
+from extender.state.snapshot import Snapshot
+
+KEPT: Final = timedelta(hours=1)
+
+_MOST: Final = 50_000
+"""Holds that have ended, of all devices together; about 300 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A claim has held a device.
+
+    Attributes:
+        users: names of those for whom the claim was reserved meanwhile.
+        since: None: since before this process looked, and the API server does not say since when.
+        until: None: the claim holds the device still.
+    """
+
+    claim: ObjectKey
+    users: tuple[str, ...]
+    since: datetime | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one claim holds."""
+
+    uid: str
+    devices: frozenset[DeviceId]
+    users: tuple[str, ...]
+    since: datetime | None
+
+
+class DeviceHistory:
+    """Compares claims again and again: only those that have changed since the last time.
+
+    Args:
+        changes_since: the changes after a version of the snapshot; None: anything may have changed.
+        now: the time.
+        most: how many holds that have ended are remembered; the earliest go first.
+    """
+
+    def __init__(
+        self,
+        changes_since: Callable[[int], Iterable[Change] | None],
+        now: Callable[[], datetime],
+        most: int = _MOST,
+    ) -> None:
+        self._changes_since = changes_since
+        self._now = now
+        self._most = most
+        self._version = 0
+        self._complete_after: datetime | None = None
+        self._held: dict[ObjectKey, _Held] = {}
+        self._ended: deque[tuple[datetime, DeviceId]] = deque()
+        self._of_device: dict[DeviceId, deque[Hold]] = {}
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Note what claims have begun and ceased to hold since the last look."""
+        now = self._now()
+        for key in self._changed(snapshot):
+            self._note(key, snapshot.claims.get(key), now)
+        self._version = snapshot.version
+        self._complete_after = self._complete_after or now
+        self._forget(now - KEPT)
+
+    def complete_after(self) -> datetime:
+        """Since when all holds are known: an hour ago, or later if this process is younger or forgot some."""
+        now = self._now()
+        return max(now - KEPT, self._complete_after or now)
+
+    def of(self, device: DeviceId, snapshot: Snapshot) -> list[Hold]:
+        """The holds of a device, the latest first."""
+        found = [*self._of_device.get(device, ())]
+        for uid in snapshot.holders.get(device.pool_id, ()):
+            key = snapshot.claim_keys.get(uid)
+            held = self._held.get(key) if key is not None else None
+            if key is not None and held is not None and device in held.devices:
+                found.append(Hold(key, held.users, held.since, None))
+        return found[::-1]
+
+    def _changed(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
+        changes = self._changes_since(self._version) if self._complete_after else None
+        if changes is None:
+            return {**self._held, **snapshot.claims}
+        keys = (each.key for each in changes if each.topic is Topic.CLAIM)
+        return dict.fromkeys(key for key in keys if isinstance(key, ObjectKey))
+
+    def _note(self, key: ObjectKey, claim: ClaimObject | None, now: datetime) -> None:
+        before, after = self._held.get(key), self._holding(claim, now)
+        if before is not None and after is not None and (before.uid, before.devices) == (after.uid, after.devices):
+            self._held[key] = replace(before, users=tuple(dict.fromkeys(before.users + after.users)))
+            return
+        if before is not None:
+            self._end(Hold(key, before.users, before.since, now), before.devices, now)
+            del self._held[key]
+        if after is not None:
+            self._held[key] = after
+
+    def _holding(self, claim: ClaimObject | None, now: datetime) -> _Held | None:
+        allocation = None if claim is None else claim.claim.allocation
+        if claim is None or allocation is None:
+            return None
+        devices = frozenset(each.device for each in allocation.results if not each.admin_access)
+        since = now if self._complete_after else _allocated(allocation)
+        users = tuple(each.name for each in claim.claim.reserved_for)
+        return _Held(claim.claim.uid, devices, users, since) if devices else None
+
+    def _end(self, hold: Hold, devices: Iterable[DeviceId], now: datetime) -> None:
+        for device in devices:
+            self._ended.append((now, device))
+            self._of_device.setdefault(device, deque()).append(hold)
+
+    def _forget(self, before: datetime) -> None:
+        while self._ended and (self._ended[0][0] < before or len(self._ended) > self._most):
+            until, device = self._ended.popleft()
+            holds = self._of_device[device]
+            holds.popleft()
+            if not holds:
+                del self._of_device[device]
+            if until >= before:
+                self._complete_after = until
+
+
+def _allocated(allocation: AllocationResult) -> datetime | None:
+    """When the claim was allocated, if whoever allocated it has written that down."""
+    try:
+        return datetime.fromisoformat(allocation.timestamp) if allocation.timestamp else None
+    except ValueError:
+        return None
