@@ -1,6 +1,5 @@
 """What changes while the page is open: it is shown without a reload."""
 
-import re
 import time
 from collections.abc import Callable
 
@@ -70,31 +69,6 @@ def test_a_device_page_follows_its_device(console: Open, example: Served) -> Non
     expect(page.one(".facts dd").first).to_have_text("tainted")
     example.bind("demo", "gpu-doctor", *example.filter("demo", "gpu-doctor"))
     expect(page.one(".facts dd").first).to_have_text("allocated")
-
-
-def test_a_claim_begins_a_line_in_the_history_of_its_device(console: Open, example: Served) -> None:
-    (node, *_) = example.filter("demo", "training-1")
-    example.bind("demo", "training-1", node)
-    (claim,) = example.table("claims?namespace=demo&pod=training-1&wide=true")
-    page = console(example, f"#/device/{claim['devices'][0]}")
-    expect(page.one(".holds li").first).to_contain_text(f"demo/{claim['claim']}, for demo/training-1")
-    expect(page.one(".holds li").first).to_contain_text(re.compile(r"\d\d:\d\d:\d\d . now"))
-
-
-def test_constraints_are_lines_between_the_devices_with_the_value_that_they_share(
-    console: Open, example: Served
-) -> None:
-    if not example.table("claims?namespace=demo&pod=training-1")[0]["devices"]:
-        example.bind("demo", "training-1", example.filter("demo", "training-1")[0])
-    (claim,) = example.table("claims?namespace=demo&pod=training-1&wide=true")
-    (constraint,) = claim["constraints"]
-    (shared,) = constraint["shared"]
-    for route in (f"#/claim/demo/{claim['claim']}", "#/pod/demo/training-1"):
-        page = console(example, route)
-        expect(page.one(".ties li")).to_contain_text(f"same resource.kubernetes.io/pcieRoot: {shared}")
-        assert page.one(".rail.same circle").count() == len(claim["devices"])
-        assert page.one(".rails li").count() == len(claim["devices"])
-        assert page.violations() == []
 
 
 def test_a_hidden_page_has_no_stream(console: Open, example: Served) -> None:
