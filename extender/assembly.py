@@ -132,11 +132,10 @@ def make_service(
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     double_allocations = DoubleAllocations(metrics.clashed, tell)
     reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
-    scheduling = settings.scheduling
+    scheduling, now, faults = settings.scheduling, around.now, solver.faults
     deadline, schedulers = scheduling.deadline_seconds, scheduling.scheduler_names
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
-    now, faults = around.now, solver.faults
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
     leases = {key: SharedLease(api, key, replica, now, solver.clock) for key in ALL_LEASES}
     evictor = Evictor(api, now)
