@@ -1,17 +1,20 @@
 """Questions over HTTP: who may ask, in which form, and what bounds the work."""
 
 import asyncio
+from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
 import orjson
 import pytest
+from fastapi import FastAPI
 from httpx import AsyncClient
 
 from extender.autoscaler.catalog import Catalog
+from extender.http.bodies import Bodies
 from extender.http.listeners import Listener
-from extender.http.what_if import LONGEST_QUESTION
+from extender.http.what_if import LONGEST_QUESTION, add_what_if
 from extender.kube.api import PODS
 from extender.service import RefusedError
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
@@ -133,3 +136,25 @@ async def test_an_answer_that_takes_too_long_is_refused() -> None:
     service.overview.decider.solver = replace(service.overview.decider.solver, clock=lambda: float(next(times)))
     with pytest.raises(RefusedError, match=f"takes longer than {SECONDS:g} s"):
         await WhatIf(service, Catalog(), preempts=True).ask(Question())
+
+
+async def test_the_work_ends_when_the_client_leaves() -> None:
+    """The answer would never come: the clock stands still until it is let go."""
+    clock = HeldClock()
+    what_if = what_if_with(clock)
+    app = FastAPI()
+    add_what_if(app, what_if, Bodies(1 << 20))
+    sent: list[str] = []
+
+    async def receive() -> dict[str, object]:
+        await asyncio.to_thread(clock.reached.wait)
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        sent.append(str(message["type"]))
+
+    scope = {"type": "http", "method": "GET", "path": "/what-if", "query_string": b"", "headers": []}
+    await asyncio.wait_for(app(scope, receive, send), timeout=30)
+    clock.go.set()
+    assert sent == ["http.response.start", "http.response.body"]
+    assert (await what_if.ask(Question())).pods
