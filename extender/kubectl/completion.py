@@ -48,6 +48,7 @@ _OUTPUTS: Final[Mapping[str, type[StrEnum]]] = {
     "explain": ExplainOutput,
     "why-not": ExplainOutput,
     "simulate": PlacementOutput,
+    "what-if": ExplainOutput,
 }
 """The values of --output; those of the other commands are `ListOutput`."""
 

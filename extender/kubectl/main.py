@@ -8,7 +8,7 @@ import typer
 
 from extender.cli.main import run_app
 from extender.cli.options import command_app
-from extender.kubectl import simulate, top
+from extender.kubectl import simulate, top, what_if
 from extender.kubectl.commands import add_commands
 from extender.version import __version__
 
@@ -26,6 +26,7 @@ nobody answers.
 app = command_app(_NAME, help_text=_HELP, add_completion=False)
 add_commands(app)
 simulate.add_command(app)
+what_if.add_command(app)
 top.add_command(app)
 
 

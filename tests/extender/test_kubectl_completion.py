@@ -32,6 +32,8 @@ def completed(line: str, answer: Sequence[str] = ()) -> tuple[list[str], list[li
         ("claims --state in", ["in flight", NO_FILES]),
         ("pending ", [NO_FILES]),
         ("simulate -f ", [FILES]),
+        ("what-if -f ", [FILES]),
+        ("what-if -o y", ["yaml", NO_FILES]),
         ("explain training-1 ", [NO_FILES]),
     ],
 )

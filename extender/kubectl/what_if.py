@@ -1,0 +1,78 @@
+"""`kubectl dra what-if`: which pods would run where if things were as a file says. Nothing is written."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+
+from allocator import printable, shown
+from extender.cli.messages import fail, print_data
+from extender.cli.options import ExplainOutput, ExplainOutputOption, examples
+from extender.cli.remote import RemoteError
+from extender.config.text_file import UnreadableError, read_text
+from extender.config.yamltext import SyntaxProblem, documents
+from extender.kubectl.place import Place, at_place
+from extender.kubectl.running import run
+from extender.kubectl.source import Source
+
+_PATH: Final = "/what-if"
+_LONGEST: Final = 8192
+"""Characters of a question in an address, as the service takes them."""
+
+
+@at_place
+def what_if(
+    *,
+    filename: Annotated[
+        Path,
+        typer.Option("--filename", "-f", metavar="FILE", help="The question, in YAML or JSON; - is standard input."),
+    ],
+    output: ExplainOutputOption = ExplainOutput.TEXT,
+    place: Place,
+) -> None:
+    """Which pods would run where if requests were edited, and pods or nodes came or went. Nothing is written.
+
+    The file says what is to be different: edits, pods, nodes, drain.
+    """
+    question = _read(filename)
+
+    async def ask(source: Source) -> Mapping[str, Any]:
+        document = await source.get(_PATH, {"question": question})
+        if not {"pods", "text"} <= document.keys():
+            raise RemoteError(f"{source.name}: {_PATH}: no answer: is this a dra-extender?")
+        return document
+
+    answer = run(place, ask)
+    if output is ExplainOutput.TEXT:
+        typer.echo("\n".join(map(printable, str(answer["text"]).split("\n"))), nl=False)
+    else:
+        print_data(answer, output)
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add the command to a group."""
+    app.command("what-if", epilog=examples("kubectl dra what-if -f question.yaml"))(what_if)
+
+
+def _read(path: Path) -> str:
+    """The question as JSON; ends the command if it cannot be read."""
+    try:
+        text = sys.stdin.read() if str(path) == "-" else read_text(path)
+    except (UnreadableError, UnicodeDecodeError) as error:
+        fail(f"{path}: {error}")
+    found = [each for each in documents(text) if each is not None]
+    problem = next((each for each in found if isinstance(each, SyntaxProblem)), None)
+    if problem is not None:
+        fail(f"{path}: {problem}")
+    if len(found) != 1 or not isinstance(found[0], dict):
+        what = shown(found[0]) if len(found) == 1 else f"{len(found) or 'no'} documents"
+        fail(f"{path}: expected one document with edits, pods, nodes or drain, not {what}")
+    question = orjson.dumps(found[0]).decode()
+    if len(question) > _LONGEST:
+        fail(
+            f"{path}: the question has {len(question)} characters, at most {_LONGEST} are possible here; POST /what-if"
+        )
+    return question

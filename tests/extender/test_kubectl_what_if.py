@@ -1,0 +1,65 @@
+"""`kubectl dra what-if`: the question of a file, asked at a service."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from extender.kubectl.main import app
+from tests.console.service import over_manifests
+from tests.extender.test_what_if import world
+
+QUESTION = "drain: [a]\nedits:\n- {pod: ns/many, request: gpu, count: 2}\n"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "world.yaml").write_text(yaml.safe_dump_all(world()))
+    with over_manifests(folder, folder / "world.yaml") as served:
+        yield served.url
+
+
+def called(*arguments: str, sent: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["what-if", *arguments], input=sent)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_answer_is_text_or_json(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "question.yaml"
+    file.write_text(QUESTION)
+    code, text, messages = called("-f", str(file), "--server", url)
+    assert (code, messages) == (0, "")
+    assert "Nothing was written" in text
+    code, document, _ = called("-f", "-", "-o", "json", "--server", url, sent=QUESTION)
+    assert (code, json.loads(document)["text"]) == (0, text)
+
+
+def test_mistakes_are_told_in_the_words_of_the_service(url: str) -> None:
+    code, output, messages = called("-f", "-", "--server", url, sent="drain: [c]")
+    assert (code, output) == (2, "")
+    assert "drain[0]: node c does not exist" in messages
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: [", "line 1"),
+        ("[1]", "expected one document with edits, pods, nodes or drain, not [1]"),
+        ("", "not no documents"),
+        ("drain: []\n---\ndrain: []", "not 2 documents"),
+        (f"drain: [{'x' * 9000}]", "at most 8192 are possible here; POST /what-if"),
+    ],
+)
+def test_a_file_that_is_no_question_is_named(text: str, problem: str) -> None:
+    code, output, messages = called("-f", "-", "--server", "http://127.0.0.1:1", sent=text)
+    assert (code, output) == (2, "")
+    assert problem in messages
+
+
+def test_a_file_that_does_not_exist_is_named() -> None:
+    code, _, messages = called("-f", "/none", "--server", "http://127.0.0.1:1")
+    assert (code, "/none: " in messages) == (2, True)
