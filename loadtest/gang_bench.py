@@ -1,0 +1,131 @@
+"""What a large gang costs: filter and bind of its pods, and filter of other pods while devices are kept for it.
+
+``python -m loadtest.gang_bench``: a service with its HTTP interface and its background tasks, without a network, over
+an API server in memory. All figures are CPU time of the whole process: requests, the service, and the API server. The
+same pods without a gang are the measure.
+"""
+
+import argparse
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+import structlog
+from httpx import AsyncClient
+from rich.console import Console
+from rich.table import Table
+
+from extender.kube.api import PODS, ObjectKey
+from extender.state.gang_annotations import GROUP, GROUP_SIZE
+from tests.kit.clusters import GPU, Cluster, Object, app_over, asking, binding, claim, client_of, local_slice, node, pod
+from tests.kit.measure import machine
+
+_DEVICES: Final = 8
+"""Of each node."""
+
+_SPARE_NODES: Final = 8
+_OTHERS: Final = 100
+_PODS_A_TURN: Final = 10
+"""Pods that start between two turns of the background tasks."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Milliseconds of CPU time, for each pod."""
+
+    starts: list[float] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    after_bind: list[float] = field(default_factory=list)
+    first: float = 0.0
+
+
+def objects(size: int, *, is_gang: bool) -> Sequence[Object]:
+    """The pods x0, x1, ... that start, and o0, o1, ... beside them."""
+    names = [f"n{number:04}" for number in range(-(-size // _DEVICES) + _SPARE_NODES)]
+    found = [GPU, *(each for name in names for each in (node(name), local_slice(name, _DEVICES)))]
+    for name in (*(f"x{number}" for number in range(size)), *(f"o{number}" for number in range(_OTHERS))):
+        raw = pod(name, f"{name}-c")
+        if is_gang and name.startswith("x"):
+            raw["metadata"]["annotations"] = {GROUP: "x", GROUP_SIZE: str(size)}
+        found += [raw, claim(f"{name}-c")]
+    return found
+
+
+class Bench:
+    """A scheduler that asks one thing after the other."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._service = cluster.service()
+        self._client: AsyncClient = client_of(app_over(self._service, cluster.state))
+        self._names = sorted(cluster.state.snapshot.nodes)
+
+    async def filter(self, name: str) -> Sequence[str]:
+        """The nodes that a pod may have."""
+        raw = await self._cluster.api.get(PODS, ObjectKey("ns", name))
+        reply = await self._client.post("/filter", json=asking(raw, *self._names))
+        found: Sequence[str] = reply.raise_for_status().json()["NodeNames"] or ()
+        return found
+
+    async def start(self, name: str) -> None:
+        """Filter and bind."""
+        (first, *_) = await self.filter(name)
+        reply = await self._client.post("/bind", json=binding(name, first))
+        if error := reply.raise_for_status().json().get("Error"):
+            raise RuntimeError(f"{name}: {error}")
+
+    async def timed(self, name: str) -> float:
+        """Milliseconds of a filter call."""
+        began = time.process_time()
+        await self.filter(name)
+        return (time.process_time() - began) * 1e3
+
+    async def run(self, size: int, *, is_gang: bool) -> Figures:
+        """The gang is planned, other pods are filtered, and all pods of the gang start."""
+        figures = Figures()
+        if is_gang:
+            for number in range(size):
+                await self.filter(f"x{number}")
+            await self._service.background.tick()
+        figures.first = await self.timed("o0")
+        figures.others = [await self.timed(f"o{number}") for number in range(1, _OTHERS)]
+        for number in range(size):
+            began = time.process_time()
+            await self.start(f"x{number}")
+            if number % _PODS_A_TURN == 0:
+                await self._service.background.tick()
+            figures.starts.append((time.process_time() - began) * 1e3)
+            if number < _OTHERS:
+                figures.after_bind.append(await self.timed(f"o{number}"))
+        return figures
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=1024, help="pods of the gang")
+    size = parser.parse_args().size
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    plain, gang = (
+        asyncio.run(Bench(Cluster.of(*objects(size, is_gang=each))).run(size, is_gang=each)) for each in (False, True)
+    )
+    table = Table(
+        "CPU time, ms", "gang", "plain", "ratio", title=f"A gang of {size} pods, and the same pods without it"
+    )
+    for what, ours, theirs in (
+        ("filter, bind and turns for a pod that starts, mean", sum(gang.starts) / size, sum(plain.starts) / size),
+        ("filter of another pod, median", median(gang.others), median(plain.others)),
+        ("the same after each start, median", median(gang.after_bind), median(plain.after_bind)),
+        ("the first filter after the plan", gang.first, plain.first),
+    ):
+        table.add_row(what, f"{ours:.2f}", f"{theirs:.2f}", f"{ours / theirs:.2f}")
+    Console().print(table)
+    Console().print(machine())
+
+
+if __name__ == "__main__":
+    main()
