@@ -13,7 +13,7 @@ const outcome = (each) => {
   if (each.error) return each.error;
   if (each.verb === "bind") return `bound to ${each.node}`;
   const rejected = Object.entries(each.rejected).map(([reason, nodes]) => `${nodes}x ${reason}`);
-  return each.passed ? `${number(each.passed)} ${each.passed === 1 ? "node" : "nodes"} fit` : rejected.join(", ") || "no node";
+  return each.passed ? `${number(each.passed)} ${each.passed === 1 ? "node fits" : "nodes fit"}` : rejected.join(", ") || "no node";
 };
 
 export class DecisionsView {

@@ -22,5 +22,5 @@ const hold = ({ claim, users, since, until }, start, now) => html`<li>
 
 function bar(from, to, start) {
   const share = (time) => Math.min(100, Math.max(0, ((time - start) / HOUR) * 100));
-  return html`<svg class="bar" aria-hidden="true" width="120" height="10"><rect class="track" width="100%" height="100%" rx="2"></rect><rect class="fill" x=${`${share(from)}%`} width=${`${Math.max(2, share(to) - share(from))}%`} height="100%" rx="2"></rect></svg>`;
+  return html`<svg class="bar" aria-hidden="true" width="120" height="10"><rect class="track" width="100%" height="100%" rx="2"></rect><rect class="fill" x=${`${Math.min(98, share(from))}%`} width=${`${Math.max(2, share(to) - share(from))}%`} height="100%" rx="2"></rect></svg>`;
 }
