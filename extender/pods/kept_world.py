@@ -128,9 +128,10 @@ class KeptWorld:
         else:
             names = self._concerned(changes, snapshot)
             pools = {change.key for change in changes if isinstance(change.key, PoolId)}
-        before = [held for name in names if (held := self._held.pop(name, None)) is not None]
         solver = solver.share(2)
+        # Nothing changes here before this is known: an error leaves the world as it was.
         now = {name: held for name in names if (held := _held_on(name, snapshot, solver)) is not None}
+        before = [held for name in names if (held := self._held.pop(name, None)) is not None]
         self._held |= now
         own = {pool for held in (*before, *now.values()) for pool in held.pools}
         self._log.add(Change(snapshot.version, Topic.POOL, pool) for pool in own)
