@@ -49,6 +49,7 @@ GETS: Final = (
     "/explain/hostile/claims/c",
     "/console/fleet",
     "/console/matches",
+    "/console/history",
     "/console/sessions",
     "/console/what-if",
     "/what-if",
