@@ -76,7 +76,7 @@ class Negotiating:
         for each in pods:
             for name, claims in (await self._claims(world, each.pod)).items():
                 found = await self._unsuitable(name, claims, with_held, each.pod, nodes)
-                answers |= {uid: _of_all_nodes(answer, groups) for uid, answer in found.items()}
+                answers |= {uid: _of_all_nodes(answer, groups, len(pods)) for uid, answer in found.items()}
                 with_held = await self._held_in_first(name, claims, with_held, nodes, found)
         return _with_answers(world, answers)
 
@@ -207,12 +207,12 @@ def _new_node(group: NodeGroup, number: int) -> NodeObject:
     return replace(of_group, node=replace(of_group.node, name=f"{group.name}/{number}"))
 
 
-def _of_all_nodes(answer: ControllerAnswer, groups: Sequence[NodeGroup]) -> ControllerAnswer:
-    """The answer about the first new node of each group, for all new nodes of the groups."""
+def _of_all_nodes(answer: ControllerAnswer, groups: Sequence[NodeGroup], most: int) -> ControllerAnswer:
+    """The answer about the first new node of each group, for all new nodes of the groups: one for each pod at most."""
     reasons = {
         f"{each.name}/{number}": answer.unsuitable[f"{each.name}/0"]
         for each in groups
         if f"{each.name}/0" in answer.unsuitable
-        for number in range(each.limit + 1)
+        for number in range(min(each.limit, most) + 1)
     }
     return ControllerAnswer(answer.problem, reasons, None)

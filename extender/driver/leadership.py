@@ -128,8 +128,8 @@ def led(lease: str, kubeconfig: Path | None) -> Iterator[Leadership | None]:
 async def _led(key: ObjectKey, origin: Origin) -> AsyncIterator[Leadership]:
     async with connect(origin, random=random.random, listing=()) as live:
         holder = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-        lease = SharedLease(live.api, key, holder, lambda: datetime.now(UTC), time.monotonic)
-        leadership = Leadership(lease, time.monotonic, partial(_end, key))
+        lease = SharedLease(live.api, key, holder, lambda: datetime.now(UTC), _clock)
+        leadership = Leadership(lease, _clock, partial(_end, key))
         said = None
         while not leadership.is_sure:
             await leadership.turn()
@@ -143,8 +143,14 @@ async def _led(key: ObjectKey, origin: Origin) -> AsyncIterator[Leadership]:
             yield leadership
         finally:
             renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
             with suppress(WriteRefusedError, OutcomeUnknownError):  # it expires otherwise
                 await lease.release()
+
+
+def _clock() -> float:
+    """Seconds that also pass while the machine is suspended, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 async def _renewed(leadership: Leadership) -> None:

@@ -111,13 +111,17 @@ class Server(ThreadingHTTPServer):
         self.responder = responder
         self.listening = listening
         self.turn = threading.Lock()
+        self.is_closed = False
         super().__init__(address, _Handler)
 
     def server_close(self) -> None:
-        """Listen no longer. A question that is being answered is finished."""
+        """Listen no longer. A question that is being answered is finished; later ones are refused.
+
+        Connections outlive the server, and another process may serve from the same store by then.
+        """
         super().server_close()
         with self.turn:
-            pass
+            self.is_closed = True
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Answer on a connection, in a thread of its own."""
@@ -161,6 +165,9 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.BAD_REQUEST, str(error)
         try:
             with self.server.turn:
+                if self.server.is_closed:
+                    self.close_connection = True
+                    return HTTPStatus.SERVICE_UNAVAILABLE, "this process serves no longer"
                 return HTTPStatus.OK, dumps(self.server.responder.answer(question))
         except Exception as error:  # noqa: BLE001 - a fault in the controller fails one question
             self.log_error("fault: %s: %s", type(error).__name__, error)

@@ -55,7 +55,8 @@ class ContextController:
                 return Answer()
             if question.kind == UNSUITABLE_NODES:
                 return await self._unsuitable(question, question.pod)
-            return await self._allocated(question, question.pod)
+            with self._contexts.allocating(question.pod):
+                return await self._allocated(question, question.pod)
         except NotServedError as error:
             raise ControllerAwayError(f"the kind {CONTEXTS.kind} is not installed") from error
         except (ApiError, OutcomeUnknownError) as error:

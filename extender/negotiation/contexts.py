@@ -3,7 +3,9 @@
 The fields, and who writes them: docs/explanation/scheduling-contexts.md.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -54,6 +56,8 @@ class Contexts:
         self._suitable = suitable
         self._asked: Recent[tuple[frozenset[str], float]] = Recent(_MOST_PODS)
         """By uid of the pod: the nodes that controllers were asked about, and when they last were."""
+        self._allocating: Counter[str] = Counter()
+        """By uid of the pod: allocations that wait for the selected node, in this process."""
 
     def of(self, pod: PodName) -> SchedulingContext | None:
         """The context of a pod, as the watch shows it; None if there is none, or if it belongs to an earlier pod."""
@@ -79,6 +83,9 @@ class Contexts:
             ApiError, OutcomeUnknownError: the context could not be written.
         """
         known = self.of(pod)
+        if known is not None and known.selected and not self._allocating[pod.uid]:
+            # The end of an allocation could not take it back, so the controller would refuse the node for ever.
+            await self.unselect(pod)
         if known is None or not known.potential:
             wanted = await self._suitable(pod, names) if len(names) > MOST_NODES else names
             return await self._posted(pod, _first(names, frozenset(wanted)))
@@ -99,6 +106,16 @@ class Contexts:
                 return replace(known, unsuitable={})
             raise
         return await self._posted(pod, new)
+
+    @contextmanager
+    def allocating(self, pod: PodName) -> Iterator[None]:
+        """An allocation in the body needs the selected node."""
+        self._allocating[pod.uid] += 1
+        try:
+            yield
+        finally:
+            self._allocating[pod.uid] -= 1
+            self._allocating += Counter()  # without those at 0
 
     async def select(self, pod: PodName, node: str) -> None:
         """Ask controllers to allocate for a node; returns when the watch shows it.

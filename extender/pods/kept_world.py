@@ -123,13 +123,14 @@ class KeptWorld:
         changes = self._changes_since(self._seen.version)
         if changes is None:
             self._begin(snapshot)
+            self._seen = EMPTY  # until what is held is known, too
             names: Collection[str] = snapshot.nominated.keys()
             pools: set[PoolId] = set()
         else:
             names = self._concerned(changes, snapshot)
             pools = {change.key for change in changes if isinstance(change.key, PoolId)}
         solver = solver.share(2)
-        # Nothing changes here before this is known: an error leaves the world as it was.
+        # Nothing else changes before this is known: an error leaves the world as it was.
         now = {name: held for name in names if (held := _held_on(name, snapshot, solver)) is not None}
         before = [held for name in names if (held := self._held.pop(name, None)) is not None]
         self._held |= now
@@ -152,7 +153,8 @@ class KeptWorld:
         pods = [each.pods.get(key) for key in keys[Topic.POD] for each in (self._seen, snapshot)]  # type: ignore[call-overload]
         places = {place for pod in pods if pod is not None for place in (pod.node_name, pod.nominated_node)}
         named = {name for name in (*places, *keys[Topic.NODE]) if name in self._held or name in snapshot.nominated}
-        return named | {name for name, held in self._held.items() if _is_concerned(held, keys)}
+        # What could not be found out in time is tried again.
+        return named | {name for name, held in self._held.items() if held.found is None or _is_concerned(held, keys)}
 
     def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], changed: Collection[_Held]) -> Usage:
         """What is in use in this world: as before, but in some pools, where only what has changed is held."""
@@ -176,7 +178,8 @@ def _held_on(name: str, snapshot: Snapshot, solver: Solver) -> _Held | None:
     pods = [pod for pod in snapshot.nominated_to(name) if pod.kept.devices and not pod.deleting and not pod.is_finished]
     if not pods or name not in snapshot.nodes:
         return None
-    pools = frozenset(snapshot.inventory.local.get(name, ())) - {*snapshot.inventory.roaming}
+    near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
+    pools = frozenset(pool for pool, names in near if names == {name})
     holders = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
     held = [claim for uid in holders if (claim := snapshot.claim(uid)) is not None]
     users = {ObjectKey(each.key.namespace, user.name) for each in held for user in each.claim.reserved_for}

@@ -51,7 +51,9 @@ class Edit:
     def take_over(self, kind: Kind[Any], other: "Edit") -> None:
         """Take a kind's objects from another edit, which began with the same objects of that kind."""
         parts: dict[str, Any] = {name: getattr(other.snapshot, name) for name in kind.parts}
-        self.snapshot = self.snapshot._replace(**parts)
+        now = self.snapshot._replace(**parts)
+        # Pods and claims are taken over one after the other, and which kept devices are contested depends on both.
+        self.snapshot = now._replace(kept=now.kept.seen(now.kept.users, now.usage))
         for of, key in (*self.snapshot.problems, *other.snapshot.problems):
             if of == kind.resource.kind:
                 text = other.snapshot.problems.get((of, key))

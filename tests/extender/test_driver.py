@@ -309,6 +309,23 @@ class Slow(Outside):
         return {}
 
 
+def test_an_open_connection_gets_no_answer_from_a_process_that_has_stopped(tmp_path: Path) -> None:
+    """Another process may have the store by then: one license would go to two claims."""
+    controller = Outside()
+    server = new_server(Responder(controller, Store(tmp_path / "store.json")), Listening(port=0))
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    serving.start()
+    question = {"claims": [ask_to_json(ask("x"))], "nodes": [{"name": "n"}]}
+    with httpx.Client(base_url=f"http://127.0.0.1:{server.server_address[1]}") as client:
+        assert client.post("/unsuitableNodes", json=question).status_code == 200
+        server.shutdown()
+        server.server_close()
+        refused = client.post("/allocate", json=question)
+    serving.join(10)
+    assert (refused.status_code, refused.text) == (503, "this process serves no longer")
+    assert controller.taken == set()
+
+
 def test_stop_waits_for_the_question_that_is_being_answered(tmp_path: Path) -> None:
     slow = Slow()
     server = new_server(Responder(slow, Store(tmp_path / "store.json")), Listening(port=0))

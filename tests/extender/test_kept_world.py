@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, Resource
+from extender.pods.gangs import gang_at, gang_refusal
 from extender.pods.kept_world import KeptWorld
 from extender.pods.nominated import held_for_nominated
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.extender.ganging import Scene, members, nodes
-from tests.kit.clusters import Object, claim, local_slice, network_slice, pod
+from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 NODE_NAMES: Final = "abcd"
@@ -110,6 +112,58 @@ async def planned(*more: Object) -> Scene:
         scene.filter(name, names="ab")
     await scene.turns(1)
     return scene
+
+
+def rack_slice(node_name: str) -> Object:
+    """The slice of a node in a pool that two nodes publish together."""
+    made = local_slice(node_name, 1)
+    made["spec"]["pool"] = {"name": "rack", "generation": 1, "resourceSliceCount": 2}
+    made["spec"]["devices"][0]["name"] = f"gpu-{node_name}"
+    return made
+
+
+async def touch(scene: Scene, name: str) -> None:
+    """A change of a pod that changes nothing for devices."""
+    status = {"status": {"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}}
+    await scene.cluster.api.patch_status(PODS, ObjectKey("ns", name), status)
+
+
+async def test_a_pool_of_several_nodes_is_looked_at_anew_for_each_pod() -> None:
+    objects = (*(node(name) for name in "abc"), rack_slice("a"), rack_slice("b"), local_slice("c"))
+    scene = Scene(GPU, *objects, *members("x", 2), pod("s", "s-c"), claim("s-c"))
+    for name in ("x0", "x1"):
+        scene.filter(name, names="ab")
+    await scene.turns(1)
+    kept = kept_world(scene)
+    for _ in range(2):
+        assert kept.beside(*asking(scene, "s"), scene.solver) is None
+        await touch(scene, "x1")
+
+
+async def test_what_was_not_found_out_in_time_is_tried_again_after_the_next_change() -> None:
+    scene = await planned()
+    kept = kept_world(scene)
+    assert kept.beside(*asking(scene, "s"), scene.solver.within(scene.now - 1)) is None
+    await touch(scene, "s")
+    assert kept.beside(*asking(scene, "s"), scene.solver) is not None
+
+
+@pytest.mark.parametrize("order", [(CLAIMS, PODS), (PODS, CLAIMS)], ids=["claims first", "pods first"])
+async def test_a_gang_whose_device_was_taken_is_not_ready_whatever_is_listed_first(order: list[Resource]) -> None:
+    scene = await planned(pod("t", "thief", on="b"))
+    taken = claim("thief", allocated=["b/gpu-0"], at="b", users=["t"])
+    await scene.cluster.api.create(CLAIMS, taken)
+    await scene.cluster.api.patch_status(CLAIMS, ObjectKey("ns", "thief"), {"status": taken["status"]})
+    state = ClusterState()
+    for resource in (NODES, CLASSES, SLICES, *order):
+        listing = await scene.cluster.api.list(resource)
+        state.replace(resource, listing.items, listing.revision)
+    snapshot = state.snapshot
+    (key,) = snapshot.gangs.members
+    gang = gang_at(key, snapshot)
+    assert gang is not None
+    assert [str(each) for each in gang.lost] == ["ns/x1"]
+    assert "waiting for devices" in gang_refusal(scene.known("x0"), snapshot)
 
 
 async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> None:

@@ -194,3 +194,31 @@ async def ask_to_deallocate(scene: KitScene, name: str) -> None:
     raw = await scene.claim(name)
     raw["metadata"]["annotations"] = {**raw["metadata"].get("annotations", {}), DEALLOCATION_REQUESTED: "true"}
     await scene.cluster.api.update(CLAIMS, raw)
+
+
+def test_a_selection_that_could_not_be_taken_back_is_taken_back_later(tmp_path: Path) -> None:
+    """Otherwise the controller refuses the selected node for ever, and the pod has no other node."""
+
+    async def story() -> None:
+        licenses = Licenses(fails=1)
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: licenses})
+        await scene.filter("p", "n")
+        await scene.turn()
+        scene.transport.script("patch podschedulingcontexts", Fault(), Fault(lost=True))
+        assert await bind_in_turns(scene) != ""
+        for _ in range(5):
+            await scene.turn()
+            await scene.tick(2.0)
+            if (await scene.filter("p", "n")).passed:
+                break
+        assert await bind_in_turns(scene) == ""
+
+    virtualtime.run(story())
+
+
+async def bind_in_turns(scene: KitScene) -> str:
+    """The error of a bind that waits for the controllers."""
+    bind = asyncio.ensure_future(scene.bind("p", "n"))
+    await virtualtime.elapse(0.1)
+    await scene.turn()
+    return await bind
