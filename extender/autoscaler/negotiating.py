@@ -28,6 +28,9 @@ from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.controller_marks import Mark
 
+_NAME_BYTES = 100
+"""What the name of a node in an answer takes, with the reason and its place, about."""
+
 
 class _NoAnswerError(Exception):
     """A controller has not answered; the text is a reason."""
@@ -198,7 +201,9 @@ def _with_answers(world: World, answers: Mapping[str, ControllerAnswer]) -> Worl
     if not answers:
         return world
     snapshot = world.snapshot
-    return replace(world, snapshot=snapshot._replace(answers=snapshot.answers.update(answers)))
+    new = [answer for uid, answer in answers.items() if uid not in snapshot.answers]
+    weight = world.weight + _NAME_BYTES * sum(1 + len(each.asked or ()) + len(each.unsuitable) for each in new)
+    return replace(world, snapshot=snapshot._replace(answers=snapshot.answers.update(answers)), weight=weight)
 
 
 def _new_node(group: NodeGroup, number: int) -> NodeObject:

@@ -147,7 +147,7 @@ class Autoscaler:
         ask = partial(self.negotiating.about_groups, pods=args.pods, groups=args.groups)
         found = await self._within(session_id, plan, ask)
         if session_id is not None:
-            self.sessions.note(self.sessions.find(session_id), Planned(found, args.groups), self.state.snapshot)
+            self.sessions.note(session_id, Planned(found, args.groups), self.state.snapshot)
         return found
 
     async def expand(self, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], seconds: float) -> Expansion:

@@ -157,8 +157,11 @@ class Sessions:
                 "(autoscaler.sessionBytes) and was dropped; start another one and ask it for less"
             )
 
-    def note(self, session: Session, planned: Planned, now: Snapshot) -> None:
-        """Remember the latest plan of a session, unless it is too large. No other session makes room for it."""
+    def note(self, session_id: str, planned: Planned, now: Snapshot) -> None:
+        """Remember the latest plan of a session, unless it is too large, or the session has ended while it was made."""
+        session = self._kept.get(session_id)
+        if session is None:
+            return
         session.planned = planned
         self.changes += 1
         if self.weight(now) > self._limits.size:

@@ -27,7 +27,7 @@ from extender.verbs.body import WireError, root_of
 from extender.whatif.answer import Answer
 from extender.whatif.asking import WhatIf
 from extender.whatif.document import as_json
-from extender.whatif.question import QuestionError
+from extender.whatif.question import Question, QuestionError
 from extender.whatif.reading import read_question
 from extender.whatif.text import as_text
 
@@ -132,7 +132,7 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
 async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
     form = format_for(request)
     try:
-        question = read_question(await run_sync(_decoded, body, request.headers.get("content-type", "")))
+        question = await run_sync(_question, body, request.headers.get("content-type", ""))
         answer = await _while_connected(request, what_if.ask(question))
         if answer is None:
             return Response()
@@ -146,6 +146,11 @@ async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
         return error_reply(HTTPStatus.BAD_REQUEST, TOO_DEEP)
     except RefusedError as error:
         return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+def _question(body: bytes, content_type: str) -> Question:
+    """Off the loop: the expressions of a long question take a second to compile."""
+    return read_question(_decoded(body, content_type))
 
 
 def _decoded(body: bytes, content_type: str) -> Mapping[str, JSON]:

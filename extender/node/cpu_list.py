@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
+from allocator import shown
+
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _MOST: Final = 65_536
 """Far more CPUs than Linux can have."""
@@ -13,11 +15,13 @@ _MOST: Final = 65_536
 def parse(text: str) -> frozenset[int]:
     """The numbers of a list; an empty text has none. Raises ValueError: the text is no such list."""
     found: set[int] = set()
+    listed = 0
     for part in filter(None, text.strip().split(",")):
         match = _RANGE.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last or last >= _MOST:
-            raise ValueError(f"{text.strip()!r} is no list of CPUs such as 0-3,8")
+        listed += last - first + 1  # of ranges that overlap, too: the time is bounded
+        if first > last or last >= _MOST or listed > _MOST:
+            raise ValueError(f"{shown(text.strip())} is no list of CPUs such as 0-3,8")
         found.update(range(first, last + 1))
     return frozenset(found)
 

@@ -179,7 +179,7 @@ def _held_on(name: str, snapshot: Snapshot, solver: Solver) -> _Held | None:
     if not pods or name not in snapshot.nodes:
         return None
     near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
-    pools = frozenset(pool for pool, names in near if names == {name})
+    pools = frozenset(pool for pool, names in near if names == frozenset({name}))
     holders = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
     held = [claim for uid in holders if (claim := snapshot.claim(uid)) is not None]
     users = {ObjectKey(each.key.namespace, user.name) for each in held for user in each.claim.reserved_for}

@@ -5,8 +5,8 @@ find what is left. Controllers of negotiated claims are not asked, and pods of g
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.decisions.solver import Solver
@@ -47,12 +47,20 @@ class _Round:
     queue: tuple[Queued, ...]
     end: Rehearsed
     checks: SchedulerChecks
+    waiting: dict[Hashable, Fate] = field(default_factory=dict)
 
     def fate(self, each: Queued) -> Fate:
         """Where a pod of the queue is, or why it waits."""
         if node := self.end.nodes.get(each.pod.uid):
             return Fate(node, devices_of(each.pod, self.end.snapshot))
-        refusal = self.end.refusals[each.shape].in_words(request_words(each.pod))
+        words = request_words(each.pod)
+        known = each.shape, frozenset(words.items())  # to count the reasons of all nodes takes long
+        if known not in self.waiting:
+            self.waiting[known] = self._refused(each, words)
+        return self.waiting[known]
+
+    def _refused(self, each: Queued, words: Mapping[str, str]) -> Fate:
+        refusal = self.end.refusals[each.shape].in_words(words)
         if refusal.is_blocked:
             return Fate(reasons=tuple((reason, 0) for reason in dict.fromkeys(refusal.unresolvable.values())))
         against = {**self.checks.rejections(each.pod), **refusal.unresolvable, **refusal.failed}

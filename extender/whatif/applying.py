@@ -21,6 +21,9 @@ from extender.verbs.evictions import budgets_covering
 from extender.whatif.edits import edited
 from extender.whatif.question import NewNodes, NewPods, Question, QuestionError, RequestEdit
 
+_MOST_HINTS: Final = 10
+"""Similar names are looked for: each look compares with all nodes."""
+
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _OF_KUBERNETES: Final = "node.kubernetes.io/"
 """Prefix of the taints by which Kubernetes tells the condition of a node. A new node has none of them."""
@@ -109,7 +112,7 @@ class Applying:
         for index, name in enumerate(names):
             node = snapshot.nodes.get(name)
             if node is None:
-                known = hint(name, snapshot.nodes)
+                known = hint(name, snapshot.nodes) if len(self.problems) < _MOST_HINTS else ""
                 self.problems.append(Problem(f"drain[{index}]", f"node {name} does not exist{known}"))
                 continue
             taints = (CORDON, *(each for each in node.taints if each != CORDON))

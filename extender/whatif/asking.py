@@ -3,6 +3,7 @@
 A question that nobody waits for any more ends.
 """
 
+import asyncio
 import math
 import threading
 from collections.abc import Mapping
@@ -62,13 +63,23 @@ class WhatIf:
             raise RefusedError(f"{MOST_WAITING} other questions wait for an answer; try again")
         gone = threading.Event()
         try:
-            async with self._turn:
-                work = partial(self._answer, question, self._known(), gone)
-                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+            await self._turn.acquire_on_behalf_of(gone)
+            work = asyncio.create_task(self._worked(question, gone))
+            work.add_done_callback(lambda done: self._ended(done, gone))
+            return await asyncio.shield(work)
         except TimeoutError:
             raise RefusedError(_LATE) from None
         finally:
             gone.set()
+
+    async def _worked(self, question: Question, gone: threading.Event) -> Answer:
+        return await anyio.to_thread.run_sync(partial(self._answer, question, self._known(), gone))
+
+    def _ended(self, work: asyncio.Task[Answer], gone: threading.Event) -> None:
+        """The turn ends with the work: a caller that goes leaves a thread, until it looks at the clock."""
+        self._turn.release_on_behalf_of(gone)
+        if not work.cancelled():
+            work.exception()  # the caller may be gone
 
     def names(self) -> Mapping[str, list[str]]:
         """Names that a question may use: of node templates, and of nodes, unless there are very many."""

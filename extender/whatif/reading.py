@@ -30,6 +30,13 @@ def read_question(data: Mapping[str, object]) -> Question:
     problems: list[Problem] = []
     top = Fields(data, "", problems)
     _refuse_unknown(top, _TOP)
+    too_many = [
+        Problem(name, f"at most {MOST_ENTRIES} are possible, not {len(entries)}")
+        for name in sorted(_TOP)
+        if isinstance(entries := top.data.get(name), list) and len(entries) > MOST_ENTRIES
+    ]
+    if too_many:  # before they are read: each costs time, and all together far more
+        raise QuestionError(*too_many)
     question = Question(
         edits=tuple(_edit(each) for each in top.children("edits")),
         pods=tuple(_pods(each) for each in top.children("pods")),

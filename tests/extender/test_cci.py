@@ -302,6 +302,19 @@ async def test_a_container_that_was_made_without_the_node_part_is_moved_to_what_
         assert runtime.cpus() == {"stays": "1", "meanwhile": "5"}
 
 
+async def test_a_container_that_was_made_without_the_node_part_leaves_cpus_to_the_others_of_its_claim(
+    folder: Path,
+) -> None:
+    driver, runtime = Scripted(), FakeRuntime()
+    async with running(folder, runtime, driver) as node:
+        cdi = await given(node, "a", "cpu-1", "cpu-5", "cpu-2", "cpu-6", driver=DRIVER)
+    runtime.containers["meanwhile"] = container("meanwhile", *cdi, cores=2)
+    async with running(folder, runtime, driver) as node:
+        await node.manager.registry.look()
+        await runtime.create("sidecar", *cdi, cores=2)
+        assert runtime.cpus() == {"meanwhile": "1-2", "sidecar": "5-6"}
+
+
 async def test_metrics_count_containers_by_driver(folder: Path) -> None:
     driver, runtime = Scripted(), FakeRuntime()
     async with running(folder, runtime, driver) as node:

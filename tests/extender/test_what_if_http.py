@@ -1,6 +1,7 @@
 """Questions over HTTP: who may ask, in which form, and what bounds the work."""
 
 import asyncio
+import threading
 from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Final
@@ -18,7 +19,8 @@ from extender.http.what_if import LONGEST_QUESTION, add_what_if
 from extender.kube.api import PODS
 from extender.service import RefusedError
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
-from extender.whatif.question import Question
+from extender.whatif.question import Question, QuestionError
+from extender.whatif.reading import read_question
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import Cluster, HeldClock, client_of
 
@@ -118,6 +120,42 @@ async def test_the_work_ends_when_nobody_waits_for_it_any_more() -> None:
         await asking
     clock.go.set()
     assert (await what_if.ask(Question())).pods
+
+
+class CountingClock(HeldClock):
+    """Knows the threads that have come to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def __call__(self) -> float:
+        self.threads.add(threading.get_ident())
+        return super().__call__()
+
+
+async def test_work_whose_caller_has_left_keeps_its_turn_until_it_ends() -> None:
+    """Else callers that ask and leave at once would have any number of answers worked out at the same time."""
+    clock = CountingClock()
+    what_if = what_if_with(clock)
+    leaving = [asyncio.create_task(what_if.ask(Question())) for _ in range(3)]
+    await asyncio.to_thread(clock.reached.wait)
+    for each in leaving:
+        each.cancel()
+    await asyncio.gather(*leaving, return_exceptions=True)
+    asking = asyncio.create_task(what_if.ask(Question()))
+    await asyncio.wait([asking], timeout=0.05)
+    assert len(clock.threads - {threading.get_ident()}) == 1
+    clock.go.set()
+    assert (await asking).pods
+
+
+async def test_very_many_entries_are_refused_before_they_are_read() -> None:
+    question = {"drain": [f"node-{number}" for number in range(30_000)], "pods": [{}] * 101}
+    with pytest.raises(QuestionError) as refused:
+        read_question(question)
+    expected = ["drain: at most 100 are possible, not 30000", "pods: at most 100 are possible, not 101"]
+    assert [str(each) for each in refused.value.problems] == expected
 
 
 async def test_questions_wait_for_each_other_and_too_many_are_refused() -> None:

@@ -72,7 +72,7 @@ export class PodView extends ObjectView {
   // A pending pod may fit or fit no longer because of any pool; a pod that is bound stays where it is.
   concerns({ pods = [], pools = [] }) {
     const [namespace, name] = this.route.names;
-    return pods.some((each) => each.namespace === namespace && each.pod === name) || (pools.length > 0 && this.found?.pod?.state === "pending");
+    return pods.some((each) => each.namespace === namespace && each.pod === name) || (pools.length > 0 && (!this.found || this.found.pod?.state === "pending"));
   }
 
   body({ pod, claims, explanation: found }) {

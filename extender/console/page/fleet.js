@@ -2,7 +2,7 @@
 import { places, readMatches, totals } from "./devices.js";
 import { Grid } from "./grid.js";
 import { allFolded, grouped, nameOf, sum } from "./groups.js";
-import { calm, field, mark, note } from "./parts.js";
+import { again, calm, field, mark, note } from "./parts.js";
 import { Reader } from "./reader.js";
 import { refine } from "./route.js";
 import { get, query } from "./service.js";
@@ -50,7 +50,7 @@ export class FleetView {
     [this.#matches, this.#note, this.#isKnown] = [found && readMatches(found), found?.note ?? "", true];
   }
 
-  #stale = calm(1000, () => this.reread());
+  #stale = again(() => this.reread()); // not calm: it waits for a pause, and a busy cluster makes none
 
   changed({ pools }) {
     if (!pools) return false;

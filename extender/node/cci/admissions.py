@@ -52,6 +52,8 @@ class Admissions:
         self._save = save
         self._metrics = metrics
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._telling: set[str] = set()
+        """Drivers that are being told."""
         self._late: set[Removal] = set()
         """Of which the log has told."""
 
@@ -146,26 +148,30 @@ class Admissions:
 
     async def tell(self) -> None:
         """Tell drivers that answer which containers have ended."""
-        owed = {each.driver for each in self._store.removals} & self._registry.names
-        await asyncio.gather(*(self._tell(driver) for driver in owed))
+        owed = ({each.driver for each in self._store.removals} & self._registry.names) - self._telling
+        self._telling |= owed
+        try:
+            await asyncio.gather(*(self._tell(driver) for driver in owed))
+        finally:
+            self._telling -= owed
 
     async def _tell(self, driver: str) -> None:
-        async with self._turns[driver]:
-            for each in [each for each in self._store.removals if each.driver == driver]:
-                end = End(calls.claim_name(each.claim, each.claim_uid), each.container_id)
-                try:
+        for each in [each for each in self._store.removals if each.driver == driver]:
+            end = End(calls.claim_name(each.claim, each.claim_uid), each.container_id)
+            try:
+                async with self._turns[driver]:  # containers that start come in between
                     await calls.remove(self._registry.endpoint(driver), end, SECONDS)
-                except CciError as error:
-                    if each not in self._late:
-                        logger.warning("CCI driver has not removed container", driver=driver, problem=str(error))
-                    self._late.add(each)
-                    if isinstance(error, RefusedError):
-                        continue
-                    return
-                self._late.discard(each)
-                if each in self._store.removals:
-                    self._store.removals.remove(each)
-                self._changed()
+            except CciError as error:
+                if each not in self._late:
+                    logger.warning("CCI driver has not removed container", driver=driver, problem=str(error))
+                self._late.add(each)
+                if isinstance(error, RefusedError):
+                    continue
+                return
+            self._late.discard(each)
+            if each in self._store.removals:
+                self._store.removals.remove(each)
+            self._changed()
 
     def adopt(self, containers: Iterable[Container]) -> None:
         """Agree with the containers that run: those that ended are forgotten, and those that came keep their CPUs."""
@@ -180,9 +186,11 @@ class Admissions:
     def _keep(self, key: str, held: ResourceSet, container: Container) -> None:
         """Keep the CPUs of a container that the store does not know: it was made without us, or the store was lost."""
         now = cpu_list.parse(container.pinning.cpus) & held.asked(container.cdi)
-        cpus = now or held.offered(container.cdi, container.uid)
         others = frozenset[int]().union(*(each.cpus for each in held.portions.values()))
-        portion = Portion(container.name, cpus, exclusive=bool(now) and not now & others)
+        offered = held.offered(container.cdi, container.uid)
+        free = sorted(offered - others)[: max(container.cores, 1)]  # no more: the others of the claim need theirs
+        cpus = now or frozenset(free) or offered
+        portion = Portion(container.name, cpus, exclusive=bool(cpus) and not cpus & others)
         self._store.set_portions(key, {**held.portions, container.uid: portion})
         self._changed()
         logger.warning("container not admitted by its CCI driver", container=container.name, driver=held.driver)

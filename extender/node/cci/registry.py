@@ -62,7 +62,10 @@ class Registry:
     async def follow(self) -> None:
         """Look for drivers until cancelled."""
         while True:
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # one odd file must not end the node part
+                logger.exception("CCI drivers not looked for")
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
@@ -95,6 +98,8 @@ class Registry:
             return await calls.call(socket.path, f"{REGISTRATION}/GetInfo", request, "PluginInfo", _ANSWER_SECONDS)
         except CciError as error:
             return error
+        except UnicodeEncodeError:
+            return CciError("the name of the file is not text in UTF-8")
 
     async def _tell(self, socket: _Socket, problem: str) -> None:
         status = messages.new("RegistrationStatus", plugin_registered=not problem, error=problem)
