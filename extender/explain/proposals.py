@@ -108,7 +108,8 @@ def _large(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tup
             trials.cut_short = True
             break
         if {change.kind for change in largest.values()} == kinds and trials.fits(every, node):
-            yield _nearest(_needed(every, node, trials), edits, node, trials)
+            nearest = _nearest(_needed(every, node, trials), edits, node, trials)
+            yield _needed(nearest, node, trials)  # the smaller edit of one thing may do without that of another
 
 
 def _nearest(changes: Sequence[Change], edits: Iterable[Change], node: str, trials: Trials) -> tuple[Change, ...]:
