@@ -128,7 +128,6 @@ from allocator.model.json.device_controllers import SUITABLE_NODES as SUITABLE_N
 from allocator.model.json.device_controllers import ParametersRefError as ParametersRefError
 from allocator.model.json.device_controllers import parameters_ref as parameters_ref
 from allocator.model.json.fields import Fields as Fields
-from allocator.model.json.fields import shown as shown
 from allocator.model.json.group_resources import MATCH_ATTRIBUTE as MATCH_ATTRIBUTE
 from allocator.model.json.group_resources import MEMBERS as MEMBERS
 from allocator.model.json.group_resources import read_match_attribute as read_match_attribute
@@ -136,6 +135,11 @@ from allocator.model.json.group_resources import read_members as read_members
 from allocator.model.json.interner import Interner as Interner
 from allocator.model.json.render import allocation_to_json as allocation_to_json
 from allocator.model.json.slices import parse_slice as parse_slice
+from allocator.model.names import dns_label as dns_label
+from allocator.model.names import dns_subdomain as dns_subdomain
+from allocator.model.names import driver_name as driver_name
+from allocator.model.names import label_key as label_key
+from allocator.model.names import qualified_name as qualified_name
 from allocator.model.optional import OPTIONAL_REQUESTS as OPTIONAL_REQUESTS
 from allocator.model.optional import not_served as not_served
 from allocator.model.optional import optional_problem as optional_problem
@@ -147,11 +151,6 @@ from allocator.model.problems import Problem as Problem
 from allocator.model.quantity import Format as Format
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.rules import validate as validate
-from allocator.model.rules.names import dns_label as dns_label
-from allocator.model.rules.names import dns_subdomain as dns_subdomain
-from allocator.model.rules.names import driver_name as driver_name
-from allocator.model.rules.names import label_key as label_key
-from allocator.model.rules.names import qualified_name as qualified_name
 from allocator.model.rules.node_resources import HUGE_PAGES as HUGE_PAGES
 from allocator.model.rules.node_resources import is_node_resource as is_node_resource
 from allocator.model.rules.pods import pod_problems as pod_problems
@@ -180,6 +179,7 @@ from allocator.pools import NodePool as NodePool
 from allocator.pools import Pool as Pool
 from allocator.printable import printable as printable
 from allocator.printable import printable_lines as printable_lines
+from allocator.printable import shown as shown
 from allocator.recent import Recent as Recent
 from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock

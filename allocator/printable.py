@@ -4,6 +4,11 @@ Anybody who may make an object chooses the text in it. An escape character moves
 a newline forges a row of a table, and a mark of direction turns the text around.
 """
 
+import json
+from typing import Final
+
+_encoder: Final = json.JSONEncoder(default=str, ensure_ascii=False)
+
 
 def printable(text: str) -> str:
     r"""The text with an escape such as ``\x1b`` or ``\u202e`` for every character that `str.isprintable` refuses.
@@ -19,3 +24,14 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """`printable` for each line; lines after the first are indented, so that they do not look like lines of ours."""
     return "\n  ".join(map(printable, text.split("\n")))
+
+
+def shown(value: object, width: int = 64) -> str:
+    """A JSON value as printable text, cut to a width; only as much of it is read as is shown."""
+    text = ""
+    for piece in _encoder.iterencode(value):
+        text += piece[: width + 1]
+        if len(text) > width:
+            break
+    text = printable(text)
+    return text if len(text) <= width else f"{text[:width]}..."

@@ -8,25 +8,18 @@ whose answers are known: on a busy machine the change to a thread and back takes
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
-import anyio
-import anyio.to_thread
-
-from allocator import JSON, InvalidObjectError, dns_label, dns_subdomain
+from allocator import JSON
 from extender.background.runner import BackgroundRunner
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
-from extender.explain.absence import needs_no_devices, unknown_pod
-from extender.explain.admission import read_admission
-from extender.explain.claims import explain_claim, unknown_claim
-from extender.explain.explaining import Explainer
-from extender.explain.explanation import Explanation
+from extender.explain.explanations import Explanations
 from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, PODS, RESOURCES, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import RESOURCES, ObjectKey, OutcomeUnknownError
 from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
@@ -34,7 +27,8 @@ from extender.pods.case import refreshed
 from extender.pods.device_quota import is_counted
 from extender.pods.kept_world import KeptWorld
 from extender.pods.policy import policy_of
-from extender.state.objects import ClaimObject, NodeObject, Pod, parse_node_object, parse_pod
+from extender.refused import RefusedError
+from extender.state.objects import ClaimObject, NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind import Binder
 from extender.verbs.bind_errors import BindError
@@ -55,22 +49,6 @@ _SOLVING_SHARE = 0.8
 
 _MOST_NAMES = 10_000
 """At most this number of nodes is looked up on the event loop. For unknown nodes this takes up to 10 ms."""
-
-_EXPLAINING_SECONDS = 10.0
-"""The longest time of one explanation. Other explanations wait meanwhile."""
-
-_ASKING_SECONDS = 5.0
-"""The longest wait for the API server to say whether a pod exists, with the wait for answers about other pods."""
-
-
-class RefusedError(Exception):
-    """The call can't be decided; the scheduler is to try again later.
-
-    Attributes:
-        code: by which programs tell the error; empty for those that are for people only.
-    """
-
-    code: ClassVar[str] = ""
 
 
 class Service:
@@ -104,14 +82,11 @@ class Service:
         self.overview = overview
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
-        self._schedulers = scheduling.scheduler_names
-        self._preempts = scheduling.preemption
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._volume_gate = VolumeGate(overview.state, binder.is_binding)
         self.verb_priority = VerbPriority()
-        self._explaining = anyio.CapacityLimiter(1)
-        self._asking = anyio.CapacityLimiter(1)
+        self.explanations = Explanations(overview, binder.negotiation, self.verb_priority, scheduling)
         self.is_stopping = False
 
     @property
@@ -171,11 +146,11 @@ class Service:
             return FilterResult(args.names)
         solver = self._for_call()
         await self._volume_gate.wait(pod)
-        snapshot = self._known()
+        snapshot = self._state.known()
         if snapshot.controllers:
             sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
             await self.binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent)
-            snapshot = self._known()
+            snapshot = self._state.known()
         result = await self._filter(args, snapshot, solver)
         if not self._state.is_made_up(pod):
             if result.passed:
@@ -195,7 +170,7 @@ class Service:
         known = self._decisions.of(args.pod.uid)
         merits = known.merits if known and known.merits else None
         if merits is None:
-            merits = (await self._filter(args, self._known(), self._for_call())).merits
+            merits = (await self._filter(args, self._state.known(), self._for_call())).merits
         return score_nodes(args.names, merits, policy)
 
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
@@ -215,7 +190,7 @@ class Service:
         """
         if not args.pod.needs_devices:
             return args.victims
-        snapshot = self._known()
+        snapshot = self._state.known()
         pod = refreshed(args.pod, snapshot)
         found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
         if found and not self._state.is_made_up(pod):
@@ -259,85 +234,6 @@ class Service:
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             raise RefusedError(str(error)) from error
 
-    def pod(self, key: ObjectKey) -> Pod | None:
-        """A pod that needs devices; None if there is none of that name.
-
-        Raises:
-            RefusedError: the cluster is not known well enough.
-        """
-        return self._known().pods.get(key)
-
-    async def absence(self, key: ObjectKey) -> str:
-        """Why `pod` finds no pod of that name. The API server is asked, because it has the pods without devices.
-
-        Raises:
-            RefusedError: the API server does not say.
-        """
-        snapshot = self._known()
-        if problem := snapshot.problems.get((PODS.kind, key)):
-            return f"pod {key} can't be read: {problem}"
-        found = await self._asked_for(key)
-        if found is None:
-            return await anyio.to_thread.run_sync(unknown_pod, key, snapshot.pods, limiter=self._explaining)
-        try:
-            return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
-        except InvalidObjectError as error:
-            return f"pod {key} can't be read: {error.summary}"
-
-    async def _asked_for(self, key: ObjectKey) -> RawObject | None:
-        """The pod as the API server has it; None if there is none. One request at a time, not one for each caller.
-
-        Raises:
-            RefusedError: the API server does not say.
-        """
-        if dns_label(key.namespace) or dns_subdomain(key.name):
-            return None
-        try:
-            async with asyncio.timeout(_ASKING_SECONDS), self._asking:
-                return await self.overview.api.get(PODS, key)
-        except (ApiError, OutcomeUnknownError, TimeoutError) as error:
-            if isinstance(error, ApiError) and error.is_missing:
-                return None
-            text = f"no pod with devices is called {key}; the API server does not say whether it exists"
-            raise RefusedError(f"{text}: {error}" if str(error) else text) from error
-
-    async def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
-        """Why a pod goes where it goes, on all nodes or on some; one explanation at a time, and verbs go first.
-
-        Raises:
-            RefusedError: the cluster is not known well enough.
-        """
-        snapshot = self._known()
-        if snapshot.controllers:
-            await self.binder.negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
-            snapshot = self._known()
-        until = self._solver.clock() + _EXPLAINING_SECONDS
-        pause = self.verb_priority.turn()
-        explainer = Explainer(
-            snapshot, self._decider, pause, until, schedulers=self._schedulers, preempts=self._preempts
-        )
-        known = refreshed(pod, snapshot)
-        async with self._asking:
-            admission = await read_admission(known, snapshot, self.overview.api)
-        call = partial(explainer.explain, known, nodes, admission)
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
-
-    async def explain_claim(self, key: ObjectKey, nodes: Sequence[str] | None = None) -> Explanation | str:
-        """What a claim holds, or why it is not allocated; as `explain`. A text if there is no such claim.
-
-        Raises:
-            RefusedError: the cluster is not known well enough.
-        """
-        snapshot = self._known()
-        found = snapshot.claims.get(key)
-        if found is None:
-            problem = snapshot.problems.get((CLAIMS.kind, key))
-            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, snapshot.claims)
-        until = self._solver.clock() + _EXPLAINING_SECONDS
-        explainer = Explainer(snapshot, self._decider, self.verb_priority.turn(), until)
-        call = partial(explain_claim, found, explainer, nodes)
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._explaining)
-
     async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
         result = await self._filtered(args, snapshot, solver)
         self._decisions.keep(Decision(args.pod, result.merits))
@@ -374,16 +270,6 @@ class Service:
     ) -> FilterResult:
         world, decider = self._kept.world_of(pod, snapshot, solver)
         return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
-
-    def _known(self) -> Snapshot:
-        """The cluster as it is now.
-
-        Raises:
-            RefusedError: it is not known well enough.
-        """
-        if self._state.not_ready:
-            raise RefusedError(f"not ready: {self._state.not_ready}")
-        return self._state.snapshot
 
     def _for_call(self) -> Solver:
         """The allocator for one call that begins now: whatever is done for it, it has this time."""

@@ -140,7 +140,7 @@ def meanwhile(snapshot: Snapshot, pod: Pod) -> Table:
     names = list(snapshot.nodes)
     table = Table("filter calls", "median, ms", "95 of 100 within, ms", title=f"{FILTERS} filter calls")
     for title, explaining in (("alone, cold", False), ("alone", False), ("while explaining", True)):
-        work = (lambda: service.explain(pod)) if explaining else None
+        work = (lambda: service.explanations.explain(pod)) if explaining else None
         times = asyncio.run(filters(service, pod, names, work))
         table.add_row(title, f"{times[len(times) // 2] * 1e3:.1f}", f"{times[len(times) * 95 // 100] * 1e3:.1f}")
     return table

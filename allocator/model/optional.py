@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocator.model.claims import Claim, ClaimSpec
-from allocator.model.json.fields import shown
+from allocator.printable import shown
 from allocator.spelling import hint
 
 OPTIONAL_REQUESTS: Final = "dra-extender.dev/optional-requests"

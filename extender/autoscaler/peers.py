@@ -17,7 +17,7 @@ import structlog
 from allocator import Recent, dns_subdomain, printable, shown
 from extender.autoscaler.sessions import UnknownSessionError
 from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.service import RefusedError
+from extender.refused import RefusedError
 
 SESSION: Final = "session"
 """The header that names the session. Traces leave it out: who knows the id may use the session."""

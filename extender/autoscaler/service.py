@@ -28,7 +28,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.offload import Offload, in_thread
 from extender.pods.policy import policy_of
-from extender.service import RefusedError
+from extender.refused import RefusedError
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult
 from extender.verbs.prioritize import score_nodes
@@ -199,9 +199,7 @@ class Autoscaler:
             return await ask(world)
 
     def _latest(self) -> World:
-        if self.state.not_ready:
-            raise RefusedError(f"not ready: {self.state.not_ready}")
-        snapshot = self.state.snapshot
+        snapshot = self.state.known()
         self.decider.follow(snapshot)
         return World(snapshot, Supply(self.catalog, snapshot))
 

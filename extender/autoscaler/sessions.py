@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from extender.autoscaler.plans import NodeGroup, Plan
 from extender.autoscaler.simulated_cluster import World
-from extender.service import RefusedError
+from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot
 
 OBJECT_BYTES: Final = 4_000

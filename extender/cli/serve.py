@@ -18,12 +18,12 @@ from extender.cli.options import (
 )
 from extender.cli.reading import new_cluster, settings_of
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.grpc.opening import GrpcError
+from extender.grpc.start import GrpcError
 from extender.kube.api import ConnectError
 from extender.kube.credentials import find_origin
 from extender.serving import run as serving
 from extender.serving.listeners import ListenError
-from extender.tracing.tracing import TracingError, open_tracing
+from extender.tracing.opening import TracingError, open_tracing
 
 app = command_app()
 

@@ -6,7 +6,7 @@ import grpc
 
 from extender.certificates import CertificateError, CertificateFiles, Certificates, Pem
 from extender.config.settings import GrpcSettings
-from extender.grpc.opening import GrpcError
+from extender.grpc.start import GrpcError
 
 
 def certificates_of(settings: GrpcSettings) -> Certificates | None:

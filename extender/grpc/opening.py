@@ -2,19 +2,13 @@
 
 import importlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from extender.autoscaler.service import Autoscaler
 from extender.config.settings import Settings
+from extender.grpc.start import GrpcError, Start
 from extender.observe.metrics import Metrics
-
-Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
-"""Starts the server; from then on calls are answered."""
-
-
-class GrpcError(Exception):
-    """The settings ask for a gRPC server, and there can be none."""
 
 
 @asynccontextmanager

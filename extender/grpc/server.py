@@ -18,9 +18,9 @@ from extender.certificates import Certificates
 from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, decode_options, encode_expansion
-from extender.grpc.opening import GrpcError, Start
+from extender.grpc.start import GrpcError, Start
 from extender.observe.metrics import Metrics
-from extender.service import RefusedError
+from extender.refused import RefusedError
 from extender.verbs.body import WireError
 
 logger = structlog.get_logger()

@@ -20,7 +20,7 @@ from allocator import JSON, InvalidObjectError
 from extender.http.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.origins import Callers
 from extender.observe.metrics import Metrics
-from extender.service import RefusedError
+from extender.refused import RefusedError
 from extender.tracing.tracing import Call, Tracing
 from extender.verbs import wire
 from extender.verbs.body import WireError

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from allocator import JSON, InvalidObjectError
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
+from extender.explain.explanations import Explanations
 from extender.explain.text import as_text
 from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.endpoint import TOO_DEEP
@@ -22,7 +23,7 @@ from extender.http.error_replies import error_reply
 from extender.http.negotiation import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.service import RefusedError, Service
+from extender.refused import RefusedError
 from extender.state.objects import Pod
 from extender.verbs import wire
 from extender.verbs.body import WireError, as_pod, optional, root_of
@@ -61,9 +62,9 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
 }
 
 
-def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
+def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> None:
     """``/explain``, for a pod or a claim of the cluster and for any other pod."""
-    _add_claims(app, service)
+    _add_claims(app, explanations)
 
     @app.get(
         "/explain/{namespace}/{pod}",
@@ -75,10 +76,8 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
     async def explain_known(request: Request, namespace: str, pod: str, query: NodesQuery) -> Response:
         form = format_for(request)
         try:
-            found = service.pod(ObjectKey(namespace, pod))
-            if found is None:
-                return error_reply(HTTPStatus.NOT_FOUND, await service.absence(ObjectKey(namespace, pod)))
-            return await _reply(form, await service.explain(found, query.node))
+            found = await explanations.of_pod(ObjectKey(namespace, pod), query.node)
+            return await _reply(form, found)
         except RefusedError as error:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
@@ -97,7 +96,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
                 # A body with whole nodes, or in YAML, takes long to decode.
                 content_type = request.headers.get("content-type", "")
                 pod, names = await run_sync(_decoded, await body.read(request.receive), content_type)
-                return await _reply(form, await service.explain(pod, query.node or names))
+                return await _reply(form, await explanations.explain(pod, query.node or names))
         except ClientDisconnect:
             return Response()
         except TooLargeError as error:
@@ -110,7 +109,7 @@ def add_explain(app: FastAPI, service: Service, bodies: Bodies) -> None:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
 
 
-def _add_claims(app: FastAPI, service: Service) -> None:
+def _add_claims(app: FastAPI, explanations: Explanations) -> None:
     @app.get(
         "/explain/{namespace}/claims/{claim}",
         tags=["explain"],
@@ -121,9 +120,7 @@ def _add_claims(app: FastAPI, service: Service) -> None:
     async def explain_claim(request: Request, namespace: str, claim: str, query: NodesQuery) -> Response:
         form = format_for(request)
         try:
-            found = await service.explain_claim(ObjectKey(namespace, claim), query.node)
-            if isinstance(found, str):
-                return error_reply(HTTPStatus.NOT_FOUND, found)
+            found = await explanations.of_claim(ObjectKey(namespace, claim), query.node)
             return await _reply(form, found)
         except RefusedError as error:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
@@ -147,8 +144,13 @@ def _with_uid(pod: Pod) -> Pod:
     return pod if pod.uid else replace(pod, uid=f"of {pod}")
 
 
-async def _reply(form: Format, explanation: Explanation) -> Response:
-    """The explanation, written in a thread: names from a request may be a megabyte of text to escape."""
+async def _reply(form: Format, explanation: Explanation | str) -> Response:
+    """The explanation, written in a thread: names from a request may be a megabyte of text to escape.
+
+    A text says why there is none.
+    """
+    if isinstance(explanation, str):
+        return error_reply(HTTPStatus.NOT_FOUND, explanation)
     if form is Format.JSON:
         return Response(await run_sync(_as_json, explanation), media_type="application/json")
     return Response(await run_sync(as_text, explanation), media_type="text/plain")

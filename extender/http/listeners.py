@@ -52,7 +52,7 @@ def _autoscaler_verbs(app: Application, parts: Parts) -> None:
 
 
 def _explain(app: Application, parts: Parts) -> None:
-    add_explain(app, parts.service, parts.endpoints.bodies)
+    add_explain(app, parts.service.explanations, parts.endpoints.bodies)
 
 
 def _what_if(app: Application, parts: Parts) -> None:

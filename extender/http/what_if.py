@@ -21,7 +21,7 @@ from extender.http.error_replies import error_reply
 from extender.http.negotiation import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.service import RefusedError
+from extender.refused import RefusedError
 from extender.verbs import wire
 from extender.verbs.body import WireError, root_of
 from extender.whatif.answer import Answer

@@ -9,9 +9,8 @@ from typing import Final
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
 from extender.quota.resource_quota import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
-from extender.state.extended_resources import IMPLICIT_PREFIX
+from extender.state.extended_resources import IMPLICIT_PREFIX, asked
 from extender.state.objects import ClaimObject, Pod
-from extender.state.peak import asked
 
 NOTHING: Final[Charges] = {}
 
@@ -43,7 +42,7 @@ def pod_charges(pod: Pod) -> Charges:
     """What a pod is charged for: its extended resources, at their peak; nothing once it has finished."""
     if pod.is_finished:
         return NOTHING
-    return {f"{REQUESTS}{name}": Quantity(nano) for name, nano in asked(pod).items()}
+    return {f"{REQUESTS}{name}": Quantity(nano) for name, nano in asked(pod.containers).items()}
 
 
 def charged_before(claim: ClaimObject, pod: Pod | None, special: Iterable[ClaimObject]) -> Charges:

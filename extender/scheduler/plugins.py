@@ -6,8 +6,8 @@ Source: pkg/scheduler/framework/plugins/noderesources/fit.go, Kubernetes 1.36.
 from collections import Counter
 from collections.abc import Iterable
 
+from extender.state.extended_resources import asked
 from extender.state.objects import NodeObject, Pod
-from extender.state.peak import asked
 
 
 class PluginCapacity:
@@ -21,7 +21,7 @@ class PluginCapacity:
 
     def take(self, pod: Pod, node: str) -> None:
         """Count a pod on a node."""
-        self._held.setdefault(node, Counter()).update(asked(pod))
+        self._held.setdefault(node, Counter()).update(asked(pod.containers))
 
     def lacking(self, pod: Pod, node: NodeObject) -> str:
         """The first resource that the node's plugins have too little of for a pod; empty if there is none.
@@ -29,7 +29,7 @@ class PluginCapacity:
         Resources that no plugin of the node offers are left to device classes.
         """
         held = self._held.get(node.name, Counter())
-        for resource, amount in asked(pod).items():
+        for resource, amount in asked(pod.containers).items():
             offered = node.allocatable.get(resource)
             if offered is not None and offered.nano and held[resource] + amount > offered.nano:
                 return resource

@@ -18,8 +18,9 @@ from extender.observe.states import PendingReason
 from extender.pods.case import refreshed
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
+from extender.refused import RefusedError
 from extender.scheduler.attempts import no_attempt
-from extender.service import RefusedError, Service
+from extender.service import Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
 from extender.state.claim_annotations import is_immediate, mode_problem

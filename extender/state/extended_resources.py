@@ -1,10 +1,11 @@
 """Extended resources of a pod: what its containers request, and the special claim in its status (KEP-5004)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from allocator import Fields, Quantity, shown
+from extender.state.peak import ContainerNeeds, peak
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""
@@ -87,6 +88,15 @@ def read_containers(init: Sequence[Fields], main: Sequence[Fields]) -> tuple[Con
             restarts = fields.text("restartPolicy") == "Always"
             found.append(Container(index, fields.text("name"), requests, index < len(init), restarts))
     return tuple(found)
+
+
+def asked(containers: Iterable[Container]) -> Mapping[str, int]:
+    """The amount of each extended resource that containers of a pod need at their peak, in nano units, by name."""
+    needs = (
+        ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)
+        for each in containers
+    )
+    return dict(sorted(peak(needs).items()))
 
 
 def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:

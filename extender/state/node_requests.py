@@ -4,15 +4,13 @@ A pod that is about to be bound counts, too: its promise holds until the watch s
 """
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from immutables import Map
 
 from extender.kube.api import ObjectKey
 from extender.state.node_resources import NONE, Amounts, added, counted
-
-if TYPE_CHECKING:  # a pod is read with what is here
-    from extender.state.objects import Pod
+from extender.state.objects import Pod
 
 
 class Request(NamedTuple):
@@ -44,7 +42,7 @@ class NodeRequests:
             return total
         return {name: amount - own.amounts.get(name, 0) for name, amount in total.items()}
 
-    def with_pod(self, pod: "Pod") -> "NodeRequests":
+    def with_pod(self, pod: Pod) -> "NodeRequests":
         """With a pod as the watch shows it."""
         before = self.pods.get(pod.key)
         if pod.node_name and not pod.is_finished:
@@ -53,7 +51,7 @@ class NodeRequests:
             return self
         return self.without_pod(pod.key)
 
-    def promising(self, pod: "Pod", node: str, amounts: Amounts) -> "NodeRequests":
+    def promising(self, pod: Pod, node: str, amounts: Amounts) -> "NodeRequests":
         """With a pod that is about to be bound; with a pod that is bound, as it is."""
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and not before.is_promise:

@@ -5,10 +5,7 @@ Source: k8s.io/component-helpers/resource, Kubernetes 1.36.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:  # what reads pods needs `peak`
-    from extender.state.objects import Pod
+from typing import NamedTuple
 
 
 class ContainerNeeds(NamedTuple):
@@ -32,12 +29,3 @@ def peak(containers: Iterable[ContainerNeeds]) -> Counter[str]:
         else:
             running += Counter(each.amounts)
     return running | starting
-
-
-def asked(pod: "Pod") -> Mapping[str, int]:
-    """The amount of each extended resource that a pod needs at its peak, in nano units, by name."""
-    needs = (
-        ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)
-        for each in pod.containers
-    )
-    return dict(sorted(peak(needs).items()))

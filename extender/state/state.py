@@ -10,6 +10,7 @@ from immutables import Map
 from allocator import AllocationResult, ClaimSpec, Recent
 from extender.kube.api import CLAIMS, PODS, RESOURCES, ObjectKey, RawObject, Resource
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
+from extender.refused import RefusedError
 from extender.state.assumed import after_event, moved_pools
 from extender.state.changes import Change, ChangeLog
 from extender.state.controller_answers import ControllerAnswer
@@ -95,6 +96,16 @@ class ClusterState:
         changes makes a scheduler try again. `doubt_of` has the kinds.
         """
         return ", ".join(sorted(set(self._doubts.values())))
+
+    def known(self) -> Snapshot:
+        """The cluster as it is known now, to decide about pods with devices.
+
+        Raises:
+            RefusedError: it is not known well enough.
+        """
+        if self.not_ready:
+            raise RefusedError(f"not ready: {self.not_ready}")
+        return self._snapshot
 
     def doubt_of(self, resource: Resource) -> str:
         """Why a kind is in doubt; empty if it is not."""

@@ -18,7 +18,8 @@ from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
-from extender.service import RefusedError, Service
+from extender.refused import RefusedError
+from extender.service import Service
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import Answer
 from extender.whatif.answering import Answering
@@ -73,7 +74,8 @@ class WhatIf:
             gone.set()
 
     async def _worked(self, question: Question, gone: threading.Event) -> Answer:
-        return await anyio.to_thread.run_sync(partial(self._answer, question, self._known(), gone))
+        snapshot = self.service.overview.state.known()
+        return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, gone))
 
     def _ended(self, work: asyncio.Task[Answer], gone: threading.Event) -> None:
         """The turn ends with the work: a caller that goes leaves a thread, until it looks at the clock."""
@@ -83,7 +85,7 @@ class WhatIf:
 
     def names(self) -> Mapping[str, list[str]]:
         """Names that a question may use: of node templates, and of nodes, unless there are very many."""
-        nodes = sorted(self._known().nodes)[:MOST_OFFERED]
+        nodes = sorted(self.service.overview.state.known().nodes)[:MOST_OFFERED]
         return {"templates": [each.name for each in self.catalog.templates], "nodes": nodes}
 
     def requests(self, key: ObjectKey) -> tuple[Mapping[str, object], ...] | str:
@@ -92,16 +94,11 @@ class WhatIf:
         Raises:
             RefusedError: the cluster is not known well enough.
         """
-        snapshot = self._known()
+        snapshot = self.service.overview.state.known()
         pod = snapshot.pods.get(key)
         if pod is None:
             return unknown_pod(key, snapshot.pods)
         return tuple(editable(*with_claims(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
-
-    def _known(self) -> Snapshot:
-        if doubt := self.service.overview.state.not_ready:
-            raise RefusedError(f"not ready: {doubt}")
-        return self.service.overview.state.snapshot
 
     def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> Answer:
         overview = self.service.overview

@@ -13,7 +13,8 @@ from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.negotiation.controller import Controller
 from extender.observe.metrics import Metrics
 from extender.offload import at_once
-from extender.service import RefusedError, Service
+from extender.refused import RefusedError
+from extender.service import Service
 from extender.state.objects import parse_pod
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult

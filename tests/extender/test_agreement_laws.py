@@ -21,7 +21,8 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
-from extender.service import RefusedError, Service
+from extender.refused import RefusedError
+from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects import parse_pod
 from extender.verbs.wire import BindArgs, FilterArgs
@@ -73,7 +74,7 @@ def test_filter_and_bind_take_the_nodes_that_explain_names(world: World, data: s
 
     async def compare(service: Service, cluster: EmbeddedCluster) -> None:
         await schedule(service, cluster, [OURS], before=key)
-        document: Any = as_json(await service.explain(parse_pod(await cluster.api.get(PODS, key))))
+        document: Any = as_json(await service.explanations.explain(parse_pod(await cluster.api.get(PODS, key))))
         pod = cluster.state.snapshot.pods.get(key)
         if document["verdict"] not in {"fits", "fits nowhere"} or pod is None:
             return

@@ -13,7 +13,7 @@ from extender.cli.audit import audit_snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import ObjectKey
-from extender.service import RefusedError
+from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import BindArgs

@@ -16,7 +16,8 @@ from extender.http.bodies import FREE_BYTES
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.metrics import Metrics
-from extender.service import RefusedError, Service
+from extender.refused import RefusedError
+from extender.service import Service
 from extender.state.state import ClusterState
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import GPU, Cluster, app_over, client_of, pod, solver, state_of
@@ -139,7 +140,7 @@ def test_an_api_server_that_does_not_answer_is_not_waited_for_longer_than_five_s
     async def asking() -> float:
         service, started = service_behind(cluster, Fault(seconds=60)), asyncio.get_running_loop().time()
         with pytest.raises(RefusedError, match=OPEN):
-            await service.absence(ObjectKey("ns", "other"))
+            await service.explanations.of_pod(ObjectKey("ns", "other"))
         return asyncio.get_running_loop().time() - started
 
     assert run_in_virtual_time(asking()) == 5

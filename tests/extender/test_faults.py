@@ -19,7 +19,8 @@ from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.pods.nominated import held_for_nominated
-from extender.service import RefusedError, Service
+from extender.refused import RefusedError
+from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects import Pod
 from extender.verbs.filter import filter_nodes
@@ -91,7 +92,7 @@ def test_a_nominated_pod_with_a_fault_keeps_nobody_off() -> None:
 
 async def test_an_explanation_names_the_fault() -> None:
     cluster = Cluster.of(*WORLD, *DEVICES)
-    found = await service_over(cluster, Told()).explain(parsed(SICK))
+    found = await service_over(cluster, Told()).explanations.explain(parsed(SICK))
     assert (found.verdict, found.cause) == (Verdict.FITS_NOWHERE, REASON)
     assert found.notes == (FAULT,)
 

@@ -15,9 +15,9 @@ from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import NODES, PODS, ObjectKey
 from extender.observe.metrics import Metrics
+from extender.refused import RefusedError
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
-from extender.service import RefusedError
 from extender.simulation.scheduling import devices_of
 from extender.state.objects import Pod, parse_pod
 from extender.verbs.wire import BindArgs, FilterArgs

@@ -5,8 +5,8 @@ import pytest
 from allocator import Quantity
 from extender import Cluster, Placement
 from extender.config.sources import load
+from extender.state.extended_resources import asked
 from extender.state.objects import parse_pod
-from extender.state.peak import asked
 from tests.extender.explaining import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request
 
@@ -128,7 +128,7 @@ PEAKS: dict[str, tuple[list[Object], list[Object], int]] = {
 def test_a_pod_needs_as_much_as_it_does_at_its_peak(init: list[Object], containers: list[Object], peak: int) -> None:
     raw = pod()
     raw["spec"] |= {"initContainers": init, "containers": containers}
-    assert asked(parse_pod(raw)) == {PLUGIN: Quantity.from_int(peak).nano}
+    assert asked(parse_pod(raw).containers) == {PLUGIN: Quantity.from_int(peak).nano}
 
 
 def test_a_pod_without_a_spec_needs_nothing() -> None:

@@ -19,7 +19,8 @@ from starlette.requests import Request
 
 from extender.config.settings import TracingSettings
 from extender.offload import in_thread
-from extender.tracing.tracing import UNTRACED, TracingError, open_tracing
+from extender.tracing.opening import TracingError, open_tracing
+from extender.tracing.tracing import UNTRACED
 from tests.extender.process import ROOT, serving
 from tests.kit.clusters import GPU, asking, claim, local_slice, node, pod
 from tests.kit.servers.transport import FakeApi

@@ -6,8 +6,9 @@ from typing import Final
 from allocator.model.claims import OpaqueConfig
 from allocator.model.devices import DeviceTaint, Node, NodeSelector, NodeSelectorTerm, Requirement, Toleration
 from allocator.model.json import text as jsontext
-from allocator.model.json.fields import Fields, shown
+from allocator.model.json.fields import Fields
 from allocator.model.problems import InvalidObjectError, Problem
+from allocator.printable import shown
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1"))

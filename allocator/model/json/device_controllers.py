@@ -8,9 +8,10 @@ from allocator.model.claims import ParametersRef
 from allocator.model.devices import NodeSelector
 from allocator.model.json import text as jsontext
 from allocator.model.json.common import read_node_selector
-from allocator.model.json.fields import Fields, shown
+from allocator.model.json.fields import Fields
+from allocator.model.names import dns_subdomain
 from allocator.model.problems import Problem
-from allocator.model.rules.names import dns_subdomain
+from allocator.printable import shown
 
 CONTROLLER: Final = "dra-extender.dev/controller"
 """Annotation of a DeviceClass: the name of the controller that decides about its requests."""

@@ -4,20 +4,18 @@ A reader notes the problem and goes on with an empty value, so that one pass fin
 means absent. Unknown fields are ignored: a newer API server may have more fields.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeAlias, TypeGuard
 
 from allocator.model.problems import Problem
-from allocator.printable import printable
+from allocator.printable import shown
 
 _INT64: Final = 2**63
 _MOST_CHILDREN: Final = 5000
 """Objects in a list; bounds the time. An API server allows far fewer in almost every list that we read."""
 
-_encoder: Final = json.JSONEncoder(default=str, ensure_ascii=False)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
@@ -207,14 +205,3 @@ def is_time(text: str) -> bool:
 def is_int64(value: object) -> TypeGuard[int]:
     """Whether a JSON value is a whole number that fits 64 bits."""
     return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
-
-
-def shown(value: object, width: int = 64) -> str:
-    """A JSON value as printable text, cut to a width; only as much of it is read as is shown."""
-    text = ""
-    for piece in _encoder.iterencode(value):
-        text += piece[: width + 1]
-        if len(text) > width:
-            break
-    text = printable(text)
-    return text if len(text) <= width else f"{text[:width]}..."

@@ -5,8 +5,9 @@ from typing import Final
 
 from allocator.model.claims import MAX_RESULTS, GroupResource
 from allocator.model.json import text as jsontext
-from allocator.model.json.fields import Fields, shown
-from allocator.model.rules.names import dns_subdomain, full_name
+from allocator.model.json.fields import Fields
+from allocator.model.names import dns_subdomain, full_name
+from allocator.printable import shown
 
 MEMBERS: Final = "dra-extender.dev/members"
 """Annotation of a DeviceClass: device classes and numbers of devices, as a JSON object."""

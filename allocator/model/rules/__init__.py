@@ -9,10 +9,10 @@ from typing import Final
 
 from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.json.fields import Fields
+from allocator.model.names import dns_label, dns_subdomain
 from allocator.model.problems import Problem
 from allocator.model.rules import shared as rules
 from allocator.model.rules.claims import ClaimRules, check_class, check_taint_rule
-from allocator.model.rules.names import dns_label, dns_subdomain
 from allocator.model.rules.slices import check_slice
 
 _NAMED: Final = frozenset({"v1 Pod", "v1 Node"})

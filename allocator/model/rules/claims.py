@@ -5,8 +5,7 @@ from typing import Final
 
 from allocator.model.claims import FROM_CLAIM, FROM_CLASS, MAX_RESULTS, AllocationMode, ConstraintKind
 from allocator.model.json.fields import Fields
-from allocator.model.rules import shared as rules
-from allocator.model.rules.names import (
+from allocator.model.names import (
     Rule,
     dns_label,
     dns_subdomain,
@@ -16,6 +15,7 @@ from allocator.model.rules.names import (
     pool_name,
     uid,
 )
+from allocator.model.rules import shared as rules
 
 _MAX_CONSTRAINTS: Final = 32
 _MAX_ALTERNATIVES: Final = 8

@@ -7,9 +7,10 @@ these rules are checked.
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from allocator.model.json.fields import Fields, shown
+from allocator.model.json.fields import Fields
 from allocator.model.problems import Problem
 from allocator.model.rules import shared as rules
+from allocator.printable import shown
 from allocator.spelling import did_you_mean, nearest
 
 _SPECS: Final[Mapping[str, str]] = {

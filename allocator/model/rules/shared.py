@@ -4,8 +4,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
 
 from allocator.model.json import text as jsontext
-from allocator.model.json.fields import Fields, shown
-from allocator.model.rules.names import Rule, dns_subdomain, driver_name, label_key, label_value, utf8_length
+from allocator.model.json.fields import Fields
+from allocator.model.names import Rule, dns_subdomain, driver_name, label_key, label_value, utf8_length
+from allocator.printable import shown
 
 MAX_CONFIG: Final = 32
 MAX_REQUESTS: Final = 32

@@ -2,12 +2,10 @@
 
 from typing import Final
 
-from allocator.model.json.fields import Fields, shown
+from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.json.slices import ATTRIBUTE_TYPES
-from allocator.model.quantity import Quantity
-from allocator.model.rules import shared as rules
-from allocator.model.rules.names import (
+from allocator.model.names import (
     dns_label,
     dns_subdomain,
     driver_name,
@@ -16,7 +14,10 @@ from allocator.model.rules.names import (
     qualified_name,
     utf8_length,
 )
+from allocator.model.quantity import Quantity
+from allocator.model.rules import shared as rules
 from allocator.model.rules.node_resources import check_node_resources
+from allocator.printable import shown
 
 _MAX_DEVICES: Final = 128
 _MAX_ADVANCED_DEVICES: Final = 64

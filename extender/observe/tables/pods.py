@@ -13,8 +13,8 @@ from extender.observe.decision_log import Entry
 from extender.observe.states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
 from extender.scheduler.attempts import no_attempt
+from extender.state.extended_resources import asked
 from extender.state.objects import Pod, PodClaim
-from extender.state.peak import asked
 from extender.state.snapshot import Snapshot
 
 CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
@@ -141,7 +141,7 @@ def _way(wanted: DeviceRequest) -> str:
 
 def _of_containers(pod: Pod) -> Iterator[str]:
     """Each extended resource that the pod's containers ask for, as ``2 example.com/gpu``."""
-    return (f"{Quantity(nano)} {resource}" for resource, nano in asked(pod).items())
+    return (f"{Quantity(nano)} {resource}" for resource, nano in asked(pod.containers).items())
 
 
 def _time(text: str) -> datetime | None:

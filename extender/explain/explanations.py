@@ -1,0 +1,141 @@
+"""Explanations over one cluster: a pod or a claim in, an explanation out, or why there is none.
+
+An explanation runs in a thread, one at a time, and pauses while a verb runs.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from allocator import InvalidObjectError, dns_label, dns_subdomain
+from extender.config.settings import SchedulingSettings
+from extender.explain.absence import needs_no_devices, unknown_pod
+from extender.explain.admission import read_admission
+from extender.explain.claims import explain_claim, unknown_claim
+from extender.explain.explaining import Explainer
+from extender.explain.explanation import Explanation
+from extender.explain.verb_priority import VerbPriority
+from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.negotiation.negotiation import Negotiation
+from extender.observe.overview import Overview
+from extender.pods.case import refreshed
+from extender.refused import RefusedError
+from extender.state.objects import Pod, parse_pod
+from extender.state.snapshot import Snapshot
+
+_T = TypeVar("_T")
+
+_EXPLAINING_SECONDS: Final = 10.0
+"""The longest time of one explanation. Other explanations wait meanwhile."""
+
+_ASKING_SECONDS: Final = 5.0
+"""The longest wait for the API server to say whether a pod exists, with the wait for answers about other pods."""
+
+
+class Explanations:
+    """Explains the pods and claims of a cluster.
+
+    Args:
+        overview: of the cluster.
+        negotiation: asks controllers about claims that they allocate.
+        verb_priority: knows when verbs run.
+        scheduling: the schedulers that call the extender, and whether pods are evicted.
+    """
+
+    def __init__(
+        self,
+        overview: Overview,
+        negotiation: Negotiation,
+        verb_priority: VerbPriority,
+        scheduling: SchedulingSettings,
+    ) -> None:
+        self._state = overview.state
+        self._api = overview.api
+        self._decider = overview.decider
+        self._negotiation = negotiation
+        self._verb_priority = verb_priority
+        self._scheduling = scheduling
+        self._explaining = anyio.CapacityLimiter(1)
+        self._asking = anyio.CapacityLimiter(1)
+
+    async def of_pod(self, key: ObjectKey, nodes: Sequence[str] | None = None) -> Explanation | str:
+        """Why a pod of the cluster goes where it goes, on all nodes or on some. A text if there is no such pod.
+
+        Raises:
+            RefusedError: the cluster is not known well enough, or the API server does not say whether the pod exists.
+        """
+        pod = self._state.known().pods.get(key)
+        return await self._absence(key) if pod is None else await self.explain(pod, nodes)
+
+    async def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
+        """As `of_pod`, for a pod that need not exist.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        snapshot = self._state.known()
+        if snapshot.controllers:
+            await self._negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
+            snapshot = self._state.known()
+        explainer = self._explainer(snapshot)
+        known = refreshed(pod, snapshot)
+        async with self._asking:
+            admission = await read_admission(known, snapshot, self._api)
+        return await self._in_thread(partial(explainer.explain, known, nodes, admission))
+
+    async def of_claim(self, key: ObjectKey, nodes: Sequence[str] | None = None) -> Explanation | str:
+        """What a claim holds, or why it is not allocated; as `of_pod`. A text if there is no such claim.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        snapshot = self._state.known()
+        found = snapshot.claims.get(key)
+        if found is None:
+            problem = snapshot.problems.get((CLAIMS.kind, key))
+            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, snapshot.claims)
+        return await self._in_thread(partial(explain_claim, found, self._explainer(snapshot), nodes))
+
+    def _explainer(self, snapshot: Snapshot) -> Explainer:
+        until = self._decider.solver.clock() + _EXPLAINING_SECONDS
+        return Explainer(
+            snapshot,
+            self._decider,
+            self._verb_priority.turn(),
+            until,
+            schedulers=self._scheduling.scheduler_names,
+            preempts=self._scheduling.preemption,
+        )
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._explaining)
+
+    async def _absence(self, key: ObjectKey) -> str:
+        """Why there is no pod with devices of that name. The API server is asked: it has the pods without devices."""
+        snapshot = self._state.known()
+        if problem := snapshot.problems.get((PODS.kind, key)):
+            return f"pod {key} can't be read: {problem}"
+        found = await self._asked_for(key)
+        if found is None:
+            return await self._in_thread(partial(unknown_pod, key, snapshot.pods))
+        try:
+            return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
+        except InvalidObjectError as error:
+            return f"pod {key} can't be read: {error.summary}"
+
+    async def _asked_for(self, key: ObjectKey) -> RawObject | None:
+        """The pod as the API server has it; None if there is none. One request at a time, not one for each caller."""
+        if dns_label(key.namespace) or dns_subdomain(key.name):
+            return None
+        try:
+            async with asyncio.timeout(_ASKING_SECONDS), self._asking:
+                return await self._api.get(PODS, key)
+        except (ApiError, OutcomeUnknownError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.is_missing:
+                return None
+            text = f"no pod with devices is called {key}; the API server does not say whether it exists"
+            raise RefusedError(f"{text}: {error}" if str(error) else text) from error

@@ -1,0 +1,13 @@
+"""How the gRPC server is started, and the error of one that cannot be."""
+
+from collections.abc import Awaitable, Callable
+
+from extender.autoscaler.service import Autoscaler
+from extender.observe.metrics import Metrics
+
+Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
+"""Starts the server; from then on calls are answered."""
+
+
+class GrpcError(Exception):
+    """The settings ask for a gRPC server, and there can be none."""
