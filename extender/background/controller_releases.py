@@ -26,6 +26,7 @@ from extender.negotiation.questions import release
 from extender.state.kinds import Topic
 from extender.state.objects import ClaimObject
 from extender.state.state import ClusterState
+from extender.writes.claim_json import unprotected
 from extender.writes.claim_writes import Claims
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked
 
@@ -217,7 +218,8 @@ class ControllerReleases(BackgroundTask):
         """The claim with a mark; refused if the claim has changed since it was read."""
         if claim.claim.annotations.get(MARK) == str(mark):
             return claim
-        now = await self._claims.update(marked(loads(claim.raw), mark))
+        raw = loads(claim.raw)
+        now = await self._claims.update(marked(unprotected(raw) if mark.is_released else raw, mark))
         return replace(
             claim, claim=now.claim, resource_version=now.raw["metadata"]["resourceVersion"], raw=dumped(now.raw)
         )

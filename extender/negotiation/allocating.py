@@ -23,7 +23,7 @@ from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated import NegotiatedClaim
 from extender.state.objects import NodeObject, Pod
-from extender.writes.claim_json import Reservation
+from extender.writes.claim_json import Reservation, protected
 from extender.writes.claim_writes import Claims, ReadClaim
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
 from extender.writes.pods import ATTEMPTS
@@ -189,7 +189,9 @@ class Allocating:
                     if mark is None:
                         raise NegotiationRefusedError(f"claim {key}: {_SPENT}")
                     self._own.keep((claim.uid, mark.attempt), str(key))
-                    return _with(reservation, await self.claims.update(marked(raw, mark)))
+                    # Its controller writes the allocation of other claims, which are not Kubernetes' to deallocate.
+                    ours = raw if known.writes_claims else protected(raw)
+                    return _with(reservation, await self.claims.update(marked(ours, mark)))
                 except ApiError as error:
                     if not error.is_conflict:
                         raise

@@ -47,6 +47,31 @@ def test_pod_gets_what_its_controller_allocates() -> None:
     virtualtime.run(story())
 
 
+def test_claim_is_written_once_before_its_controller_allocates_and_once_after() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await scene.filter()
+        scene.transport.calls.clear()
+        assert await scene.bind() == ""
+        writes = [call for call in scene.transport.calls if not call.startswith("get ")]
+        assert writes == ["update resourceclaims", "update_status resourceclaims", "bind pods"]
+
+    virtualtime.run(story())
+
+
+def test_released_claim_has_no_finalizer() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p"))
+        await scene.filter()
+        scene.licenses.left = 0
+        await scene.bind()
+        await scene.tick()
+        assert await scene.mark() == f"{NAME} 2 released"
+        assert (await scene.claim())["metadata"]["finalizers"] == []
+
+    virtualtime.run(story())
+
+
 def test_controller_releases_when_the_pod_is_gone() -> None:
     async def story() -> None:
         scene = Scene(*pods("p"))
