@@ -7,7 +7,8 @@ messages and ``bytes``. All messages have the rules of proto3: an empty text is 
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -25,6 +26,29 @@ _SCALARS: Final = {
     "int": FieldDescriptorProto.TYPE_INT64,
     "bool": FieldDescriptorProto.TYPE_BOOL,
 }
+
+
+class Messages:
+    """Declared messages. Their classes are made when the first is asked for.
+
+    Args:
+        declarations: of the messages. A message refers to others by their names.
+    """
+
+    def __init__(self, declarations: Declarations) -> None:
+        self._declarations = declarations
+
+    def new(self, name: str, /, **fields: object) -> Any:  # noqa: ANN401  # its attributes are its declared fields
+        """A message of a declared name."""
+        return self._classes[name](**fields)
+
+    def read(self, name: str, data: bytes) -> Any:  # noqa: ANN401  # as `new`
+        """A message from its bytes. Raises google.protobuf.message.DecodeError: the bytes are something else."""
+        return self._classes[name].FromString(data)
+
+    @cached_property
+    def _classes(self) -> Mapping[str, type[Message]]:
+        return declare(self._declarations)
 
 
 def declare(messages: Declarations) -> Mapping[str, type[Message]]:

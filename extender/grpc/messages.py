@@ -5,13 +5,9 @@ Kubernetes 1.36; ``expander/grpcplugin/protos/expander.proto`` of Cluster Autosc
 fields 2 and 4, the later ones the fields 3 and 5.
 """
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.message import Message
-
-from extender.grpc.declaration import Declarations, declare
+from extender.grpc.declaration import Declarations, Messages
 
 _AMOUNTS: Final = "{Quantity}"
 
@@ -122,12 +118,5 @@ MESSAGES: Final[Declarations] = {
     "NodeStatus": {1: f"capacity {_AMOUNTS}", 2: f"allocatable {_AMOUNTS}", 14: "declaredFeatures [string]"},
 }
 
-
-def new(name: str) -> Any:  # noqa: ANN401  # its attributes are those of `MESSAGES`
-    """An empty message of a name in `MESSAGES`."""
-    return _classes()[name]()
-
-
-@cache
-def _classes() -> Mapping[str, type[Message]]:
-    return declare(MESSAGES)
+_declared: Final = Messages(MESSAGES)
+new, read = _declared.new, _declared.read

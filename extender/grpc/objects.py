@@ -32,12 +32,10 @@ def decoded(name: str, data: bytes, where: str) -> Any:  # noqa: ANN401  # as `m
     Raises:
         WireError: the bytes are no such message.
     """
-    message = messages.new(name)
     try:
-        message.ParseFromString(data)
+        return messages.read(name, data)
     except DecodeError as error:
         raise WireError(where, f"is not a {name} in protocol buffers: {error}") from error
-    return message
 
 
 def as_json(message: Message) -> dict[str, JSON]:

@@ -4,13 +4,9 @@ Sources: ``k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto`` and ``k8s.i
 Kubernetes 1.37, which are those of 1.34 and later; the text of KEP-3675.
 """
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.message import Message
-
-from extender.grpc.declaration import Declarations, declare
+from extender.grpc.declaration import Declarations, Messages
 
 _ERROR: Final = "error string"
 
@@ -58,17 +54,5 @@ MESSAGES: Final[Declarations] = {
     "RemoveResourceResponse": {1: "err string"},
 }
 
-
-def new(name: str, /, **fields: Any) -> Any:  # noqa: ANN401  # its attributes are those of `MESSAGES`
-    """A message of a name in `MESSAGES`."""
-    return _classes()[name](**fields)
-
-
-def read(name: str, data: bytes) -> Any:  # noqa: ANN401  # as `new`
-    """A message from its bytes. Raises google.protobuf.message.DecodeError: the bytes are something else."""
-    return _classes()[name].FromString(data)
-
-
-@cache
-def _classes() -> Mapping[str, type[Message]]:
-    return declare(MESSAGES)
+_declared: Final = Messages(MESSAGES)
+new, read = _declared.new, _declared.read

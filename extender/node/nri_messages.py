@@ -4,13 +4,9 @@ Sources: ``pkg/api/api.proto`` of github.com/containerd/nri v0.12; ``request.pro
 v1.2; ``google/rpc/status.proto``.
 """
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.message import Message
-
-from extender.grpc.declaration import Declarations, declare
+from extender.grpc.declaration import Declarations, Messages
 
 MESSAGES: Final[Declarations] = {
     # --- ttrpc ----------------------------------------------------------------------------------------------
@@ -57,17 +53,5 @@ MESSAGES: Final[Declarations] = {
     "LinuxContainerUpdate": {1: "resources LinuxResources"},
 }
 
-
-def new(name: str, /, **fields: Any) -> Any:  # noqa: ANN401  # its attributes are those of `MESSAGES`
-    """A message of a name in `MESSAGES`."""
-    return _classes()[name](**fields)
-
-
-def read(name: str, data: bytes) -> Any:  # noqa: ANN401  # as `new`
-    """A message from its bytes. Raises google.protobuf.message.DecodeError: the bytes are something else."""
-    return _classes()[name].FromString(data)
-
-
-@cache
-def _classes() -> Mapping[str, type[Message]]:
-    return declare(MESSAGES)
+_declared: Final = Messages(MESSAGES)
+new, read = _declared.new, _declared.read

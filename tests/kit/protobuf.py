@@ -31,8 +31,7 @@ def request(options: Mapping[str, tuple[int, Sequence[Object]]], nodes: Mapping[
 
 def answer(data: bytes) -> list[tuple[str, int, str]]:
     """The options of a BestOptionsResponse: group, number of nodes, reason."""
-    message = messages.new("BestOptionsResponse")
-    message.ParseFromString(data)
+    message = messages.read("BestOptionsResponse", data)
     return [(each.nodeGroupId, each.nodeCount, each.debug) for each in message.options]
 
 
