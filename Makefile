@@ -63,9 +63,10 @@ test-kill: $(VENV)/.dev  ## kill the extender 200 times at random while 2,000 po
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing
 
-test-kill-controllers: $(VENV)/.dev  ## kill two controllers of negotiated claims 50 times, and the extender 50 times, while 300 pods come and go on a real control plane: 10 to 20 minutes
+test-kill-controllers: CONTROLLERS ?= Http PodSchedulingContext
+test-kill-controllers: $(VENV)/.dev  ## kill two controllers of negotiated claims 50 times, and the extender 50 times, while 300 pods come and go on a real control plane: 10 to 20 minutes; CONTROLLERS says how each controller is asked
 	$(BIN)/python -m tests.kit.controlplane.binaries
-	$(BIN)/python -m tests.cluster.killing --pods 300 --most 100 --nodes 50 --kills 50 --controllers 2 --controller-kills 50
+	$(BIN)/python -m tests.cluster.killing --pods 300 --most 100 --nodes 50 --kills 50 --controllers $(CONTROLLERS) --controller-kills 50
 
 soak-kwok: $(VENV)/.dev  ## an hour's churn in ten minutes on 1,000 nodes of KWOK (docs/reliability.md); SOAK=--short takes four minutes
 	$(BIN)/python -m tests.kit.controlplane.binaries

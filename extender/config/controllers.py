@@ -10,6 +10,9 @@ from pydantic.alias_generators import to_camel
 from allocator import dns_label, dns_subdomain, label_key, shown
 from extender.config.section import Section
 
+Transport = Literal["Http", "PodSchedulingContext"]
+"""How a controller is asked: at its URL, or by PodSchedulingContexts of the API server."""
+
 _URL: Final = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
 
 
@@ -79,7 +82,7 @@ class ControllerSettings(Section):
     """One controller. The files are read again when they change."""
 
     name: Annotated[str, AfterValidator(_controller)] = Field(description="As device classes name it.")
-    transport: Literal["Http", "PodSchedulingContext"] = Field(
+    transport: Transport = Field(
         default="Http", description="How it is asked: at its url, or by PodSchedulingContexts of the API server."
     )
     url: Annotated[str, AfterValidator(_url)] = Field(

@@ -141,9 +141,10 @@ def _workloads(given: Iterable[str]) -> tuple[dict[str, Workload], list[str]]:
     """Workloads by their names, with those that they are compared with; and the names of those that were asked for."""
     found: dict[str, Workload] = {}
     for each in given:
-        name, workload = named(each)
-        if found.setdefault(name, workload) != workload:
-            raise FileError([f'{each}: there is another workload "{name}"'])
+        given_name, several = named(each)
+        for name, workload in several.by_transport(given_name).items():
+            if found.setdefault(name, workload) != workload:
+                raise FileError([f'{each}: there is another workload "{name}"'])
     chosen = list(found)
     for name in chosen:
         base = found[name].undisturbed

@@ -60,9 +60,9 @@ class Trial:
                 has left what it had made. In an ExceptionGroup if it concerns what goes on beside.
         """
         turn, subject = self.turn, SUBJECTS[self.turn.subject]
-        bench, number = self.bench, turn.workload.controllers
+        bench = self.bench
         async with AsyncExitStack() as stack:
-            licenses = licensing(bench.plane, bench.client, number, turn.pods)
+            licenses = licensing(bench.plane, bench.client, turn.workload.asked, turn.pods)
             controllers = await stack.enter_async_context(licenses)
             made = with_licenses(batch(turn.workload, turn.pods, bench.nodes), controllers)
             await self._prepare(made)

@@ -1,11 +1,13 @@
 """What is scheduled, and what goes on beside it, as a file in ``loadtest/workloads`` says it."""
 
 from collections.abc import Iterator, Mapping
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from extender.config.controllers import Transport
 from extender.config.wording import suggestion
 from loadtest.endtoend.files import FileError, Record, read
 from tests.kit.objects.parts import DRIVER
@@ -108,6 +110,7 @@ class Workload(Record):
         wishes: a pod's claim is the next of these in turn; none: pods without claims.
         claims: whether pods name them, or have them made from templates.
         controllers: of negotiated claims; each pod has one more claim, of the next of these in turn.
+        transports: how the controllers are asked, in one run after the other.
         hopeless: beside them, pods that fit nowhere.
         status_updates_per_second: of pods that run and report.
         undisturbed: name of the workload that is the same without what goes on beside; it has its runs as well, with as
@@ -125,6 +128,7 @@ class Workload(Record):
     wishes: tuple[Wish, ...] = ()
     claims: Literal["by-name", "from-templates"] = "by-name"
     controllers: Annotated[int, Field(ge=0)] = 0
+    transports: Annotated[tuple[Transport, ...], Field(min_length=1)] = ("Http",)
     arrival: Arrival = Arrival()
     churn: Churn = Churn()
     hopeless: Hopeless | None = None
@@ -136,6 +140,17 @@ class Workload(Record):
         if wrong := list(self._contradictions()):
             raise ValueError("; ".join(wrong))
         return self
+
+    def by_transport(self, name: str) -> dict[str, "Workload"]:
+        """The workload by its name; with several transports, a workload for each, whose name says which."""
+        if len(self.transports) == 1:
+            return {name: self}
+        return {f"{name} by {each}": self.model_copy(update={"transports": (each,)}) for each in self.transports}
+
+    @property
+    def asked(self) -> tuple[Transport, ...]:
+        """How each of the controllers is asked."""
+        return tuple(islice(cycle(self.transports), self.controllers))
 
     def plain(self, wish: Wish) -> PlainWish:
         """A wish with its selector in full, to make claims of."""
@@ -152,6 +167,8 @@ class Workload(Record):
             yield f'subjects: "{IDLE}" decides nothing, so the hopeless pods would get a node'
         if self.controllers and (set(self.subjects) != {OURS} or self.claims == "from-templates" or not self.wishes):
             yield f'controllers: only "{OURS}" asks them, and pods with wishes name their claims'
+        if len(set(self.transports)) < len(self.transports):
+            yield f"transports: one is there twice: {', '.join(self.transports)}"
         if self.arrival.per_second and self.arrival.when == "before":
             yield f'arrival.perSecond: {self.arrival.per_second:g}, but pods come "before"; expected "during"'
         if self.claims == "from-templates" and not self.wishes:

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, get_args
 
 from extender.cli.audit import audit_snapshot, listed
+from extender.config.controllers import Transport
 from extender.kube.api import CLAIMS, PODS, ObjectKey
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.aftermath import is_allocated, losses, why_pending
@@ -63,7 +64,7 @@ class Plan:
         pods: that come in all.
         most: pods that have a node at a time; then as many go as come.
         seed: of all that is random.
-        controllers: of negotiated claims.
+        controllers: of negotiated claims: how each of them is asked.
         controller_kills: of one of these at a time, among the kills of the extender.
     """
 
@@ -73,7 +74,7 @@ class Plan:
     devices: int
     most: int
     seed: int
-    controllers: int = 0
+    controllers: Sequence[Transport] = ()
     controller_kills: int = 0
 
 
@@ -243,7 +244,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--devices", type=int, default=8, help="of each node")
     parser.add_argument("--most", type=int, default=500, help="pods that have a node at a time")
-    parser.add_argument("--controllers", type=int, default=0, help="of negotiated claims")
+    asked = "of negotiated claims: how each of them is asked"
+    parser.add_argument("--controllers", nargs="+", choices=get_args(Transport), default=(), help=asked)
     parser.add_argument("--controller-kills", type=int, default=0, help="of controllers, beside --kills")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of all that is random")
     plan = Plan(**vars(parser.parse_args(arguments)))

@@ -1,5 +1,6 @@
 """A short run of kills; ``make test-kill`` is the long one."""
 
+from extender.config.controllers import Transport
 from tests.cluster.killing import Plan, run
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane
@@ -15,7 +16,8 @@ async def test_six_kills(client: Client, plane: ControlPlane, namespace: str) ->
 
 
 async def test_kills_of_controllers_and_of_the_extender(client: Client, plane: ControlPlane, namespace: str) -> None:
-    plan = Plan(pods=40, kills=2, nodes=10, devices=8, most=30, seed=3, controllers=2, controller_kills=3)
+    controllers: tuple[Transport, ...] = ("Http", "PodSchedulingContext")
+    plan = Plan(pods=40, kills=2, nodes=10, devices=8, most=30, seed=3, controllers=controllers, controller_kills=3)
     figures = await run(plane, client, namespace, plan, print)
     assert figures.wrong == []
     assert figures.kills == plan.kills + plan.controller_kills

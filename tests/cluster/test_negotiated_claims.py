@@ -44,7 +44,7 @@ async def _licenses(client: Client, plane: ControlPlane) -> AsyncIterator[Licens
     right = plane.folder / "parameters.yaml"
     right.write_text(RIGHT)
     await grant_rights(client, right)
-    async with licensing(plane, client, 1, 2) as controllers:
+    async with licensing(plane, client, ["Http"], 2) as controllers:
         serve = serving_with(plane, controllers, parameters=[PARAMETERS])
         async with pair(client, plane, SCHEDULER, serve=serve):
             yield controllers[0]

@@ -1,7 +1,7 @@
 """A controller of licenses that stand outside, written with the kit: a file in a folder for each that is taken.
 
-As a program: ``python -m tests.kit.licensing --port 9377 --folder FOLDER --licenses 10``. The folder shows what is
-taken, whatever dies: nothing is in memory only.
+As a program: ``python -m tests.kit.licensing --port 9377 --folder FOLDER --licenses 10``, or with ``--contexts-for``
+instead of the port. The folder shows what is taken, whatever dies: nothing is in memory only.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from allocator import JSON
-from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, serve
+from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, serve, serve_contexts
 
 NONE_LEFT = "no license is left"
 DRIVER = "licenses.example.com"
@@ -73,16 +73,22 @@ def taken(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, required=True)
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--port", type=int, help="it answers on HTTP")
+    way.add_argument("--contexts-for", metavar="NAME", help="it is the controller NAME, and answers by contexts")
     parser.add_argument("--folder", type=Path, required=True, help="has the store, and taken licenses in taken/")
     parser.add_argument("--licenses", type=int, required=True, help="how many there are")
-    parser.add_argument("--lease", default="", help="NAMESPACE/NAME of a Lease: it listens once it has the lease")
-    parser.add_argument("--kubeconfig", type=Path, help="of the API server with the lease")
+    parser.add_argument("--lease", default="", help="NAMESPACE/NAME of a Lease: it answers once it has the lease")
+    parser.add_argument("--kubeconfig", type=Path, help="of the API server with the lease and the contexts")
     given = parser.parse_args()
     outside = given.folder / "taken"
     outside.mkdir(parents=True, exist_ok=True)
-    listening, by = Listening(port=given.port), {"lease": given.lease, "kubeconfig": given.kubeconfig}
-    serve(Licenses(outside, given.licenses), given.folder / "store.json", listening, **by)
+    licenses, store = Licenses(outside, given.licenses), given.folder / "store.json"
+    by = {"lease": given.lease, "kubeconfig": given.kubeconfig}
+    if given.contexts_for:
+        serve_contexts(licenses, store, given.contexts_for, **by)
+    else:
+        serve(licenses, store, Listening(port=given.port), **by)
 
 
 if __name__ == "__main__":

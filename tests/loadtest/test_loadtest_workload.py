@@ -59,6 +59,7 @@ def test_a_file_elsewhere_is_a_workload_by_its_name(tmp_path: Path) -> None:
         (ONE_CLAIM + "classes: {whole: 'true'}\n", 'wishes.0.deviceClass: there is no "gpu.example.com"'),
         ("about: x\narrival: {perSecond: 5}\n", 'arrival.perSecond: 5, but pods come "before"'),
         ("about: x\nclaims: from-templates\n", 'claims: "from-templates", but there are no wishes'),
+        ("about: x\ntransports: [Http, Http]\n", "transports: one is there twice: Http, Http"),
         ("about: [\n", "line "),
         ("- about\n", "expected one document of keys and values"),
         ("about: x\n---\nabout: y\n", "expected one document of keys and values"),
@@ -82,6 +83,16 @@ def test_a_name_that_nobody_knows() -> None:
         named("clams")
     with pytest.raises(FileError, match=r"nowhere\.yaml: No such file"):
         named("nowhere.yaml")
+
+
+def test_controllers_are_asked_in_one_way_after_the_other() -> None:
+    negotiated = SHIPPED["negotiated"].by_transport("negotiated")
+    assert {name: each.asked for name, each in negotiated.items()} == {
+        "negotiated by Http": ("Http", "Http"),
+        "negotiated by PodSchedulingContext": ("PodSchedulingContext", "PodSchedulingContext"),
+    }
+    assert SHIPPED["claims"].by_transport("claims") == {"claims": SHIPPED["claims"]}
+    assert SHIPPED["claims"].asked == ()
 
 
 # --- objects

@@ -2,7 +2,7 @@
 
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,9 +12,12 @@ from typing import Any, Final
 
 import yaml
 
+from extender.config.controllers import Transport
 from extender.kube.api import CLAIMS, CLASSES, RawObject
+from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.controlplane.definitions import CONTEXT, defined
 from tests.kit.controlplane.service import SERVE, SETTINGS
 from tests.kit.licensing import taken
 from tests.kit.objects.manifests import claim, request, requests
@@ -31,11 +34,12 @@ class Licensing:
 
     Attributes:
         name: of the controller, and of its device class.
+        address: how it is reached, as the settings of an extender say it.
         folder: with a file for each license that is taken.
     """
 
     name: str
-    url: str
+    address: Mapping[str, str]
     folder: Path
     process: Process
 
@@ -51,28 +55,41 @@ def entry(claim_name: str) -> RawObject:
 
 @asynccontextmanager
 async def licensing(
-    plane: ControlPlane, client: Client, number: int, licenses: int
+    plane: ControlPlane, client: Client, transports: Sequence[Transport], licenses: int
 ) -> AsyncIterator[Sequence[Licensing]]:
-    """Some controllers, each with its device class, and with that many licenses."""
+    """A controller for each transport, with its device class, and with that many licenses.
+
+    An extender that asks by PodSchedulingContexts has to start within the context: the kind is defined here.
+    """
     async with AsyncExitStack() as stack:
+        if "PodSchedulingContext" in transports:
+            await stack.enter_async_context(defined(client, CONTEXT))
         found = []
-        for each in range(number):
-            name = f"licenses-{each}.example.com"
+        for number, transport in enumerate(transports):
+            name = f"licenses-{number}.example.com"
             metadata = {"annotations": {"dra-extender.dev/controller": name}}
             made = await client.create(CLASSES, api_object("DeviceClass", name, metadata=metadata, spec={}))
             stack.push_async_callback(client.delete, CLASSES, key_of(made))
-            found.append(await stack.enter_async_context(_one(plane, name, licenses)))
+            found.append(await stack.enter_async_context(_one(plane, name, transport, licenses)))
         yield found
 
 
 @asynccontextmanager
-async def _one(plane: ControlPlane, name: str, licenses: int) -> AsyncIterator[Licensing]:
-    folder, port = Path(mkdtemp(prefix="licenses-", dir=plane.folder)), free_port()
-    command = (sys.executable, "-m", "tests.kit.licensing", "--port", str(port), "--folder", str(folder))
-    log = plane.logs / f"controller-{port}.log"
-    process = Process(f"controller {name}", (*command, "--licenses", str(licenses)), partial(_listens, port), log)
+async def _one(plane: ControlPlane, name: str, transport: Transport, licenses: int) -> AsyncIterator[Licensing]:
+    folder = Path(mkdtemp(prefix="licenses-", dir=plane.folder))
+    log = plane.logs / f"{folder.name}.log"
+    command = [sys.executable, "-m", "tests.kit.licensing", "--folder", str(folder), "--licenses", str(licenses)]
+    address: dict[str, str] = {"transport": transport}
+    ready: Callable[[], bool] = log.exists  # contexts wait until it reads them
+    if transport == "Http":
+        port = free_port()
+        command += ["--port", str(port)]
+        ready, address["url"] = partial(_listens, port), f"http://127.0.0.1:{port}"
+    else:
+        command += ["--contexts-for", name, "--kubeconfig", str(plane.kubeconfig(ADMIN))]
+    process = Process(f"controller {name}", command, ready, log)
     async with running(process, within=START_SECONDS):
-        yield Licensing(name, f"http://127.0.0.1:{port}", folder / "taken", process)
+        yield Licensing(name, address, folder / "taken", process)
 
 
 def serving_with(plane: ControlPlane, controllers: Sequence[Licensing], **more: Any) -> Sequence[str]:
@@ -83,7 +100,7 @@ def serving_with(plane: ControlPlane, controllers: Sequence[Licensing], **more: 
     """
     if not controllers:
         return SERVE
-    named = [{"name": each.name, "url": each.url, **more} for each in controllers]
+    named = [{"name": each.name, **each.address, **more} for each in controllers]
     settings = {**yaml.safe_load(SETTINGS.read_text()), "controllers": named}
     file = Path(mkdtemp(prefix="extender-", dir=plane.folder)) / "extender.yaml"
     file.write_text(yaml.safe_dump(settings))
