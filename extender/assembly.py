@@ -34,7 +34,7 @@ from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
-from extender.kube.api import Api
+from extender.kube.api import Api, ObjectKey
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
@@ -136,11 +136,11 @@ def make_service(
     deadline, schedulers = scheduling.deadline_seconds, scheduling.scheduler_names
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
-    replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    leases = {key: SharedLease(api, key, replica, now, solver.clock) for key in ALL_LEASES}
+    leases = _leases(api, now, solver.clock)
     evictor = Evictor(api, now)
     preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
     immediate = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
+    immediate_claims = ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
         HistoryKeeper(state, overview.history),
@@ -153,16 +153,22 @@ def make_service(
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         Gangs(state, decider, evictor, writer, binder.is_binding, metrics.gangs, off_loop),
         *((preemptor,) if scheduling.preemption else ()),
-        *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, requeue),
+        *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, requeue, immediate_claims),
         requeue,
         PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
-        ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now),
+        immediate_claims,
     )
     metrics.registry.register(ClusterGauges(overview))
     return Service(
         decider, binder, BackgroundRunner(tasks, faults), metrics, overview, scheduling=scheduling, off_loop=off_loop
     )
+
+
+def _leases(api: Api, now: Callable[[], datetime], clock: Clock) -> Mapping[ObjectKey, SharedLease]:
+    """All leases, which this replica takes when it has work."""
+    replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
+    return {key: SharedLease(api, key, replica, now, clock) for key in ALL_LEASES}
 
 
 def _contexts(api: Api, state: ClusterState, decider: Decider, settings: Settings, off_loop: Offload) -> Contexts:
@@ -188,12 +194,18 @@ def _controller_tasks(
     solver: Solver,
     metrics: Metrics,
     requeue: Requeue,
+    immediate_claims: ImmediateAllocation,
 ) -> tuple[BackgroundTask, ...]:
-    """The background tasks for negotiated claims; their pods are judged anew by the requeue, which comes after them."""
+    """The background tasks for negotiated claims; what they may help is tried by tasks that come after them."""
     clock, faults, claims = solver.clock, solver.faults, deallocation.claims
     waits = ControllerWaits(claims.state, negotiation, clock, faults, requeue.judge_anew)
     metrics.controllers.watch(waits.waiting, negotiation.controllers)
-    releases = ControllerReleases(claims.state, claims, negotiation, clock, faults, waits.released)
+
+    def released(controller: str) -> None:
+        waits.released(controller)
+        immediate_claims.released(controller)
+
+    releases = ControllerReleases(claims.state, claims, negotiation, clock, faults, released)
     if not any(each.writes_claims for each in negotiation.controllers.values()):
         return releases, waits
     return releases, waits, SchedulingContexts(contexts, deallocation, clock)

@@ -73,7 +73,7 @@ class ImmediateAllocation(BackgroundTask):
         self._seen = state.snapshot
         self._unread: Iterator[ObjectKey] | None = None
         self._waiting: dict[str, _Waiting] = {}
-        self._work = LeasedWork(state, lease, solver, self._serve)
+        self._work = LeasedWork(lease, solver, claims.negotiation.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._checked: Recent[str] = Recent(_KEPT)
 
@@ -82,8 +82,22 @@ class ImmediateAllocation(BackgroundTask):
         """Allocations by controllers."""
         return self._work.running
 
+    def released(self, controller: str) -> None:
+        """A controller has released a claim, so it may allocate others.
+
+        A claim that it has refused at the last moment is left out: its own release would cause the next try.
+        """
+        negotiation = self._claims.negotiation
+        for uid, each in self._waiting.items():
+            if each.heeds_changes and controller in negotiation.awaited(each.rejected.pod):
+                negotiation.forget([uid])
+                each.rejected.attention = Attention.NOW
+
     async def tick(self) -> None:
-        """Look for immediate claims, allocate the due ones, and tell the others what they wait for."""
+        """Look for immediate claims, tell those that could not be allocated why, and allocate the due ones.
+
+        So a question that is asked in this turn has the time of a turn for its answer, before a claim is told of it.
+        """
         if self._state.not_ready:
             return
         before, snapshot = self._seen, self._state.snapshot
@@ -93,8 +107,8 @@ class ImmediateAllocation(BackgroundTask):
             self._read(snapshot, key)
         if self._waiting:
             self._note_changes(before, snapshot, changes)
-        await self._serve_due()
         self._tell_due()
+        await self._serve_due()
 
     def _to_read(self, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> list[ObjectKey]:
         """The claims that have changed; at first, and if the changes are not known, all claims, some in each turn."""
@@ -136,7 +150,7 @@ class ImmediateAllocation(BackgroundTask):
                 del self._waiting[uid]
                 continue
             each.claim = found
-            if each.rejected.again <= now or each.rejected.targets(each.rejected.pod, hint, snapshot):
+            if each.is_due(now, is_helped=bool(each.rejected.targets(each.rejected.pod, hint, snapshot))):
                 each.rejected.attention = Attention.NOW
 
     async def _serve_due(self) -> None:
@@ -157,7 +171,7 @@ class ImmediateAllocation(BackgroundTask):
             else:
                 await self._claims.check(found)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
-            waiting_claim.reason = str(error)
+            waiting_claim.fail(error)
             return
         self._waiting.pop(uid, None)
         now = self._state.snapshot.claim(uid)

@@ -1,21 +1,24 @@
 """Leased work: one replica at a time serves what waits. What needs a controller goes on between the turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final, Generic, TypeVar
 
 from extender.background.controller_work import ControllerWork
-from extender.background.rejected_pods import LOOK_SECONDS, RejectedPod
+from extender.background.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
-from extender.negotiation.negotiation import controllers_of
 from extender.pods.negotiated import waiting
-from extender.state.state import ClusterState
+from extender.state.objects import Pod
+from extender.verbs.bind_errors import ControllerRefusesError
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease
+
+_LONGEST_SECONDS: Final = 30.0
+"""Between two tries of what needs a controller: nobody tells us that it could allocate now."""
 
 _MOST_AT_ONCE: Final = 16
 """Pieces that wait for one controller at the same time."""
@@ -30,8 +33,8 @@ class Waiting:
         rejected: its pod, or the stand-in of a claim; and when to try it again.
         since: when it was found.
         reason: why the last try failed; empty if there was no try.
-        heeds_changes: changes of the cluster may help. False after a failed write: its own assumed allocation came and
-            went, and that is a change, too.
+        heeds_changes: changes of the cluster may help. False after a failed write, and if a controller does not
+            allocate: its own assumed allocation, or its own mark, came and went, and that is a change, too.
     """
 
     subject: str
@@ -45,9 +48,14 @@ class Waiting:
         """The uid of the pod, or of the stand-in."""
         return self.rejected.pod.uid
 
-    def fail(self, reason: str, *, heeds_changes: bool = True) -> None:
+    def fail(self, error: Exception) -> None:
         """A try has failed."""
-        self.reason, self.heeds_changes = reason, heeds_changes
+        self.reason = str(error)
+        self.heeds_changes = not isinstance(error, ControllerRefusesError | WriteRefusedError | OutcomeUnknownError)
+
+    def is_due(self, now: float, *, is_helped: bool) -> bool:
+        """Whether it is time to try again; ``is_helped``: a change of the cluster may help."""
+        return self.rejected.again <= now or (self.heeds_changes and is_helped)
 
 
 _W = TypeVar("_W", bound=Waiting)
@@ -57,16 +65,20 @@ class LeasedWork(Generic[_W]):
     """Serves what is due, while this replica holds the lease.
 
     Args:
-        state: the cluster.
         lease: this replica holds it while it serves.
         solver: has the clock and the faults.
+        awaited: the controllers that a pod, or a stand-in, waits for while it is served.
         serve: serves one.
     """
 
     def __init__(
-        self, state: ClusterState, lease: SharedLease, solver: Solver, serve: Callable[[_W], Awaitable[None]]
+        self,
+        lease: SharedLease,
+        solver: Solver,
+        awaited: Callable[[Pod], Collection[str]],
+        serve: Callable[[_W], Awaitable[None]],
     ) -> None:
-        self._state = state
+        self._awaited = awaited
         self._lease = lease
         self._solver = solver
         self._serve = serve
@@ -100,16 +112,16 @@ class LeasedWork(Generic[_W]):
             await self._lease.give_back()
         except (WriteRefusedError, OutcomeUnknownError) as error:
             for each in due:
-                each.fail(str(error), heeds_changes=False)
+                each.fail(error)
                 each.rejected.postpone(self._solver.clock())
         return False
 
     async def _begin(self, each: _W) -> None:
         """Serve one. If it needs a controller, that goes on after the turn; without room, it begins later."""
-        controllers = controllers_of(each.rejected.pod, self._state.snapshot)
+        controllers = self._awaited(each.rejected.pod)
         if not self._work.has_room(controllers):
             return
-        each.rejected.postpone(self._solver.clock())
+        each.rejected.postpone(self._solver.clock(), _LONGEST_SECONDS if controllers else LONGEST_SECONDS)
         if controllers:
             each.reason = each.reason or ", ".join(map(waiting, sorted(controllers)))
             self._work.begin(each.uid, each.subject, controllers, partial(self._serve, each))

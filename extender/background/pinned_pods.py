@@ -78,7 +78,7 @@ class PinnedPods(BackgroundTask):
         self._pods = BoundPods()
         self._seen = state.snapshot
         self._waiting: dict[str, Waiting] = {}
-        self._work = LeasedWork(state, lease, solver, self._serve)
+        self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
 
@@ -96,13 +96,16 @@ class PinnedPods(BackgroundTask):
         self._asked = self._solver.clock()
 
     async def tick(self) -> None:
-        """Look for pinned pods, serve the due ones, and write Events on pods that could not be served for a while."""
+        """Look for pinned pods, write Events on those that could not be served for a while, and serve the due ones.
+
+        So a question that is asked in this turn has the time of a turn for its answer, before a pod is told of it.
+        """
         if self._state.not_ready:
             return
         self._find()
         self._note_changes()
-        await self._serve_due()
         await self._tell_due()
+        await self._serve_due()
 
     def _find(self) -> None:
         snapshot = self._state.snapshot
@@ -127,7 +130,7 @@ class PinnedPods(BackgroundTask):
             pod, rejected = snapshot.pod(uid), each.rejected
             if pod is None or not is_pinned(pod):
                 del self._waiting[uid]
-            elif rejected.again <= now or (each.heeds_changes and _may_help(rejected, pod, hint, snapshot)):
+            elif each.is_due(now, is_helped=_may_help(rejected, pod, hint, snapshot)):
                 rejected.attention = Attention.NOW
             if pod is not None:
                 rejected.pod = pod
@@ -145,10 +148,8 @@ class PinnedPods(BackgroundTask):
         pod = pinned.rejected.pod
         try:
             await self._claims.serve(pod)
-        except BindError as error:
-            pinned.fail(str(error))
-        except (WriteRefusedError, OutcomeUnknownError) as error:
-            pinned.fail(str(error), heeds_changes=False)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            pinned.fail(error)
         else:
             self._waiting.pop(pod.uid, None)
 

@@ -64,11 +64,11 @@ class RejectedPod:
         """No node will do, as things stand."""
         self.attention, self.again, self.pause = attention, math.inf, AGAIN_SECONDS
 
-    def postpone(self, now: float) -> None:
+    def postpone(self, now: float, longest: float = LONGEST_SECONDS) -> None:
         """It is not known whether a node will do: the search was stopped, and would be at once again."""
         self.attention = Attention.CHANGES
         self.again = now + self.pause
-        self.pause = min(2 * self.pause, LONGEST_SECONDS)
+        self.pause = min(2 * self.pause, longest)
 
     def targets(self, pod: Pod, news: QueueingHint, snapshot: Snapshot) -> Sequence[str]:
         """The nodes to look at."""

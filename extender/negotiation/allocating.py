@@ -82,6 +82,12 @@ class Allocating:
     ) -> tuple[Reservation, ...]:
         """Have controllers allocate the claims for a node; returns all reservations, with what was allocated.
 
+        Args:
+            pod: has the claims.
+            node: to allocate for.
+            claims: their controllers are in the settings.
+            reservations: of all claims of the pod.
+
         Raises:
             NegotiationRefusedError: a controller does not allocate.
         """
@@ -90,13 +96,7 @@ class Allocating:
             groups[each.controller].append(each)
         made = {each.uid: each for each in reservations}
         with self._run(claims):
-            for name in groups:
-                if name not in self.controllers:
-                    raise NegotiationRefusedError(f"controller {name} is not in the settings")
             about = await self._about(claims)
-            for each in claims:
-                if problem := self.controllers[each.controller].problem_of(each):
-                    raise NegotiationRefusedError(problem)
             for each in claims:
                 made[each.uid] = await self._marked(made[each.uid], self.controllers[each.controller])
             answers = [

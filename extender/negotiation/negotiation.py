@@ -14,8 +14,9 @@ from immutables import Map
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.parameters import ParametersError
-from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, NodeName, Question
+from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, NodeName, Question
 from extender.negotiation.questions import node_name, pod_name
+from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated import NegotiatedClaim
 from extender.state.controller_answers import ControllerAnswer
@@ -34,10 +35,11 @@ _MOST_CLAIMS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """When an answer about a claim came, by the clock, and the version of its controller then."""
+    """When an answer about a claim came, by the clock; and the version of its controller, and what was held, then."""
 
     at: float
     version: str
+    held: tuple[tuple[ClaimAsk, NodeName], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Negotiation:
         *,
         anew: bool = False,
         may_wait: bool = False,
+        writes: bool = True,
     ) -> None:
         """Ask about nodes for a pod, as far as the answers are not known; the state has them then.
 
@@ -102,6 +105,7 @@ class Negotiation:
             sent: reads the nodes, where whole nodes were sent; that takes long, so it is called for a question only.
             anew: ask also if the answers are known.
             may_wait: ask also a controller that was away at the last question: nobody else waits for this answer.
+            writes: ask also the controllers to whom questions are written to the API server.
         """
         snapshot = self._state.snapshot
         claims = negotiated_claims(pod, snapshot)
@@ -120,7 +124,7 @@ class Negotiation:
         nodes = snapshot.nodes if sent is None else sent()
         tries_again = may_wait or self.simulation  # a simulation has no background tasks that would
         # Those of contexts are asked last: only about nodes that the others may accept, if there are too many.
-        for writes_claims in (False, True):
+        for writes_claims in (False, True) if writes or self.simulation else (False,):
             groups = [
                 (name, group) for name, group in by_controller.items() if self._writes_claims(name) == writes_claims
             ]
@@ -128,6 +132,26 @@ class Negotiation:
                 *(self._asked(pod, *each, asked, nodes, tries_again=tries_again) for each in groups)
             )
             self._hear({uid: answer for each in found for uid, answer in each.items()})
+
+    async def look(self, pod: Pod) -> None:
+        """Ask about all nodes for a pod or a stand-in, to explain it; nothing is written.
+
+        What is known of controllers to whom questions are written is then from `ask`.
+        """
+        snapshot = self._state.snapshot
+        if snapshot.controllers:
+            await self.ask(refreshed(pod, snapshot), snapshot.nodes, writes=False)
+
+    def problem_of(self, claims: Iterable[NegotiatedClaim]) -> str:
+        """Why claims cannot be allocated, whatever their controllers say; empty if they may be."""
+        for each in claims:
+            known = self.controllers.get(each.controller)
+            if known is None:
+                classes = ", ".join(every.name for every in each.classes)
+                return f"controller {each.controller} of device class {classes} is not in the settings"
+            if problem := known.problem_of(each):
+                return problem
+        return ""
 
     def _writes_claims(self, name: str) -> bool:
         known = self.controllers.get(name)
@@ -171,6 +195,11 @@ class Negotiation:
                 found[each.controller] = found.get(each.controller, frozenset()) | refused
         return found
 
+    def awaited(self, pod: Pod) -> frozenset[str]:
+        """The controllers that who serves a pod waits for. Without one of them in the settings, nobody is asked."""
+        names = frozenset(each.controller for each in negotiated_claims(pod, self._state.snapshot))
+        return names if names <= self.controllers.keys() else frozenset()
+
     def sweep(self) -> None:
         """Forget the answers about claims that are gone or allocated."""
         snapshot = self._state.snapshot
@@ -185,7 +214,8 @@ class Negotiation:
         heard, known = self._heard.get(claim.uid), self.controllers.get(claim.controller)
         if heard is None or known is None:
             return False
-        is_current = heard.version == known.version and self._clock() < heard.at + FRESH_SECONDS
+        is_current = (heard.version, heard.held) == (known.version, self._allocating.held(known.name))
+        is_current = is_current and self._clock() < heard.at + FRESH_SECONDS
         return is_current and claim.answer.asked is not None and names <= frozenset(claim.answer.asked)
 
     async def _asked(
@@ -199,27 +229,19 @@ class Negotiation:
         tries_again: bool,
     ) -> Mapping[str, ControllerAnswer]:
         """The answers of one controller, by uid of the claim."""
-        known = self.controllers.get(name)
-        if known is None:
-            classes = ", ".join(sorted({each.name for claim in claims for each in claim.classes}))
-            text = f"controller {name} of device class {classes} is not in the settings"
-            return {each.uid: ControllerAnswer(text) for each in claims}
+        if hindrance := self.problem_of(claims):
+            return {each.uid: ControllerAnswer(hindrance) for each in claims}
+        known = self.controllers[name]
         if known.is_paused or (known.problem and not tries_again):
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
-        if problems := [text for each in claims if (text := known.problem_of(each))]:
-            return {each.uid: ControllerAnswer(problems[0]) for each in claims}
         suitable = self._suitable(claims, names, nodes, known.labels)
         try:
             asks = [await known.about(each) for each in claims]
         except ParametersError as error:
             return {each.uid: ControllerAnswer(str(error)) for each in claims}
+        held = self._allocating.held(name)
         question = Question(
-            UNSUITABLE_NODES,
-            tuple(asks),
-            pod_name(pod),
-            suitable,
-            simulation=self.simulation,
-            held=self._allocating.held(name),
+            UNSUITABLE_NODES, tuple(asks), pod_name(pod), suitable, simulation=self.simulation, held=held
         )
         problem = ""
         try:
@@ -230,7 +252,7 @@ class Negotiation:
             return {each.uid: ControllerAnswer(str(error)) for each in claims}
         except ControllerError as error:  # it may be about these claims: others are asked about
             answer, problem = Answer(known.version), f"controller {name}: {error}"
-        heard = _Heard(self._clock(), answer.version)
+        heard = _Heard(self._clock(), answer.version, held)
         for each in claims:
             self._heard[each.uid] = heard
         if problem:
@@ -277,11 +299,6 @@ def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ..
     """The negotiated claims of a pod that have no allocation; none if a claim of the pod cannot be used."""
     claims = claims_of(pod, snapshot)
     return () if isinstance(claims, Blocked) else claims.negotiated
-
-
-def controllers_of(pod: Pod, snapshot: Snapshot) -> frozenset[str]:
-    """The controllers of a pod's negotiated claims: who serves the pod waits for them."""
-    return frozenset(each.controller for each in negotiated_claims(pod, snapshot))
 
 
 def _is_open(uid: str, snapshot: Snapshot) -> bool:

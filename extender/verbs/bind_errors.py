@@ -5,6 +5,10 @@ class BindError(Exception):
     """The pod is not bound, as far as we know. The scheduler will try again."""
 
 
+class ControllerRefusesError(BindError):
+    """A controller does not allocate. Claims were changed for the try, or counted as allocated, and that is undone."""
+
+
 class GivenBackError(BindError):
     """The allocation of a claim is useless and is given back."""
 

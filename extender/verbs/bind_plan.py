@@ -1,7 +1,7 @@
 """What a bind is to write, decided in the present snapshot."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -28,7 +28,7 @@ from extender.state.node_resources import ClaimResources
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError, DoubleAllocationError
+from extender.verbs.bind_errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind_quota import check_planned
 from extender.verbs.filter import KEPT_ELSEWHERE
 from extender.writes.claim_json import Reservation, is_reserved
@@ -84,6 +84,10 @@ class Planner:
         self._off_loop = off_loop
         self._negotiation = negotiation
 
+    def awaited(self, pod: Pod) -> Collection[str]:
+        """The controllers that `plan` waits for."""
+        return self._negotiation.awaited(pod)
+
     async def plan(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> Plan:
         """What a bind is to write. From here on, the new allocations are assumed.
 
@@ -107,10 +111,12 @@ class Planner:
             now = self._state.snapshot
             changes = self._state.changes_since(case.snapshot.version)
             if rests(case, node, now, changes) and not self._state.not_ready:
+                claims = case.claims.negotiated
+                if problem := self._negotiation.problem_of(claims):
+                    raise BindError(f"node {node_name}: {problem}")
                 check_planned(case, node, decided, now)
                 plan = _plan_of(pod, case.claims, node, decided, now)
                 plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, decided), pod)
-                claims = case.claims.negotiated
                 return await self._negotiated(plan, pod, node, claims) if claims else plan
         raise BindError(f"node {node_name}: its devices change all the time")
 
@@ -166,7 +172,7 @@ class Planner:
         """The plan with what controllers allocate for the node. If one does not, nothing is assumed any more.
 
         Raises:
-            BindError: a controller does not allocate.
+            ControllerRefusesError: a controller does not allocate.
         """
         is_done, uids = False, {each.uid for each in claims}
         for each in plan.reservations:
@@ -176,7 +182,7 @@ class Planner:
             reservations = await self._negotiation.allocate(pod, node, claims, plan.reservations)
             is_done = True
         except NegotiationRefusedError as error:
-            raise BindError(f"node {node.name}: {error}") from error
+            raise ControllerRefusesError(f"node {node.name}: {error}") from error
         finally:
             if not is_done:
                 self._state.give_up(pod)

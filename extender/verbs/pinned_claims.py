@@ -8,7 +8,7 @@ fails, the claim is taken back from the pod, unless kubelet has started it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -74,6 +74,10 @@ class PinnedClaims:
         self._solver = solver
         self._deadline = deadline
         self._unchecked: Recent[int] = Recent(_KEPT)
+
+    def awaited(self, pod: Pod) -> Collection[str]:
+        """The controllers that `serve` waits for."""
+        return self._planner.awaited(pod)
 
     async def serve(self, pod: Pod) -> None:
         """Bring the claims of a pod to their goal: allocated for its node, and reserved for it.
@@ -210,7 +214,8 @@ class PinnedClaims:
 def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:
     """The allocated claims of a pod that no pod uses, and that no bind is writing.
 
-    What a controller has allocated for the pod's node stays: it holds no devices that the other claims could get.
+    What a controller has allocated for the pod's node stays, with the devices that we have added: otherwise it would be
+    allocated and given back again and again, as long as another controller refuses.
     """
     node = snapshot.nodes.get(pod.node_name)
     for key in claim_keys(pod):

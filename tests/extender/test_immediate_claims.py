@@ -363,13 +363,13 @@ class TestPinnedPods:
     def test_an_immediate_claim_elsewhere_stays_there_and_the_pod_is_told(self) -> None:
         world = pinned_scene(immediate(), pinned("p", "c", on="m"))
         world.give("c", "n/gpu-0")
-        world.look(seconds=20)
+        world.look(seconds=20, ticks=4)
         assert world.has("c") == (["n/gpu-0"], [])
         assert "claim c is allocated for other nodes" in world.events[0][1]
 
     def test_an_immediate_claim_that_waits_is_told(self) -> None:
         world = pinned_scene(immediate(), pinned("p", "c"))
-        world.look(seconds=20)
+        world.look(seconds=20, ticks=4)
         assert world.has("c") == ([], [])
         assert "claim c waits for its devices" in world.events[0][1]
 

@@ -10,6 +10,7 @@ from extender.background.pinned_pods import REASON
 from extender.kube.api import CLAIMS, LEASES, NODES, PODS, SLICES, ApiError, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.writes.lease import PINNED_PODS, RENEWAL_SECONDS, SharedLease
+from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.extender.pinned_scene import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, local_slice, node, pinned, pod, request
@@ -200,6 +201,17 @@ class TestReplicas:
         virtualtime.run(theirs.give_back())
         world.look()
         assert world.has("a") == (["n/gpu-0"], ["p"])
+
+    def test_the_first_event_has_the_reason_also_if_another_replica_had_the_lease(self) -> None:
+        world = scene(negotiated_class(), claim("a", LICENSE), pinned("p", "a"))
+        theirs = SharedLease(world.api, PINNED_PODS, "theirs", world.now, world.clock)
+        virtualtime.run(theirs.take())
+        world.look(seconds=1, ticks=9)
+        virtualtime.run(theirs.release())
+        world.look(seconds=1, ticks=20)
+        assert world.events == not_allocated(
+            f"node n: controller {NAME} of device class license is not in the settings"
+        )
 
     def test_the_lease_is_given_back_when_all_is_done(self) -> None:
         world = scene(claim("a"), pinned("p", "a"))

@@ -1,0 +1,72 @@
+"""When controllers are asked again for claims without a pod, and for pods that have a node."""
+
+from itertools import pairwise
+
+import pytest
+
+from extender.background.immediate_claims import WAITS
+from extender.kube.api import CLAIMS
+from extender.negotiation.protocol import ALLOCATE
+from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
+from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
+from tests.extender.test_immediate_claims import ROOM
+from tests.extender.test_immediate_claims import Scene as ImmediateScene
+from tests.extender.test_immediate_claims import immediate as waiting
+from tests.kit import virtualtime
+from tests.kit.clusters import Object, claim, pinned
+from tests.kit.controllers import Fault, Licenses
+
+
+def immediate() -> Object:
+    found = claim("p-c", LICENSE)
+    found["metadata"]["annotations"] = {"dra-extender.dev/allocation-mode": "Immediate"}
+    return found
+
+
+@pytest.mark.parametrize("is_immediate", [True, False], ids=["immediate claim", "pod that has a node"])
+def test_controller_that_refuses_at_the_last_moment_is_not_asked_all_the_time(is_immediate: bool) -> None:
+    """The mark and the release of a try are changes of the claim: they must not cause the next try."""
+
+    async def story() -> None:
+        wanted = [immediate()] if is_immediate else [pinned("p", "p-c", on="m"), claim("p-c", LICENSE)]
+        licenses = Licenses(faults={ALLOCATE: [Fault(answer={"refused": "not now", "claims": []})] * 4})
+        scene = Scene(*wanted, licenses=licenses)
+        tried = []
+        while len(licenses.asked(ALLOCATE)) < 5:
+            before = len(licenses.asked(ALLOCATE))
+            await scene.tick()
+            tried += [scene.seconds] * (len(licenses.asked(ALLOCATE)) - before)
+        pauses = [later - earlier for earlier, later in pairwise(tried)]
+        assert pauses == pytest.approx([2, 4, 8, 16], abs=0.5)
+        assert "uid-p-c" in licenses.held
+
+    virtualtime.run(story())
+
+
+def test_immediate_claim_is_allocated_as_soon_as_its_controller_has_released_another() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("q"), licenses=Licenses(left=1))
+        await scene.filter("q")
+        assert await scene.bind("q") == ""
+        await scene.cluster.api.create(CLAIMS, immediate())
+        for _ in range(12):
+            await scene.tick(10.0)
+        assert await scene.allocation() is None
+        await scene.end("q")
+        for _ in range(4):
+            await scene.tick()
+        assert await scene.allocation() is not None
+
+    virtualtime.run(story())
+
+
+def test_the_first_event_of_a_claim_has_the_reason_also_if_another_replica_had_the_lease() -> None:
+    scene = ImmediateScene(*ROOM, negotiated_class(), waiting("c", LICENSE))
+    theirs = SharedLease(scene.api, IMMEDIATE_CLAIMS, "theirs", scene.now, scene.clock)
+    virtualtime.run(theirs.take())
+    scene.look(seconds=1, ticks=9)
+    assert scene.notes == []
+    virtualtime.run(theirs.release())
+    scene.look(seconds=1, ticks=9)
+    reason = f"1 controller {NAME} of device class license is not in the settings"
+    assert scene.notes == [(WAITS, f"the claim waits to be allocated: {reason}")]
