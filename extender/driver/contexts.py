@@ -44,6 +44,9 @@ logger = structlog.get_logger()
 REFRESH_SECONDS: Final = 5.0
 """Answers about nodes are given anew after this time: what a controller knows may have changed outside."""
 
+_TAKEN_SECONDS: Final = 1.0
+"""The same after an allocation. A node that has become unsuitable until then is refused when it is selected."""
+
 _PAUSE_SECONDS: Final = 1.0
 """After a failure, an object is left alone for this time."""
 
@@ -52,16 +55,17 @@ _MOST_SAID: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """What was judged for a context: its revision, how much had changed at the responder, and when, by the clock."""
+    """What was judged for a context: its revision, what had been allocated and released, and when, by the clock."""
 
     revision: int
-    changes: int
+    allocations: int
+    releases: int
     at: float
 
-    def is_fresh(self, context: SchedulingContext, changes: int, now: float) -> bool:
-        """Whether the answers still hold."""
-        is_same = (self.revision, self.changes) == (context.revision, changes)
-        return is_same and now < self.at + REFRESH_SECONDS
+    def is_fresh(self, context: SchedulingContext, allocations: int, releases: int, now: float) -> bool:
+        """Whether the answers still hold. A release may help pods that wait, so it counts at once."""
+        seconds = REFRESH_SECONDS if self.allocations == allocations else _TAKEN_SECONDS
+        return (self.revision, self.releases) == (context.revision, releases) and now < self.at + seconds
 
 
 @dataclass(slots=True)
@@ -85,8 +89,11 @@ class ContextResponder:
     clock: Callable[[], float]
     off_loop: Offload
     parameters: Parameters
-    _changes: int = 0
-    """Allocations and releases so far: answers about nodes are old after each."""
+    _allocations: int = 0
+    _releases: int = 0
+    """Those so far: they change what is true of nodes."""
+    _nodes: tuple[object, dict[str, NodeName]] = (None, {})
+    """Nodes as they are told, and the nodes of the cluster that this is about."""
     _judged: dict[ObjectKey, _Judged] = field(default_factory=dict)
     _paused: dict[Hashable, float] = field(default_factory=dict)
     _said: Recent[str] = field(default_factory=lambda: Recent(_MOST_SAID))
@@ -168,11 +175,12 @@ class ContextResponder:
         return is_open and value.allocation is None and not value.deleting and not asks_to_deallocate(value)
 
     def _is_to_release(self, claim: ClaimObject | ReadClaim) -> bool:
-        value, mark = claim.claim, Mark.of(claim.claim)
+        value = claim.claim
         if value.reserved_for or not (asks_to_deallocate(value) or value.deleting):
             return False
         if self.finalizer in value.finalizers:
             return True
+        mark = Mark.of(value)
         is_marked = mark is not None and mark.controller == self.name
         return asks_to_deallocate(value) and (is_marked or self._is_of_our_class(value))
 
@@ -189,13 +197,18 @@ class ContextResponder:
         open_ = {name: each for name, each in own.items() if self._may_allocate(each.claim)}
         refused = any(context.selected in context.unsuitable.get(name, ()) for name in own)
         if context.selected and open_ and not refused:
-            there = NodeName(context.selected)
-            if (node := snapshot.nodes.get(context.selected)) is not None:
-                there = node_name(node, node.node.labels)
+            there = self._named(snapshot).get(context.selected) or NodeName(context.selected)
             if not await self._allocated(list(open_.values()), there, context):
                 await self._judge(context, own, snapshot, context.selected)
         elif own:
             await self._judge(context, own, snapshot, context.selected if refused else "")
+
+    def _named(self, snapshot: Snapshot) -> Mapping[str, NodeName]:
+        """All nodes as a controller is told of them, by name. Most questions are about the same ones."""
+        if self._nodes[0] is not snapshot.nodes:
+            found = {name: node_name(each, each.node.labels) for name, each in snapshot.nodes.items()}
+            self._nodes = (snapshot.nodes, found)
+        return self._nodes[1]
 
     async def _unsuitable(
         self, claims: Sequence[NegotiatedClaim], nodes: Sequence[NodeName]
@@ -216,13 +229,14 @@ class ContextResponder:
         last = self._judged.get(context.key)
         told = [context.unsuitable.get(name) for name in own]
         is_told = all(each is not None and (not refused or refused in each) for each in told)
-        if is_told and last is not None and last.is_fresh(context, self._changes, self.clock()):
+        if is_told and last is not None and last.is_fresh(context, self._allocations, self._releases, self.clock()):
             return
-        judged = _Judged(context.revision, self._changes, self.clock())
+        judged = _Judged(context.revision, self._allocations, self._releases, self.clock())
         # Nodes that were refused are not posted again, and they may suit now.
         before = (name for entry in own for name in sorted(context.unsuitable.get(entry, ())))
         names = dict.fromkeys((*context.potential, *before))
-        nodes = [node_name(each, each.node.labels) for name in names if (each := snapshot.nodes.get(name))]
+        known = self._named(snapshot)
+        nodes = [known[name] for name in names if name in known]
         reasons = await self._unsuitable([*own.values()], nodes)
         self._judged[context.key] = judged
         found = {
@@ -252,7 +266,7 @@ class ContextResponder:
         if len(asks) < len(claims):
             return True  # claims have changed: the next turn sees how
         question = Question(ALLOCATE, asks, None, (node,))
-        self._changes += 1
+        self._allocations += 1
         answer = await self.off_loop(lambda: self.responder.answer(question))
         allocations = {each["uid"]: each["allocation"] for each in answer["claims"]}
         is_late = bool(allocations) and context is not None and not await self.writes.still_selects(context)
@@ -293,9 +307,9 @@ class ContextResponder:
         self._paused["immediate", found.uid] = self.clock() + REFRESH_SECONDS
         known = self.responder.store.allocated.get(found.uid)
         nodes = [
-            node_name(each, each.node.labels)
-            for name, each in sorted(snapshot.nodes.items())
-            if found.is_for(each) and (known is None or known.node.name == name)
+            told
+            for name, told in sorted(self._named(snapshot).items())
+            if found.is_for(snapshot.nodes[name]) and (known is None or known.node.name == name)
         ]
         refused = (await self._unsuitable([found], nodes))[found.uid] if known is None else ()
         node = next((each for each in nodes if each.name not in refused), None)
@@ -319,7 +333,7 @@ class ContextResponder:
 
     async def _given_back(self, ask: ClaimAsk) -> None:
         """Give back outside what is allocated for a claim."""
-        self._changes += 1
+        self._releases += 1
         answer = await self.off_loop(lambda: self.responder.answer(Question(DEALLOCATE, (ask,))))
         for each in answer["claims"]:  # somebody has changed the mark; the claim itself says that it is to be released
             known = replace(ask, attempt=each["attempt"])
