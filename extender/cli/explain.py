@@ -17,6 +17,7 @@ from extender.cli.messages import FOUND_PROBLEMS, fail, say, warn
 from extender.cli.options import (
     CaCertOption,
     CertOption,
+    ConfigOption,
     ContextOption,
     ExplainOutput,
     ExplainOutputOption,
@@ -91,6 +92,7 @@ def explain(
     ] = "",
     node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
     manifests: ManifestsOption = None,
+    config: ConfigOption = None,
     server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
     token_file: TokenFileOption = None,
     cacert: CaCertOption = None,
@@ -107,11 +109,11 @@ def explain(
     An object of the manifests with errors is named and left out, and the exit code is 1.
 
     The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
-    settings; without a service, settings come from the environment.
+    settings; else they come from --config and the environment. Over manifests, controllers are asked, too.
     """
     if sum((bool(manifests), bool(server), bool(kubeconfig or context))) > 1:
         fail("--manifests, --server, and --kubeconfig or --context: only one of them")
-    remote = _checked(Remote(server, token_file, cacert, cert, key))
+    remote = _checked(Remote(server, token_file, cacert, cert, key), config)
     inquiry, paths = _inquiry(pod, claim, manifests or [], node)
     log_quietly()
     problems: list[str] = []
@@ -119,10 +121,10 @@ def explain(
         if server:
             answer = asked(inquiry, remote)
         elif paths:
-            answer = explained_in(_cluster(paths, problems), inquiry)
+            answer = explained_in(_cluster(paths, settings_of(config, {}), problems), inquiry)
         else:
             origin = find_origin(kubeconfig, context, os.environ)
-            answer = asyncio.run(explained_live(origin, settings_of(None, {}), inquiry))
+            answer = asyncio.run(explained_live(origin, settings_of(config, {}), inquiry))
     except (InquiryError, ApiError, OutcomeUnknownError) as error:
         fail(*problems, str(error))
     except ConnectError as error:
@@ -133,8 +135,10 @@ def explain(
         raise typer.Exit(FOUND_PROBLEMS)
 
 
-def _checked(remote: Remote) -> Remote:
-    """A running service. Without a URL, no other option for it may be given."""
+def _checked(remote: Remote, config: Path | None) -> Remote:
+    """A running service. Without a URL, no other option for it may be given; with a URL, no settings."""
+    if remote.url and config:
+        fail("--config: a running service (--server) has its own settings")
     if not remote.url and remote != Remote(""):
         fail("--token-file, --cacert, --cert and --key are for --server")
     return remote
@@ -171,10 +175,10 @@ def _told_apart(pod: str, values: list[Path]) -> tuple[str, list[Path]]:
     return str(values[-1]), values[:-1]
 
 
-def _cluster(paths: list[Path], problems: list[str]) -> Cluster:
+def _cluster(paths: list[Path], settings: Settings, problems: list[str]) -> Cluster:
     """The cluster of some manifests; problems of objects, which are left out, are added to a list."""
     try:
-        return Cluster.from_manifests(paths, settings=settings_of(None, {}), refused=problems.append, warned=warn)
+        return Cluster.from_manifests(paths, settings=settings, refused=problems.append, warned=warn)
     except UnreadableFilesError as error:
         fail(*error.problems)
 

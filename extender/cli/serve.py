@@ -1,6 +1,8 @@
 """`dra-extender serve`: the service over a live cluster, or over manifests."""
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,12 +19,14 @@ from extender.cli.options import (
     examples,
 )
 from extender.cli.reading import new_cluster, settings_of
+from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.start import GrpcError
 from extender.kube.api import ConnectError
 from extender.kube.credentials import find_origin
 from extender.serving import run as serving
 from extender.serving.listeners import ListenError
+from extender.simulation.parameter_objects import ParameterObjects
 from extender.tracing.opening import TracingError, open_tracing
 
 app = command_app()
@@ -52,15 +56,7 @@ def serve(
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
-            opening = serving.embedded(
-                EmbeddedCluster(
-                    new_cluster("serve", manifests).objects,
-                    counts_cpu=settings.scheduling.counts_cpu,
-                    cpu_of_all_pods=settings.scheduling.cpu_of_all_pods,
-                    counts_resources=settings.features.node_resources,
-                    has_group_claims=settings.features.group_claims,
-                )
-            )
+            opening = serving.embedded(_embedded(manifests, settings))
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
         serving.run(opening, settings, tracing)
@@ -68,3 +64,11 @@ def serve(
         fail(str(error))
     except (ConnectError, TemplateError) as error:
         fail(*error.problems)
+
+
+def _embedded(paths: Sequence[Path], settings: Settings) -> EmbeddedCluster:
+    """The cluster of some manifests, with the parameters of negotiated claims."""
+    loaded = new_cluster("serve", paths)
+    cluster = EmbeddedCluster.by_settings(settings, loaded.objects)
+    ParameterObjects(settings.controllers, cluster.api).keep(loaded.documents)
+    return cluster

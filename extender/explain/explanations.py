@@ -23,6 +23,7 @@ from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownE
 from extender.negotiation.negotiation import Negotiation
 from extender.observe.overview import Overview
 from extender.pods.case import refreshed
+from extender.pods.stand_in import stand_in
 from extender.refused import RefusedError
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
@@ -77,10 +78,8 @@ class Explanations:
         Raises:
             RefusedError: the cluster is not known well enough.
         """
+        await self._negotiation.look(pod)
         snapshot = self._state.known()
-        if snapshot.controllers:
-            await self._negotiation.ask(refreshed(pod, snapshot), snapshot.nodes if nodes is None else nodes)
-            snapshot = self._state.known()
         explainer = self._explainer(snapshot)
         known = refreshed(pod, snapshot)
         async with self._asking:
@@ -98,7 +97,8 @@ class Explanations:
         if found is None:
             problem = snapshot.problems.get((CLAIMS.kind, key))
             return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, snapshot.claims)
-        return await self._in_thread(partial(explain_claim, found, self._explainer(snapshot), nodes))
+        await self._negotiation.look(stand_in(found.claim))
+        return await self._in_thread(partial(explain_claim, found, self._explainer(self._state.known()), nodes))
 
     def _explainer(self, snapshot: Snapshot) -> Explainer:
         until = self._decider.solver.clock() + _EXPLAINING_SECONDS

@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
@@ -58,6 +59,17 @@ class EmbeddedCluster:
         self.load(manifests)
         self.api.follow(self.state)
         self.api.follow(self._backlog)
+
+    @classmethod
+    def by_settings(cls, settings: Settings, manifests: Iterable[Manifest] = ()) -> "EmbeddedCluster":
+        """A cluster that counts what the settings say. Raises ApiError: an object is there twice."""
+        return cls(
+            manifests,
+            counts_cpu=settings.scheduling.counts_cpu,
+            cpu_of_all_pods=settings.scheduling.cpu_of_all_pods,
+            counts_resources=settings.features.node_resources,
+            has_group_claims=settings.features.group_claims,
+        )
 
     def load(self, manifests: Iterable[Manifest]) -> None:
         """Add objects as they are. Raises ApiError: an object is there twice."""

@@ -8,7 +8,7 @@ import httpx
 import orjson
 from prometheus_client import CollectorRegistry
 
-from extender.assembly import make_service, make_solver
+from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.assembly import make_autoscaler, read_catalog
 from extender.cli.explain import EXPLAINED
 from extender.config.settings import Settings
@@ -44,7 +44,8 @@ class Computed:
             counts_resources=settings.features.node_resources,
         )
         solver = make_solver(settings)
-        service = make_service(api, self._state, solver, settings, Metrics(CollectorRegistry()))
+        around = Surroundings(simulation=True)
+        service = make_service(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
         autoscaler = make_autoscaler(
             api, self._state, solver, settings, read_catalog(settings), service.binder.negotiation.controllers
         )

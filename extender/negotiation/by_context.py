@@ -67,7 +67,8 @@ class ContextController:
 
     async def _unsuitable(self, question: Question, pod: PodName) -> Answer:
         if any(each.uid == pod.uid for each in question.claims):
-            raise ControllerPendingError(f"{waiting(self._name)}, which allocates immediate claims by itself")
+            text = "which is asked for pods only, and allocates immediate claims by itself"
+            raise ControllerPendingError(f"{waiting(self._name)}, {text}")
         names = [each.name for each in question.nodes]
         try:
             async with asyncio.timeout(self._post_seconds):
@@ -109,8 +110,8 @@ class ContextController:
         context = self._contexts.of(pod)
         for each in claims:
             claim = self._state.snapshot.claim(each.uid)
-            if claim is None:
-                return f"claim {each} is gone"
+            if claim is None or claim.claim.deleting:
+                return f"claim {each} is {'gone' if claim is None else 'deleted'}"
             if asks_to_deallocate(claim.claim):
                 return f"claim {each} is to be deallocated"
             if context is None or context.selected != node:

@@ -148,9 +148,9 @@ class Contexts:
         return () if frozenset(new) == potential else new
 
     async def _posted(self, pod: PodName, names: Sequence[str]) -> SchedulingContext:
+        raw = await self.writes.create(_key(pod), pod.uid, {"potentialNodes": list(names)})
         asked, _ = self._asked.find(pod.uid) or (frozenset(), 0.0)
         self._asked.keep(pod.uid, (asked | frozenset(names), self._clock()))
-        raw = await self.writes.create(_key(pod), pod.uid, {"potentialNodes": list(names)})
         return parse_scheduling_context(raw)
 
 

@@ -22,6 +22,7 @@ from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_ob
 from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
 from extender.offload import at_once
+from extender.pods.stand_in import stand_in
 from extender.service import Service
 from extender.simulation.node_choice import NodeChoice
 from extender.simulation.parameter_objects import ParameterObjects
@@ -82,14 +83,7 @@ class Cluster:
         log_quietly()
         self.settings = Settings() if settings is None else settings
         self.skipped: tuple[Skipped, ...] = ()
-        scheduling = self.settings.scheduling
-        self._embedded = EmbeddedCluster(
-            (),
-            counts_cpu=scheduling.counts_cpu,
-            cpu_of_all_pods=scheduling.cpu_of_all_pods,
-            counts_resources=self.settings.features.node_resources,
-            has_group_claims=self.settings.features.group_claims,
-        )
+        self._embedded = EmbeddedCluster.by_settings(self.settings)
         self._parameters = ParameterObjects(self.settings.controllers, self._embedded.api)
         self._namespaces: tuple[RawObject, ...] = ()
 
@@ -198,6 +192,8 @@ class Cluster:
     def explain(self, pod: str, nodes: Sequence[str] | None = None) -> Explanation:
         """Why a pod fits where it fits, or nowhere, and what would change that; in the cluster as it is now.
 
+        Controllers of negotiated claims are asked, as in `schedule`.
+
         Args:
             pod: ``name`` or ``namespace/name``; the namespace is ``default`` if none is given.
             nodes: explain only these nodes; None: all.
@@ -206,6 +202,7 @@ class Cluster:
             UnknownPodError: there is no such pod.
         """
         found = self._pod(pod)
+        self._ask_controllers(found)
         admission = self._run(lambda: read_admission(found, self.snapshot, self._embedded.api))
         scheduling = self.settings.scheduling
         explainer = Explainer.alone(
@@ -216,6 +213,8 @@ class Cluster:
     def explain_claim(self, claim: str, nodes: Sequence[str] | None = None) -> Explanation:
         """What a claim holds; or where it can be allocated, or why nowhere and what would change that.
 
+        Its controller is asked, if it has one.
+
         Args:
             claim: ``name`` or ``namespace/name``; the namespace is ``default`` if none is given.
             nodes: explain only these nodes; None: all.
@@ -224,11 +223,12 @@ class Cluster:
             UnknownClaimError: there is no such claim.
         """
         namespace, _, name = claim.rpartition("/")
-        key, snapshot = ObjectKey(namespace or "default", name), self.snapshot
-        found = snapshot.claims.get(key)
+        key = ObjectKey(namespace or "default", name)
+        found = self.snapshot.claims.get(key)
         if found is None:
-            raise UnknownClaimError(unknown_claim(key, snapshot.claims))
-        return explain_claim(found, Explainer.alone(snapshot, self._solver), nodes)
+            raise UnknownClaimError(unknown_claim(key, self.snapshot.claims))
+        self._ask_controllers(stand_in(found.claim))
+        return explain_claim(found, Explainer.alone(self.snapshot, self._solver), nodes)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -259,6 +259,18 @@ class Cluster:
         api, state = self._embedded.api, self._embedded.state
         around = Surroundings(simulation=True)
         return make_service(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once)
+
+    def _ask_controllers(self, pod: Pod) -> None:
+        if not self.snapshot.controllers:
+            return
+
+        async def asked() -> None:
+            try:
+                await self._service.binder.negotiation.look(pod)
+            finally:
+                await self._service.close()
+
+        self._run(asked)
 
     def _pod(self, name: str) -> Pod:
         namespace, _, own = name.rpartition("/")

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import CLAIMS, ApiError, ObjectKey
 from extender.negotiation.contexts import MOST_NODES
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class
+from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.transport_scene import ByQuestions, KitScene, Licenses
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod, request
+from tests.kit.servers.memory import Fault
 
 NAMES = [f"n{number:03}" for number in range(600)]
 LAST = NAMES[-1]
@@ -114,3 +115,22 @@ async def schedule(scene: KitScene, *names: str, rounds: int = 8) -> str:
             return str(result.passed[0])
         await scene.turn(2.0)
     return reason
+
+
+def test_nodes_whose_context_could_not_be_written_are_asked_about_next_time(tmp_path: Path) -> None:
+    good = NAMES[MOST_NODES]
+
+    async def story() -> None:
+        licenses = Licenses(refuses=[each for each in NAMES if each != good])
+        world = (negotiated_class(), *map(node, NAMES))
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: licenses}, world=world)
+        await scene.filter("p", *NAMES)
+        scene.transport.script("create podschedulingcontexts", Fault(refused=ApiError(500, "InternalError", "no disk")))
+        await scene.turn()
+        assert await scene.context() is None
+        for _ in range(3):
+            assert not (await scene.filter("p", *NAMES)).passed
+            await scene.turn()
+        assert list((await scene.filter("p", *NAMES)).passed) == [good]
+
+    virtualtime.run(story())

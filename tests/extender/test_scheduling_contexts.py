@@ -8,6 +8,8 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from extender.config.controllers import ControllerSettings
+from extender.explain.explanation import Verdict
+from extender.explain.text import as_text
 from extender.kube.api import CONTEXTS, ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads
@@ -17,7 +19,7 @@ from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negoti
 from tests.extender.test_controllers_http import ODD
 from tests.extender.transport_scene import KitScene, Licenses
 from tests.kit import virtualtime
-from tests.kit.clusters import NOW, claim, node, pinned, pod, request
+from tests.kit.clusters import NOW, claim, node, parsed, pinned, pod, request
 from tests.kit.servers.memory import Fault
 
 GPU_REQUEST = request("gpu")
@@ -234,6 +236,19 @@ def test_context_that_somebody_deletes_ends_the_bind_and_is_made_again(tmp_path:
         assert await scene.schedule() in {"m", "n"}
 
     virtualtime.run(story())
+
+
+async def test_explanation_says_since_when_a_pod_waits_and_writes_nothing(tmp_path: Path) -> None:
+    scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: Licenses()})
+    asked = parsed(pod("p", "p-c"))
+    assert f"waiting for controller {NAME} (m, n)" in as_text(await scene.service.explanations.explain(asked))
+    assert await scene.context() is None
+    await scene.filter()
+    waiting = f"waiting for controller {NAME} since {NOW:%Y-%m-%dT%H:%M:%SZ} (m, n)"
+    assert waiting in as_text(await scene.service.explanations.explain(asked))
+    await scene.contexts[0].turn()
+    await scene.filter()
+    assert (await scene.service.explanations.explain(asked, ["n"])).verdict is Verdict.FITS
 
 
 def test_bind_after_a_crash_finds_the_claim_that_the_controller_has_allocated(tmp_path: Path) -> None:

@@ -222,3 +222,25 @@ async def bind_in_turns(scene: KitScene) -> str:
     await virtualtime.elapse(0.1)
     await scene.turn()
     return await bind
+
+
+def test_claim_that_is_deleted_ends_the_bind_at_once_and_goes(tmp_path: Path) -> None:
+    async def story() -> None:
+        licenses = Licenses()
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: licenses})
+        await scene.filter()
+        await scene.turn()
+        scene.contexts, away = [], scene.contexts
+        bind = asyncio.ensure_future(scene.bind("p", "n"))
+        await virtualtime.elapse(0.1)
+        await scene.cluster.api.delete(CLAIMS, CLAIM)
+        await virtualtime.elapse(0.1)
+        assert bind.done()
+        assert await bind == f"node n: controller {NAME}: claim ns/p-c is deleted"
+        scene.contexts = away
+        for _ in range(6):
+            await scene.turn()
+        assert licenses.outside == {}
+        assert not await scene.exists()
+
+    virtualtime.run(story())
