@@ -1,5 +1,6 @@
 """What is served where: one table of all endpoints and the listeners that have them."""
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -66,7 +67,7 @@ def _tables(app: Application, parts: Parts) -> None:
 
 def _console(app: Application, parts: Parts) -> None:
     add_console(app, parts.service, parts.settings.autoscaler.learn_from_label)
-    add_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now))
+    add_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now, secrets.token_hex(8)))
 
 
 def _health(app: Application, parts: Parts) -> None:

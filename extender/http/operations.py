@@ -1,8 +1,7 @@
 """Health, metrics and the index on HTTP."""
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -16,43 +15,13 @@ from starlette.responses import PlainTextResponse, Response
 from extender.console.files import VARY, page_files
 from extender.http.console import page_reply
 from extender.http.negotiation import prefers_page
+from extender.http.shared import Shared
 from extender.service import Service
 from extender.verbs import wire
 from extender.version import __version__
 
 _PAUSE: Final = 9
 """The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""
-
-
-class Shared:
-    """A text that is rendered once for all clients that ask before the rendering begins.
-
-    Args:
-        clock: seconds, from any point.
-    """
-
-    def __init__(self, render: Callable[[], Awaitable[bytes]], clock: Callable[[], float]) -> None:
-        self._render = render
-        self._clock = clock
-        self._lock = asyncio.Lock()
-        self._next: asyncio.Task[bytes] | None = None
-        self._not_before = 0.0
-
-    async def latest(self) -> bytes:
-        """A rendering that began after the request. A client that gives up does not cancel it for others."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._in_turn())
-        return await asyncio.shield(self._next)
-
-    async def _in_turn(self) -> bytes:
-        async with self._lock:
-            await asyncio.sleep(max(0.0, self._not_before - self._clock()))
-            self._next = None
-            started = self._clock()
-            try:
-                return await self._render()
-            finally:
-                self._not_before = self._clock() + _PAUSE * (self._clock() - started)
 
 
 def add_health(app: FastAPI, service: Service) -> None:
@@ -84,7 +53,7 @@ def add_health(app: FastAPI, service: Service) -> None:
         await anyio.to_thread.run_sync(service.overview.recount)
         return generate_latest(service.metrics.registry)
 
-    text = Shared(rendered, time.monotonic)
+    text = Shared(rendered, time.monotonic, _PAUSE)
 
     @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
     async def metrics_text() -> Response:

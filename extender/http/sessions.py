@@ -1,15 +1,20 @@
 """The sessions of autoscalers on HTTP, for the console."""
 
-from typing import Annotated
+import time
+from functools import partial
+from typing import Annotated, Final
 
+import anyio.to_thread
 import orjson
-from anyio import CapacityLimiter
-from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from extender.whatif.sessions import SessionViews
+from extender.http.shared import Shared
+from extender.whatif.sessions import Seen, SessionViews
+
+_PAUSE: Final = 4
+"""The pause after a rendering, in times of its duration: so rendering takes at most a fifth of the time."""
 
 
 class Since(BaseModel):
@@ -22,7 +27,11 @@ class Since(BaseModel):
 
 def add_sessions(app: FastAPI, views: SessionViews) -> None:
     """``/console/sessions``."""
-    turn = CapacityLimiter(1)
+
+    async def rendered() -> bytes:
+        return await anyio.to_thread.run_sync(partial(_rendered, views, views.seen()))
+
+    all_of_them = Shared(rendered, time.monotonic, _PAUSE)
 
     @app.get(
         "/console/sessions",
@@ -31,11 +40,11 @@ def add_sessions(app: FastAPI, views: SessionViews) -> None:
         response_class=Response,
     )
     async def get_console_sessions(query: Annotated[Since, Query()]) -> Response:
-        position, listed = views.position, views.autoscaler.sessions.listed()
-        if query.after == position:
-            return Response(orjson.dumps({"position": position}), media_type="application/json")
+        position = views.seen().position
+        is_known = query.after == position
+        found = orjson.dumps({"position": position}) if is_known else await all_of_them.latest()
+        return Response(found, media_type="application/json")
 
-        def made() -> bytes:
-            return orjson.dumps({"position": position, **views.document(listed)})
 
-        return Response(await run_sync(made, limiter=turn), media_type="application/json")
+def _rendered(views: SessionViews, seen: Seen) -> bytes:
+    return orjson.dumps(views.document(seen))

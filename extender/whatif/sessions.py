@@ -1,7 +1,7 @@
 """What autoscalers have planned in their sessions: nodes that do not exist, and the pods and devices on them."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -24,6 +24,19 @@ SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """The sessions at one moment. A session itself changes with the next call.
+
+    Attributes:
+        position: another text if something has changed.
+        sessions: the newest first, each as a copy and with its age in seconds.
+    """
+
+    position: str
+    sessions: tuple[tuple[Session, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionViews:
     """The sessions of this replica, for people.
 
@@ -31,28 +44,28 @@ class SessionViews:
 
     Attributes:
         now: the time of day.
+        process: a text that no other process has. So a page of another process, before a restart or behind the same
+            address, reads everything again.
     """
 
     autoscaler: Autoscaler
     now: Callable[[], datetime]
+    process: str
 
-    @property
-    def position(self) -> str:
-        """Another text if something has changed."""
+    def seen(self) -> Seen:
+        """The sessions now; to be called on the event loop, where they change."""
         sessions = self.autoscaler.sessions
-        return f"{sessions.changes}-{len(sessions.listed())}"
+        listed = tuple((replace(each), age) for each, age in sessions.listed())
+        return Seen(f"{self.process}-{sessions.changes}-{len(listed)}", listed)
 
-    def document(self, listed: Sequence[tuple[Session, float]]) -> dict[str, object]:
-        """All sessions.
-
-        Args:
-            listed: the sessions, the newest first, each with its age in seconds.
-        """
+    def document(self, seen: Seen) -> dict[str, object]:
+        """The sessions as they were seen."""
         solver = self.autoscaler.solver
         until = solver.within(solver.clock() + SECONDS)
         return {
+            "position": seen.position,
             "others": self.autoscaler.peers is not None,
-            "sessions": [self._session(each, age, until) for each, age in listed],
+            "sessions": [self._session(each, age, until) for each, age in seen.sessions],
         }
 
     def _session(self, session: Session, age: float, solver: Solver) -> dict[str, object]:

@@ -13,8 +13,8 @@ from starlette.types import Message, Receive
 
 from extender.config.sources import load
 from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
-from extender.http.operations import Shared
 from extender.http.scheduler_verbs import VERBS
+from extender.http.shared import Shared
 from extender.verbs.body import WireError
 from extender.verbs.wire import decode_filter
 from tests.kit import virtualtime
@@ -259,7 +259,7 @@ def test_metrics_are_rendered_once_for_all_who_ask_and_not_all_the_time() -> Non
             await virtualtime.elapse(1)
             return b"%d" % len(begun)
 
-        shared = Shared(render, loop.time)
+        shared = Shared(render, loop.time, pause=9)
         found = [asyncio.create_task(shared.latest()) for _ in range(10)]
         await virtualtime.elapse(0.5)
         found += [asyncio.create_task(shared.latest()) for _ in range(10)]

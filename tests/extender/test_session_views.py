@@ -1,12 +1,15 @@
 """What people see of sessions: plans with devices, bounded, and no ids."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+from fastapi import FastAPI
 from httpx import AsyncClient
 
 from extender.autoscaler.peers import PassedCall, Peers, Reply
 from extender.autoscaler.service import Autoscaler
+from extender.http.sessions import add_sessions
 from extender.kube.api import ObjectKey
 from extender.whatif.sessions import MOST_NODES, SessionViews
 from tests.extender.autoscaler_calls import NEW, app_of, book, post, start
@@ -28,12 +31,17 @@ def cluster() -> Cluster:
     return Cluster.of(GPU, claim_template())
 
 
-def views_of(autoscaler: Autoscaler) -> SessionViews:
-    return SessionViews(autoscaler, lambda: NOW)
+def views_of(autoscaler: Autoscaler, process: str = "process") -> SessionViews:
+    return SessionViews(autoscaler, lambda: NOW, process)
 
 
 def document(autoscaler: Autoscaler) -> Any:
-    return views_of(autoscaler).document(autoscaler.sessions.listed())
+    views = views_of(autoscaler)
+    return views.document(views.seen())
+
+
+def node_counts(found: Any) -> list[int]:
+    return [each["nodeCount"] for each in found["sessions"]]
 
 
 async def read(client: AsyncClient, after: str = "") -> Any:
@@ -54,6 +62,48 @@ async def test_only_the_position_is_sent_if_nothing_has_changed() -> None:
         assert third["sessions"][0]["booked"] == ["ns/p"]
         assert third["sessions"][0]["nodes"][0]["pods"][0]["pod"] == "ns/p"
         assert session not in str(third)
+
+
+async def test_a_page_of_another_process_reads_everything_again() -> None:
+    autoscaler = autoscaler_over(cluster().state, NEW)
+    assert views_of(autoscaler, "one").seen().position != views_of(autoscaler, "two").seen().position
+    world = cluster()
+    applications = [app_of(world, autoscaler_over(world.state, NEW)) for _ in range(2)]
+    positions = []
+    for app in applications:
+        async with client_of(app) as client:
+            positions.append((await read(client))["position"])
+    assert positions[0] != positions[1]
+
+
+async def test_sessions_are_told_as_they_were_when_they_were_looked_at() -> None:
+    world = cluster()
+    autoscaler = autoscaler_over(world.state, NEW)
+    session = autoscaler.start(caller="me")
+    views = views_of(autoscaler)
+    before = views.seen()
+    async with client_of(app_of(world, autoscaler)) as client:
+        assert await book(client, pod_of("p", "gpu"), machine("made-up", "g"), session) == {}
+    assert node_counts(views.document(before)) == [0]
+    assert node_counts(views.document(views.seen())) == [1]
+
+
+async def test_pages_that_ask_at_once_are_answered_by_one_document() -> None:
+    looked = []
+
+    def now() -> datetime:
+        """Is asked once for each session of a document."""
+        looked.append(NOW)
+        return NOW
+
+    autoscaler = autoscaler_over(cluster().state, NEW)
+    autoscaler.start(caller="me")
+    app = FastAPI()
+    add_sessions(app, SessionViews(autoscaler, now, "process"))
+    async with client_of(app) as client:
+        answers = await asyncio.gather(*(read(client) for _ in range(20)))
+    assert {each["sessions"][0]["caller"] for each in answers} == {"me"}
+    assert 1 <= len(looked) <= 2
 
 
 async def test_the_caller_is_the_program_and_at_most_a_hundred_characters() -> None:

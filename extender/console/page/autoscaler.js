@@ -8,14 +8,13 @@ import { age, html, plural } from "./text.js";
 
 const PERIOD = 2000; // milliseconds between two looks; the service answers with one number if nothing has changed
 
-let shown = null; // the view that looks: one that was left does not go on
-
 export class AutoscalerView {
   title = "Autoscaler";
   #found = null;
   #error = null;
   #timer = 0;
   #isReading = false;
+  #isOpen = false;
 
   constructor({ redraw }) {
     this.redraw = redraw;
@@ -23,9 +22,14 @@ export class AutoscalerView {
 
   open(route) {
     this.route = route;
-    const isFirst = shown !== this;
-    shown = this;
-    if (isFirst) this.reread();
+    if (this.#isOpen) return;
+    this.#isOpen = true;
+    this.reread();
+  }
+
+  close() {
+    this.#isOpen = false;
+    clearTimeout(this.#timer);
   }
 
   // Looks again as long as the view is open.
@@ -35,7 +39,7 @@ export class AutoscalerView {
     this.#isReading = true;
     if (!document.hidden) await this.#read();
     this.#isReading = false;
-    this.#timer = shown === this && location.hash.startsWith("#/autoscaler") ? setTimeout(() => this.reread(), PERIOD) : 0;
+    if (this.#isOpen) this.#timer = setTimeout(() => this.reread(), PERIOD);
   }
 
   async #read() {
