@@ -47,11 +47,19 @@ class Remote:
         Raises:
             RemoteError: a file cannot be used, the service cannot be reached, or it refuses or cannot answer.
         """
+        return self._answer(path, params)
+
+    def post(self, path: str, body: bytes) -> Mapping[str, Any]:
+        """The JSON object that the service answers to a body in JSON. Errors as `get`."""
+        return self._answer(path, {}, body)
+
+    def _answer(self, path: str, params: Mapping[str, Sequence[str]], body: bytes | None = None) -> Mapping[str, Any]:
         where = f"{self.url.rstrip('/')}{path}"
         headers, trust = self.headers(), self._trust()
         try:
             with httpx.Client(timeout=_SECONDS, verify=trust, transport=self.transport) as client:
-                response = client.get(where, params=dict(params), headers=headers)
+                method = "GET" if body is None else "POST"
+                response = client.request(method, where, params=dict(params), content=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
             raise RemoteError(f"{where}: {_in_words(error)}") from error
         return document(where, response)

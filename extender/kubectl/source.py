@@ -35,6 +35,7 @@ _JSON: Final = {"accept": "application/json"}
 
 Query = Mapping[str, str | Sequence[str]]
 Get = Callable[[str, Query], Awaitable[Mapping[str, Any]]]
+Post = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
 
 
 class SourceError(Exception):
@@ -60,6 +61,7 @@ class Source:
     Attributes:
         name: who answers, for people.
         get: the document at a path with parameters; raises RemoteError: it is refused, or there is no answer.
+        post: the answer of a path to a body in JSON; raises as `get`.
         refresh: to be called before the next answers are to be newer ones.
         has_decisions: the source has the decisions of a scheduler.
         seconds: the shortest time between two refreshes; a refresh may list all objects of the cluster.
@@ -67,6 +69,7 @@ class Source:
 
     name: str
     get: Get
+    post: Post
     refresh: Callable[[], Awaitable[None]] = _nothing
     has_decisions: bool = True
     seconds: float = 2.0
@@ -87,7 +90,11 @@ async def open_source(place: Place) -> AsyncIterator[Source]:
 async def _source(place: Place, stack: AsyncExitStack) -> Source:
     remote, origin = place.remote, place.origin
     if remote is not None:
-        return Source(remote.url, lambda path, query: asyncio.to_thread(remote.get, path, _lists(query)))
+        return Source(
+            remote.url,
+            lambda path, query: asyncio.to_thread(remote.get, path, _lists(query)),
+            lambda path, body: asyncio.to_thread(remote.post, path, body),
+        )
     if origin is None:
         raise SourceError("no API server and no service is named")
     why = ""
@@ -139,7 +146,7 @@ async def tunneled(connection: Connection, pod: ServicePod, port: int) -> AsyncI
     dial = partial(forward, connection, pod_path(pod.key), port)
     name = f"pod {pod.key}"
     async with httpx.AsyncClient(transport=Tunnel(dial), base_url=f"http://127.0.0.1:{port}", timeout=_SECONDS) as http:
-        yield Source(name, partial(_get, http, name))
+        yield Source(name, partial(_get, http, name), partial(_post, http, name))
 
 
 async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Source:
@@ -154,14 +161,27 @@ async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Sour
     await stack.enter_async_context(found.http)
     await found.refresh()
     return Source(
-        "this process", partial(_get, found.http, ""), found.refresh, has_decisions=False, seconds=_LISTING_SECONDS
+        "this process",
+        partial(_get, found.http, ""),
+        partial(_post, found.http, ""),
+        found.refresh,
+        has_decisions=False,
+        seconds=_LISTING_SECONDS,
     )
 
 
 async def _get(http: httpx.AsyncClient, name: str, path: str, query: Query) -> Mapping[str, Any]:
     """A document; a part of the path that is a name is quoted already."""
+    return await _answer(name, path, http.get(path, params=_lists(query), headers=_JSON))
+
+
+async def _post(http: httpx.AsyncClient, name: str, path: str, body: bytes) -> Mapping[str, Any]:
+    return await _answer(name, path, http.post(path, content=body, headers=_JSON))
+
+
+async def _answer(name: str, path: str, asking: Awaitable[httpx.Response]) -> Mapping[str, Any]:
     try:
-        response = await http.get(path, params=_lists(query), headers=_JSON)
+        response = await asking
     except httpx.HTTPError as error:
         raise RemoteError(f"{name}: {str(error) or type(error).__name__}") from error
     return document(f"{name}: {path}" if name else path, response)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import orjson
 import typer
 
 from allocator import printable, shown
@@ -14,13 +13,12 @@ from extender.cli.options import ExplainOutput, ExplainOutputOption, examples
 from extender.cli.remote import RemoteError
 from extender.config.text_file import UnreadableError, read_text
 from extender.config.yamltext import SyntaxProblem, documents
+from extender.kube.encoding import dumps
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
 from extender.kubectl.source import Source
 
 _PATH: Final = "/what-if"
-_LONGEST: Final = 8192
-"""Characters of a question in an address, as the service takes them."""
 
 
 @at_place
@@ -40,7 +38,7 @@ def what_if(
     question = _read(filename)
 
     async def ask(source: Source) -> Mapping[str, Any]:
-        document = await source.get(_PATH, {"question": question})
+        document = await source.post(_PATH, question)
         if not {"pods", "text"} <= document.keys():
             raise RemoteError(f"{source.name}: {_PATH}: no answer: is this a dra-extender?")
         return document
@@ -57,8 +55,8 @@ def add_command(app: typer.Typer) -> None:
     app.command("what-if", epilog=examples("kubectl dra what-if -f question.yaml"))(what_if)
 
 
-def _read(path: Path) -> str:
-    """The question as JSON; ends the command if it cannot be read."""
+def _read(path: Path) -> bytes:
+    """The question in JSON; ends the command if it cannot be read."""
     try:
         text = sys.stdin.read() if str(path) == "-" else read_text(path)
     except (UnreadableError, UnicodeDecodeError) as error:
@@ -70,9 +68,4 @@ def _read(path: Path) -> str:
     if len(found) != 1 or not isinstance(found[0], dict):
         what = shown(found[0]) if len(found) == 1 else f"{len(found) or 'no'} documents"
         fail(f"{path}: expected one document with edits, pods, nodes or drain, not {what}")
-    question = orjson.dumps(found[0]).decode()
-    if len(question) > _LONGEST:
-        fail(
-            f"{path}: the question has {len(question)} characters, at most {_LONGEST} are possible here; POST /what-if"
-        )
-    return question
+    return dumps(found[0])

@@ -162,11 +162,14 @@ def test_a_link_that_is_no_question_is_told(console: Open, example: Served, text
     expect(page.one(".note.problem")).to_contain_text("The question of this link cannot be read")
 
 
-def test_a_question_that_is_too_long_for_a_link_is_told_and_nothing_is_lost(console: Open, example: Served) -> None:
+@pytest.mark.parametrize("name", ["x" * 9000, "\N{ROCKET}" * 4000], ids=["long", "emoji"])
+def test_a_question_that_is_too_long_for_a_link_is_told_and_nothing_is_lost(
+    console: Open, example: Served, name: str
+) -> None:
     page = console(example, route({"drain": ["gpu-west-2"]}))
-    page.one("input[name=like]").fill("x" * 9000)
+    page.one("input[name=like]").fill(name)
     page.one("input[name=like]").press("Enter")
-    expect(page.one(".note.problem")).to_contain_text("POST /what-if takes a longer one")
+    expect(page.one(".note.problem")).to_contain_text("POST /what-if and kubectl dra what-if take a longer one")
     assert asked(page) == {"drain": ["gpu-west-2"]}
 
 

@@ -20,6 +20,7 @@ from extender.kubectl.main import app
 from extender.kubectl.pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.source import Query, Source
 from extender.observe.tables.table import Item
+from tests.extender.cli_scene import post_nothing
 from tests.kit.objects.manifests import pod
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi
 
@@ -54,7 +55,7 @@ def source(*pages: Mapping[str, Any], asked: list[Query] | None = None) -> Sourc
             asked.append(query)
         return rest.pop(0)
 
-    return Source("a fake", get)
+    return Source("a fake", get, post_nothing)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from extender.kubectl.screen import TopScreen
 from extender.kubectl.source import Query, Source
 from extender.observe.tables.table import Item
 from extender.observe.tables.terminal import Table
+from tests.extender.cli_scene import post_nothing
 
 EVIL = "[bold]p[/]\x1b[2J\u202e"
 POOLS: tuple[Item, ...] = (
@@ -48,7 +49,7 @@ def source(*, has_decisions: bool = True) -> tuple[Source, list[tuple[str, Query
         asked.append((path, query))
         return answers[path]
 
-    return Source("pod kube-system/leader", get, has_decisions=has_decisions), asked
+    return Source("pod kube-system/leader", get, post_nothing, has_decisions=has_decisions), asked
 
 
 async def test_a_look_asks_for_the_pods_of_the_namespace() -> None:

@@ -54,6 +54,20 @@ def file(folder: Path, name: str, content: bytes) -> Path:
     return folder / name
 
 
+def test_a_body_is_sent_with_the_token(tmp_path: Path) -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, json=ANSWER)
+
+    remote = Remote("https://service", file(tmp_path, "token", b"secret\n"), transport=httpx.MockTransport(answer))
+    assert remote.post("/what-if", b'{"drain": []}') == ANSWER
+    (request,) = asked
+    assert (request.method, request.url.path, request.content) == ("POST", "/what-if", b'{"drain": []}')
+    assert request.headers["authorization"] == "Bearer secret"
+
+
 async def get(remote: Remote) -> Any:
     return await asyncio.to_thread(remote.get, "/explain/ns/p", {"node": ["a"]})
 

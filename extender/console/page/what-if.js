@@ -5,9 +5,10 @@ import { Form } from "./what-if-form.js";
 import { note } from "./parts.js";
 import { refine } from "./route.js";
 import { get, query } from "./service.js";
-import { clock, html } from "./text.js";
+import { clock, html, number } from "./text.js";
 
 const LONGEST = 8192; // characters of a question in an address
+const LONGEST_ADDRESS = 24_576; // the same in an address, where a character may take twelve; a request's head has 32 KiB
 
 export class WhatIfView {
   title = "What if";
@@ -35,6 +36,11 @@ export class WhatIfView {
     this.#ask();
   }
 
+  // An answer that nobody waits for any more costs the service its work.
+  close() {
+    this.#asking?.abort();
+  }
+
   reread() {
     this.form.reread();
     this.#ask();
@@ -60,8 +66,8 @@ export class WhatIfView {
 
   #change(question) {
     const text = JSON.stringify(question);
-    if (text.length > LONGEST) {
-      this.#wrong = `The question has ${text.length} characters, and a link has room for ${LONGEST}: POST /what-if takes a longer one.`;
+    if (text.length > LONGEST || encodeURIComponent(text).length > LONGEST_ADDRESS) {
+      this.#wrong = `The question is too long for a link, with ${number(text.length)} characters: POST /what-if and kubectl dra what-if take a longer one.`;
       return this.redraw();
     }
     this.#wrong = "";
