@@ -3,7 +3,8 @@
 Each pod counts once, when it is first looked at. Old shapes fade. What is known is published as a value, which many
 decisions use: a new value costs the usable room of every node anew.
 
-Calls may come from several threads: a value is replaced in one assignment; at worst a pod does not count.
+Calls may come from several threads: a value is replaced in one assignment, and counts are copied in one step before
+they are iterated; at worst a pod does not count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -113,6 +114,7 @@ class Shapes:
     def still(self) -> "Shapes":
         """A copy that learns nothing more: for pods that do not exist."""
         found = copy(self)
+        found._counts = self._counts.copy()
         found._learns = False
         return found
 
@@ -162,14 +164,14 @@ class Shapes:
         self._counts[shape] = self._counts.get(shape, 0.0) + 1
         self._pods += 1
         if self._pods > _PODS or len(self._counts) > _SHAPES:
-            heaviest = sorted(self._counts.items(), key=lambda each: each[1], reverse=True)[: _SHAPES // 2]
+            heaviest = sorted(self._counts.copy().items(), key=lambda each: each[1], reverse=True)[: _SHAPES // 2]
             self._counts = {each: count / 2 for each, count in heaviest}
             self._pods = sum(self._counts.values())
             self._next = 0.0
 
     def _publish(self, classes: Mapping[str, DeviceClass]) -> None:
         self._next = self._pods * _GROWTH
-        shares = {shape: count / self._pods for shape, count in self._counts.items()}
+        shares = {shape: count / self._pods for shape, count in self._counts.copy().items()}
         before = self._known.shares
         moved = sum(abs(shares.get(each, 0.0) - before.get(each, 0.0)) for each in {*shares, *before})
         if moved > _MOVED or self._known.classes is not classes:

@@ -136,6 +136,14 @@ class TestLearning:
         two = self.see(shapes, "q", 2)
         assert shapes.shares == {one: 0.5, two: 0.5}
 
+    def test_a_copy_keeps_its_counts_while_other_threads_go_on_to_count(self) -> None:
+        shapes = self.shapes()
+        one = self.see(shapes, "p", 1)
+        still = shapes.still()
+        self.see(shapes, "q", 2)
+        self.see(still, "made-up", 1, {**CLASSES})  # other classes: the shares are worked out again
+        assert still.shares == {one: 1.0}
+
     def test_new_shares_replace_old_ones_when_they_have_moved(self) -> None:
         shapes = self.shapes()
         one, two = (Shape(ASKED[devices].spec.requests, 1000) for devices in (1, 2))
