@@ -16,6 +16,7 @@ from extender.background.controller_releases import ControllerReleases
 from extender.background.controller_waits import ControllerWaits
 from extender.background.deallocate import Deallocator
 from extender.background.device_history import HistoryKeeper
+from extender.background.device_states import StatesKeeper
 from extender.background.gangs import Gangs
 from extender.background.immediate_claims import ImmediateAllocation
 from extender.background.lost_claims import LostClaims
@@ -143,7 +144,6 @@ def make_service(
     immediate_claims = ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
-        HistoryKeeper(state, overview.history),
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
@@ -158,6 +158,7 @@ def make_service(
         PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         immediate_claims,
+        *_keepers(overview, solver, off_loop),
     )
     metrics.registry.register(ClusterGauges(overview))
     return Service(
@@ -209,6 +210,12 @@ def _controller_tasks(
     if not any(each.writes_claims for each in negotiation.controllers.values()):
         return releases, waits
     return releases, waits, SchedulingContexts(contexts, deallocation, clock)
+
+
+def _keepers(overview: Overview, solver: Solver, off_loop: Offload) -> tuple[BackgroundTask, ...]:
+    """The background tasks that keep up what people look at."""
+    state = overview.state
+    return HistoryKeeper(state, overview.history), StatesKeeper(state, overview.devices, solver.clock, off_loop)
 
 
 def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:

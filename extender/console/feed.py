@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 import orjson
 import structlog
 
-from allocator import JSON, PoolId
+from allocator import JSON
 from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import Entry
+from extender.observe.device_states import pools_of
 from extender.observe.overview import Overview
 from extender.observe.tables.decisions import decision_item
 from extender.observe.tables.pods import Waiting, pod_item
@@ -182,7 +183,7 @@ class Feed:
         self, snapshot: Snapshot, changes: Iterable[Change], decisions: tuple[Entry, ...]
     ) -> dict[str, JSON] | None:
         """What a message says; empty if nothing, None if it is too much for one message."""
-        pools = {pool: None for each in changes for pool in _pools_of(each, snapshot)}
+        pools = {pool: None for each in changes for pool in pools_of(each, snapshot)}
         pods = {each.key: None for each in changes if each.topic is Topic.POD and isinstance(each.key, ObjectKey)}
         pods.update((each.pod, None) for each in decisions)
         if len(pools) > _MOST_ROWS or len(pods) > _MOST_ROWS:
@@ -226,15 +227,6 @@ class Feed:
     def _wake(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-
-def _pools_of(change: Change, snapshot: Snapshot) -> Iterable[PoolId]:
-    """The pools whose devices a change may concern."""
-    if change.topic is Topic.POOL and isinstance(change.key, PoolId):
-        return (change.key,)
-    if change.topic is Topic.NODE and isinstance(change.key, str):
-        return (*snapshot.inventory.local.get(change.key, ()), *snapshot.inventory.roaming)
-    return ()
 
 
 def _message(number: int, event: bytes, data: bytes) -> bytes:
