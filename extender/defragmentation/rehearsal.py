@@ -38,6 +38,18 @@ class Rehearsed:
     refusals: Mapping[Hashable, FilterResult]
 
 
+class LateError(TimeoutError):
+    """The solver's time is up before all pods had their turn.
+
+    Attributes:
+        so_far: the cluster after the turns that there were.
+    """
+
+    def __init__(self, so_far: Rehearsed) -> None:
+        super().__init__()
+        self.so_far = so_far
+
+
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
     """Schedules pods one after the other.
@@ -67,7 +79,7 @@ class Rehearsal:
                 with.
 
         Raises:
-            TimeoutError: the solver's time is up.
+            LateError: the solver's time is up.
         """
         plugged = (pod for pod in snapshot.pods.values() if pod.containers)
         checks = SchedulerChecks({name: snapshot.nodes[name] for name in names}, plugged)
@@ -76,9 +88,12 @@ class Rehearsal:
         for pod, shape in queue:
             if shape in refusals:
                 continue
-            solver.look()
-            rejected = checks.rejections(pod)
-            found = self._placed(pod, snapshot, [name for name in names if name not in rejected], solver)
+            try:
+                solver.look()
+                rejected = checks.rejections(pod)
+                found = self._placed(pod, snapshot, [name for name in names if name not in rejected], solver)
+            except TimeoutError:
+                raise LateError(Rehearsed(snapshot, nodes, refusals)) from None
             if isinstance(found, FilterResult):
                 refusals[shape] = found
                 continue

@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from allocator import JSON, PoolId
 from extender.explain.explanation import PlacedDevice, PreemptionReport
+
+MOST_PREEMPTIONS: Final = 10
+"""Different requests for which evictions are looked for: those of pods that the question names come first."""
 
 
 class Origin(Enum):
@@ -25,6 +29,8 @@ class Difference(Enum):
     GAINS = "gets a place"
     MOVES = "moves"
     OTHER_DEVICES = "other devices"
+    UNKNOWN = "not worked out"
+    """There was not enough time."""
     WAITS = "waits"
     SAME = "as today"
 
@@ -49,6 +55,7 @@ class PodAnswer:
 
     Attributes:
         today: None if the pod does not exist.
+        then: None if there was not enough time to find out.
         caution: why it is not as simple as that; empty if it is.
         preemption: who would be evicted for it then; None if preemption does not concern it, or was not looked at.
     """
@@ -58,20 +65,28 @@ class PodAnswer:
     priority: int
     is_edited: bool
     today: Fate | None
-    then: Fate
+    then: Fate | None
     caution: str = ""
     preemption: PreemptionReport | None = None
 
     @property
     def is_told(self) -> bool:
-        """Whether the question names the pod, or its fate differs from today."""
-        is_named = self.is_edited or self.origin is not Origin.PENDING
-        return is_named or self.difference not in (Difference.WAITS, Difference.SAME)
+        """Whether the question names the pod, or its fate differs from today, as far as that is known."""
+        if self.difference in (Difference.WAITS, Difference.SAME):
+            return self.is_named
+        return self.difference is not Difference.UNKNOWN
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the question is about the pod."""
+        return self.is_edited or self.origin is not Origin.PENDING
 
     @property
     def difference(self) -> Difference:
         """How then differs from today."""
         before, after = self.today or Fate(), self.then
+        if after is None:
+            return Difference.UNKNOWN
         if before.node == after.node:
             if not after.node:
                 return Difference.WAITS
@@ -109,6 +124,7 @@ class Answer:
         pods: those that wait today or then, those that matter most first.
         staying: pods that stay on drained nodes, each with the reason.
         unmodeled: conditions that kube-scheduler checks and the extender does not know, in words.
+        unexamined: pods that wait, and for which nobody looked who would be evicted.
         notes: what else is to be known.
         picture: the devices of the new nodes, as `extender.console.fleet.Fleet.document` has them.
     """
@@ -118,5 +134,6 @@ class Answer:
     drained: tuple[str, ...] = ()
     staying: tuple[tuple[str, str], ...] = ()
     unmodeled: tuple[str, ...] = ()
+    unexamined: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     picture: Mapping[str, JSON] = field(default_factory=dict)

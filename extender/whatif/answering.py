@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.decisions.solver import Solver
-from extender.defragmentation.rehearsal import Queued, Rehearsed
+from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
@@ -19,19 +19,15 @@ from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-from extender.whatif.answer import Answer, Difference, Fate, Origin, PodAnswer
+from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
 from extender.whatif.applying import Applying, Changed
 from extender.whatif.new_nodes import devices_of, node_answer, picture_of
 from extender.whatif.question import Question
 from extender.whatif.turns import Turns
 
-MOST_PREEMPTIONS: Final = 10
-"""Waiting pods for which evictions are looked for: those whose fate the question is about come first."""
-
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
 _CONTROLLERS: Final = "controllers of negotiated claims are not asked: their claims wait here"
-_LATE: Final = "there was not enough time to look for evictions for every waiting pod"
-_FEW: Final = f"evictions were looked for only for {MOST_PREEMPTIONS} waiting pods"
+_LATE: Final = "the time was up before all pods had their turn: drain fewer nodes, or ask about fewer pods, at once"
 _ORDER: Final = {difference: number for number, difference in enumerate(Difference)}
 
 
@@ -49,15 +45,25 @@ class _Round:
     checks: SchedulerChecks
     waiting: dict[Hashable, Fate] = field(default_factory=dict)
 
-    def fate(self, each: Queued) -> Fate:
-        """Where a pod of the queue is, or why it waits."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether each pod had its turn before the time was up."""
+        return all(self._has_turned(each) for each in self.queue)
+
+    def fate(self, each: Queued) -> Fate | None:
+        """Where a pod of the queue is, or why it waits; None if it had no turn."""
         if node := self.end.nodes.get(each.pod.uid):
             return Fate(node, devices_of(each.pod, self.end.snapshot))
+        if not self._has_turned(each):
+            return None
         words = request_words(each.pod)
         known = each.shape, frozenset(words.items())  # to count the reasons of all nodes takes long
         if known not in self.waiting:
             self.waiting[known] = self._refused(each, words)
         return self.waiting[known]
+
+    def _has_turned(self, each: Queued) -> bool:
+        return each.pod.uid in self.end.nodes or each.shape in self.end.refusals
 
     def _refused(self, each: Queued, words: Mapping[str, str]) -> Fate:
         refusal = self.end.refusals[each.shape].in_words(words)
@@ -87,12 +93,15 @@ class Answering:
 
         Raises:
             QuestionError: something that the question names does not exist, or cannot be changed.
-            TimeoutError: the solver's time is up.
+            TimeoutError: the solver's time is up before it is known what happens today.
         """
         changed = self.applying.changed(question, snapshot)
-        today, then = self._round(snapshot), self._round(changed.snapshot)
-        notes: list[str] = []
-        found = self._with_evictions(list(self._pods(today, then, changed)), then, notes)
+        today = self._round(snapshot)
+        if not today.is_complete:
+            raise TimeoutError
+        then = self._round(changed.snapshot)
+        found, unexamined = self._with_evictions(list(self._pods(today, then, changed)), then)
+        notes = [] if then.is_complete else [_LATE]
         features, end = self.solver.features, then.end.snapshot
         placed = [each.pod for each in then.queue if each.pod.uid in then.end.nodes]
         if any(each.gang is not None for each in snapshot.pods.values() if each.is_pending):
@@ -107,13 +116,17 @@ class Answering:
             drained=question.drained,
             staying=changed.staying,
             unmodeled=tuple(sorted({what for pod in placed for what in pod.unmodeled})),
+            unexamined=unexamined,
             notes=tuple(notes),
             picture=picture_of(pools, end, features),
         )
 
     def _round(self, snapshot: Snapshot) -> _Round:
         snapshot, queue = waiting_pods(snapshot, self.solver, self.schedulers)
-        end = Turns(self.solver).run(queue, snapshot)
+        try:
+            end = Turns(self.solver).run(queue, snapshot)
+        except LateError as late:
+            end = late.so_far
         plugged = (pod for pod in end.snapshot.pods.values() if pod.containers)
         return _Round(queue, end, SchedulerChecks(snapshot.nodes, plugged))
 
@@ -142,22 +155,24 @@ class Answering:
             if no_attempt(pod, self.schedulers):
                 yield pod
 
-    def _with_evictions(self, found: list[PodAnswer], then: _Round, notes: list[str]) -> list[PodAnswer]:
-        """The pods, with who would be evicted for those that wait."""
+    def _with_evictions(self, found: list[PodAnswer], then: _Round) -> tuple[list[PodAnswer], tuple[str, ...]]:
+        """The pods, with who would be evicted for those that wait; and those for which nobody looked."""
         if not self.preempts:
-            return found
-        queued = {str(each.pod): each.pod for each in then.queue}
-        looked = 0
+            return found, ()
+        queued = {str(each.pod): each for each in then.queue}
+        reports: dict[Hashable, PreemptionReport | None] = {}  # pods of one shape have the same answer
+        unexamined = []
         for index, each in enumerate(found):
-            pod = queued.get(each.pod)
-            if each.then.node or pod is None or pod.nominated_node or not pod.may_preempt:
+            waiting = queued.get(each.pod)
+            if waiting is None or each.then is None or each.then.node or not _preempts(waiting.pod):
                 continue
-            if looked == MOST_PREEMPTIONS or self.solver.is_late:
-                notes.append(_FEW if looked == MOST_PREEMPTIONS else _LATE)
-                break
-            looked += 1
-            found[index] = replace(each, preemption=self._preemption(pod, then))
-        return found
+            if waiting.shape not in reports:
+                if len(reports) == MOST_PREEMPTIONS or self.solver.is_late:
+                    unexamined.append(each.pod)
+                    continue
+                reports[waiting.shape] = self._preemption(waiting.pod, then)
+            found[index] = replace(each, preemption=reports[waiting.shape])
+        return found, tuple(unexamined)
 
     def _preemption(self, pod: Pod, then: _Round) -> PreemptionReport | None:
         snapshot = then.end.snapshot.with_pod(pod)
@@ -166,7 +181,10 @@ class Answering:
         return preemption_of(pod, nodes, snapshot, self.solver)
 
 
+def _preempts(pod: Pod) -> bool:
+    return pod.may_preempt and not pod.nominated_node
+
+
 def _turn(each: PodAnswer) -> tuple[bool, int, int, str]:
     """Pods that the question names first, then those with the greatest difference."""
-    is_named = each.is_edited or each.origin is not Origin.PENDING
-    return not is_named, _ORDER[each.difference], -each.priority, each.pod
+    return not each.is_named, _ORDER[each.difference], -each.priority, each.pod

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from extender.explain.document import placed_as_json, preemption_as_json
 from extender.explain.explanation import PlacedDevice
 from extender.whatif.answer import Answer, Fate, NodeAnswer, PodAnswer
-from extender.whatif.text import as_text
+from extender.whatif.text import as_text, unexamined
 
 
 def as_json(answer: Answer) -> dict[str, object]:
@@ -19,6 +19,7 @@ def as_json(answer: Answer) -> dict[str, object]:
         "drained": list(answer.drained),
         "staying": [{"pod": pod, "reason": reason} for pod, reason in answer.staying],
         "unmodeled": list(answer.unmodeled),
+        "unexamined": {"pods": list(answer.unexamined), "text": unexamined(answer)} if answer.unexamined else None,
         "notes": list(answer.notes),
         "picture": answer.picture,
         "text": as_text(answer),
@@ -45,7 +46,7 @@ def _pod(each: PodAnswer) -> dict[str, object]:
         "edited": each.is_edited,
         "difference": each.difference.value,
         "today": None if each.today is None else _fate(each.today),
-        "then": _fate(each.then),
+        "then": None if each.then is None else _fate(each.then),
         "caution": each.caution,
         "preemption": preemption_as_json(each.preemption),
     }

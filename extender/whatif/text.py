@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from allocator import printable
 from extender.explain.explanation import PreemptionReport
-from extender.whatif.answer import Answer, Difference, Fate, NodeAnswer, Origin, PodAnswer
+from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, NodeAnswer, Origin, PodAnswer
 
 NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
 
@@ -15,6 +15,7 @@ _WORDS = {
     Difference.GAINS: "would get a place",
     Difference.MOVES: "would move",
     Difference.OTHER_DEVICES: "would get other devices",
+    Difference.UNKNOWN: "had no turn in time",
     Difference.WAITS: "would still wait",
     Difference.SAME: "would get a place, as today",
 }
@@ -28,15 +29,18 @@ def as_text(answer: Answer) -> str:
 def _lines(answer: Answer) -> Iterator[str]:
     yield summary(answer)
     yield NOTHING_WRITTEN
-    told = [each for each in answer.pods if each.is_told] or answer.pods
+    told = [each for each in answer.pods if each.is_told] or [each for each in answer.pods if each.then is not None]
     for pod in told:
         yield ""
         yield from _pod_lines(pod)
-    for difference in (Difference.WAITS, Difference.SAME):
+    for difference in (Difference.UNKNOWN, Difference.WAITS, Difference.SAME):
         names = [each.pod for each in answer.pods if each.difference is difference and each not in told]
         if names:
             yield ""
-            yield f"{_counted(len(names))} {_words(difference)}: {', '.join(names)}"
+            yield f"{_counted(len(names))} {_words(difference, len(names))}: {', '.join(names)}"
+    if answer.unexamined:
+        yield ""
+        yield f"{unexamined(answer)}: {', '.join(answer.unexamined)}"
     for node in answer.nodes:
         yield ""
         yield from _node_lines(node)
@@ -59,6 +63,14 @@ def summary(answer: Answer) -> str:
     return "; ".join(f"{_counted(counts[each])} {_words(each, counts[each])}" for each in Difference if counts[each])
 
 
+def unexamined(answer: Answer) -> str:
+    """For how many pods nobody looked who would be evicted, and what a person can do."""
+    return (
+        f"Who would be evicted is not known for {_counted(len(answer.unexamined))}: an answer looks for it for at most "
+        f"{MOST_PREEMPTIONS} different requests, and only in its time (the explanation of a pod says it for today)"
+    )
+
+
 def _words(difference: Difference, pods: int = 1) -> str:
     return _WORDS[difference].format("its" if pods == 1 else "their")
 
@@ -69,15 +81,15 @@ def _counted(number: int) -> str:
 
 def _pod_lines(each: PodAnswer) -> Iterator[str]:
     kind = {Origin.NEW: "new pod", Origin.DRAINED: "drained pod", Origin.PENDING: "pod"}[each.origin]
-    verdict = _words(each.difference)
+    verdict, then = _words(each.difference), each.then or Fate()
     if each.today is None:
-        verdict = "would get a place" if each.then.node else "would wait"
+        verdict = "would get a place" if then.node else "would wait"
     yield f"{kind} {each.pod}{' (edited)' if each.is_edited else ''} {verdict}"
     if each.today is not None and each.difference not in (Difference.SAME, Difference.WAITS):
         yield from _fate_lines("today", each.today)
-    if each.difference is Difference.WAITS and each.today is not None and each.today.reasons != each.then.reasons:
+    if each.difference is Difference.WAITS and each.today is not None and each.today.reasons != then.reasons:
         yield from _fate_lines("today", each.today)
-    yield from _fate_lines("then", each.then)
+    yield from _fate_lines("then", then)
     if each.caution:
         yield f"  but {each.caution}"
     if each.preemption is not None and each.preemption.node:
@@ -90,7 +102,8 @@ def _fate_lines(when: str, fate: Fate) -> Iterator[str]:
         yield f"  {f'{when}:':6} node {fate.node}{f' with {devices}' if devices else ''}"
         return
     shown = [f"{nodes} node{'' if nodes == 1 else 's'}: {why}" if nodes else why for why, nodes in fate.reasons]
-    more = f"; and {len(shown) - _NAMED} more reasons" if len(shown) > _NAMED else ""
+    left = len(shown) - _NAMED
+    more = f"; and {left} more reason{'' if left == 1 else 's'}" if left > 0 else ""
     yield f"  {f'{when}:':6} waits{': ' if shown else ''}{'; '.join(shown[:_NAMED])}{more}"
 
 

@@ -33,7 +33,7 @@ class Turns:
         """The cluster after each pod of a queue had its turn. The versions of the forks count the turns.
 
         Raises:
-            TimeoutError: the solver's time is up.
+            LateError: the solver's time is up.
         """
         log = ChangeLog(_CHANGES)
         decider = Decider(self.solver, log.since, signatures=_SIGNATURES)

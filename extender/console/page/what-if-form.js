@@ -166,10 +166,10 @@ export class Form {
     const change = (index, count) => this.#with("nodes", nodes.map((each, at) => (at === index ? { ...each, count } : each)));
     return html`<fieldset><legend>Nodes that do not exist</legend>
       ${nodes.map((each, index) => {
-        const name = each.template ? `template ${each.template}` : `like ${each.like ?? ""}`;
-        return html`<div class="filters" role="group" aria-label=${`new nodes: ${name}`}>
-          ${field(`Nodes, ${name}`, html`<input name="nodes" type="number" min="1" .value=${String(each.count ?? 1)} @change=${(event) => change(index, Number(event.target.value))}>`)}
-          <button type="button" class="remove" aria-label=${`Remove new nodes, ${name}`} @click=${() => this.#with("nodes", without(nodes, index))}>Remove</button>
+        const name = each.template ? `by template ${each.template}` : `like ${each.like ?? ""}`;
+        return html`<div class="filters" role="group" aria-label=${`new nodes ${name}`}>
+          ${field(`Nodes ${name}`, html`<input name="nodes" type="number" min="1" .value=${String(each.count ?? 1)} @change=${(event) => change(index, Number(event.target.value))}>`)}
+          <button type="button" class="remove" aria-label=${`Remove new nodes ${name}`} @click=${() => this.#with("nodes", without(nodes, index))}>Remove</button>
         </div>`;
       })}
       <div class="filters">
