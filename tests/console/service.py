@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +25,13 @@ class Served:
     Attributes:
         url: its address.
         pods: the manifests of its pods, by namespace and name.
+        nodes: names of its nodes, if they are in manifests.
         process: the program.
     """
 
     url: str
     pods: Mapping[tuple[str, str], Any]
+    nodes: Sequence[str]
     process: Process
 
     def table(self, path: str) -> list[Any]:
@@ -49,8 +51,7 @@ class Served:
         (row,) = [each for each in self.table(f"pods?namespace={namespace}") if each["pod"] == name]
         pod = self.pods[namespace, name]
         asked = {**pod, "metadata": {**pod["metadata"], "uid": row["uid"]}}
-        nodes = [each["node"] for each in self.table("pools") if each["node"]]
-        return list(self.call("filter", {"Pod": asked, "NodeNames": sorted({*nodes})})["NodeNames"] or ())
+        return list(self.call("filter", {"Pod": asked, "NodeNames": self.nodes})["NodeNames"] or ())
 
     def bind(self, namespace: str, name: str, node: str) -> None:
         """Bind a pod as kube-scheduler does."""
@@ -69,19 +70,20 @@ def over_manifests(folder: Path, *manifests: Path) -> Iterator[Served]:
     process = Process("dra-extender", command, answers(f"{url}/readyz"), folder / "log")
     process.start(within=_START_SECONDS)
     try:
-        yield Served(url, dict(_pods(manifests)), process)
+        pods = {(each.get("namespace", "default"), each["name"]): found for each, found in _of("Pod", manifests)}
+        yield Served(url, pods, sorted(each["name"] for each, _ in _of("Node", manifests)), process)
     finally:
         process.stop()
 
 
-def _pods(manifests: tuple[Path, ...]) -> Iterator[tuple[tuple[str, str], Any]]:
+def _of(kind: str, manifests: tuple[Path, ...]) -> Iterator[tuple[Any, Any]]:
+    """The objects of a kind, each after its metadata."""
     files = (file for each in manifests for file in (sorted(each.rglob("*.yaml")) if each.is_dir() else (each,)))
     for file in files:
         # BaseLoader builds only text, also of timestamps.
         for found in yaml.load_all(file.read_text(), Loader=yaml.BaseLoader):
-            if found and found["kind"] == "Pod":
-                metadata = found["metadata"]
-                yield (metadata.get("namespace", "default"), metadata["name"]), found
+            if found and found["kind"] == kind:
+                yield found["metadata"], found
 
 
 @contextmanager
@@ -95,7 +97,7 @@ def over_many_nodes(folder: Path, nodes: int, claims: int) -> Iterator[Served]:
             process = extender(folder, int(api.stdout.readline()), port)
             process.start(within=_START_SECONDS)
             try:
-                yield Served(f"http://127.0.0.1:{port}", {}, process)
+                yield Served(f"http://127.0.0.1:{port}", {}, (), process)
             finally:
                 process.stop()
         finally:

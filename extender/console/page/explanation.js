@@ -46,7 +46,7 @@ function funnel(request) {
     <h3>${request.request}: ${request.asks} <span class="quiet">${request.claim}, from ${request.source}</span></h3>
     <ol class="funnel">
       <li>${bar(total, total)}<span>${plural(total, "device")} considered</span></li>
-      ${steps.map(({ fallout, remaining: left }) => html`<li>${bar(left, total)}<span><b>−${number(fallout.count)}</b> ${fallout.text}${fallout.need ? `: ${fallout.need}` : ""}${details(fallout)}</span></li>`)}
+      ${steps.map(({ fallout, remaining: left }) => html`<li>${bar(left, total)}<span><b>−${number(fallout.count)}</b> ${fallout.text}${details(fallout)}</span></li>`)}
       <li class=${request.free ? "good" : "bad"}>${bar(request.free, total)}<span><b>${number(request.free)}</b> suitable${request.mostOnOneNode ? `, at most ${request.mostOnOneNode.devices} on one node (${request.mostOnOneNode.node})` : ""}</span></li>
     </ol>
     ${request.unusablePools.map((each) => html`<p class="quiet">${plural(each.devices, "more device")} in pool ${each.pool}: ${each.problem}</p>`)}
@@ -55,8 +55,11 @@ function funnel(request) {
 
 const bar = (part, all) => html`<svg class="bar" aria-hidden="true" width="120" height="10"><rect class="track" width="100%" height="100%" rx="2"></rect><rect class="fill" width=${`${all ? (100 * part) / all : 0}%`} height="100%" rx="2"></rect></svg>`;
 
-const details = ({ values, holders, devices }) => html`
-  ${values.length ? html`<span class="quiet"> — ${values.map((each) => `${Object.entries(each.values).map(([name, value]) => `${name} is ${value}`).join(", ")} on ${plural(each.devices, "device")}`).join("; ")}</span>` : ""}${holders.length
+// What was read of the devices. Of an amount, the text has its name already.
+const reading = (values, need) => Object.entries(values).map(([name, value]) => (need ? value : `${name} is ${value}`)).join(", ");
+
+const details = ({ values, need, holders, devices }) => html`
+  ${values.length ? html`<span class="quiet"> — ${values.map((each) => `${reading(each.values, need)} on ${plural(each.devices, "device")}`).join("; ")}</span>` : ""}${holders.length
     ? html`<ul>${holders.map((each) => html`<li>${deviceLink(each.device)}${each.claim ? html`: claim ${namedLink("claim", each.claim)}` : ""}${each.pods.length ? html`, pod ${joined(each.pods.map((pod) => namedLink("pod", pod)))}` : ""}${amounts(each.consumedCapacity)}</li>`)}</ul>`
     : devices.length ? html`<span class="quiet">, such as ${joined(devices.map((each) => deviceLink(each)))}</span>` : ""}`;
 
