@@ -49,6 +49,13 @@ def device_class(number: int, revision: int) -> RawObject:
     return _object("DeviceClass", name, revision, fields=3, spec={"selectors": of_driver()})
 
 
+def claim_template(revision: int) -> RawObject:
+    """The template of all claims."""
+    return _object(
+        "ResourceClaimTemplate", "gpu", revision, fields=3, namespace="default", spec={"spec": _claim_spec()}
+    )
+
+
 def claim(number: int, revision: int) -> RawObject:
     """A claim, allocated and reserved: device by device, node by node."""
     more = {
@@ -56,19 +63,22 @@ def claim(number: int, revision: int) -> RawObject:
         "finalizers": ["resource.kubernetes.io/delete-protection"],
         "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "controller": True, **_pod_reference(number)}],
     }
-    expression = f"device.attributes['{DRIVER}'].productName.startsWith('Example A')"
-    spec = claim_spec([exactly("gpu", DRIVER, 1, expression)])
     at = node_name(number // DEVICES_PER_NODE)
     held = allocation([(at, f"gpu-{number % DEVICES_PER_NODE}")], at=at) | {"allocationTimestamp": _TIME}
     status = {"allocation": held, "reservedFor": [{"resource": "pods", **_pod_reference(number)}]}
     name = _claim_name(number)
+    spec = _claim_spec()
     return _object("ResourceClaim", name, revision, fields=20, namespace="default", more=more, spec=spec, status=status)
 
 
 def pod(number: int, revision: int, *, claims: bool) -> RawObject:
     """A running pod, with or without a claim from a template."""
     last_applied = orjson.dumps({"spec": {"padding": "x" * 200}}).decode()
-    more = {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": last_applied}}
+    name, uid = _pod_reference(number).values()
+    more: RawObject = {
+        "uid": uid,
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": last_applied},
+    }
     container: RawObject = {
         "name": "main",
         "image": "registry.example.com/image:1",
@@ -95,13 +105,16 @@ def pod(number: int, revision: int, *, claims: bool) -> RawObject:
         spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
         container["resources"]["claims"] = [{"name": "gpu"}]
         status["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": _claim_name(number)}]
-    name = _pod_reference(number)["name"]
     return _object("Pod", name, revision, fields=40, namespace="default", more=more, spec=spec, status=status)
 
 
 def node_name(number: int) -> str:
     """The name of a node."""
     return f"node-{number:05d}"
+
+
+def _claim_spec() -> RawObject:
+    return claim_spec([exactly("gpu", DRIVER, 1, f"device.attributes['{DRIVER}'].productName.startsWith('Example A')")])
 
 
 def _claim_name(number: int) -> str:
