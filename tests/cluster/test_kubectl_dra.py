@@ -112,6 +112,19 @@ def port_of(extender: Extender) -> int:
 
 
 @asynccontextmanager
+async def standby_only(kubectl: Site) -> AsyncIterator[None]:
+    """The leader's pod is gone, and another replica is ready."""
+    async with running_extender(kubectl.plane) as standby:
+        await add_service_pod(kubectl.client, kubectl.forwarder, STANDBY, port_of(standby))
+        try:
+            await kubectl.client.delete(PODS, LEADER)
+            yield
+        finally:
+            await kubectl.client.delete(PODS, STANDBY)
+            await add_service_pod(kubectl.client, kubectl.forwarder, LEADER, port_of(kubectl.extender))
+
+
+@asynccontextmanager
 async def user(client: Client, namespace: str, rules: Sequence[RawObject]) -> AsyncIterator[str]:
     """A service account with some rights; its token."""
     await client.create(
@@ -242,19 +255,87 @@ async def test_a_port_on_which_nobody_listens_is_named(kubectl: Site, waiting: s
 
 
 async def test_a_standby_that_answers_says_that_reasons_may_be_missing(kubectl: Site, waiting: str) -> None:
-    async with running_extender(kubectl.plane) as standby:
-        await add_service_pod(kubectl.client, kubectl.forwarder, STANDBY, port_of(standby))
-        try:
-            await kubectl.client.delete(PODS, LEADER)
-            found = await kubectl.call("pending", "-n", waiting)
-        finally:
-            await kubectl.client.delete(PODS, STANDBY)
-            await add_service_pod(kubectl.client, kubectl.forwarder, LEADER, port_of(kubectl.extender))
+    async with standby_only(kubectl):
+        found = await kubectl.call("pending", "-n", waiting)
     assert found.code == 0
     assert "no scheduler has asked this replica about the pod lately" in found.output
     assert (
         f"{STANDBY} answers, which may not lead: the leader {LEADER.name} is not among the ready pods" in found.messages
     )
+
+
+# --- what if -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_more(tmp_path: Path) -> str:
+    """A file with a question: what if there were another node like the one with the devices?"""
+    file = tmp_path / "question.yaml"
+    file.write_text("nodes: [{like: site-0}]\n")
+    return str(file)
+
+
+def check_one_more(found: Printed, namespace: str) -> None:
+    """The pod that waits for two devices gets both of the new node."""
+    assert found.code == 0, found
+    (two,) = [each for each in orjson.loads(found.output)["pods"] if each["pod"] == f"{namespace}/two"]
+    assert (two["difference"], two["then"]["node"]) == ("gets a place", "new-site-0-1")
+    assert len(two["then"]["devices"]) == 2
+
+
+async def test_the_leader_says_what_would_be_and_nothing_is_written(kubectl: Site, waiting: str, one_more: str) -> None:
+    before = await kubectl.client.list(CLAIMS, waiting)
+    found = await kubectl.call("what-if", "-f", one_more, "-o", "json")
+    check_one_more(found, waiting)
+    assert (found.messages, kubectl.forwarder.opened[-1]) == ("", LEADER)
+    text = await kubectl.call("what-if", "-f", one_more)
+    assert f"pod {waiting}/two would get a place\n" in text.output
+    assert "Nothing was written" in text.output
+    assert (await kubectl.client.list(CLAIMS, waiting)).items == before.items
+
+
+@pytest.mark.usefixtures("waiting")
+async def test_a_wrong_question_is_told_in_the_words_of_the_leader(kubectl: Site, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text("drain: [site-1]")
+    found = await kubectl.call("what-if", "-f", str(file))
+    assert (found.code, found.output) == (2, "")
+    assert "drain[0]: node site-1 does not exist; did you mean site-0?" in found.messages
+    file.write_text(yaml.safe_dump({"drain": ["\N{ROCKET}" * 8192]}, allow_unicode=True))
+    found = await kubectl.call("what-if", "-f", str(file))
+    assert (found.code, "drain[0]: node" in found.messages) == (2, True)
+
+
+async def test_what_if_without_a_service_is_computed_and_that_is_said(
+    kubectl: Site, waiting: str, one_more: str
+) -> None:
+    found = await kubectl.call("what-if", "-f", one_more, "-o", "json", "--service-namespace", waiting)
+    check_one_more(found, waiting)
+    assert "no service answers, so this is computed here: no ready pod with the label" in found.messages
+
+
+async def test_a_standby_says_what_would_be_and_that_it_may_not_lead(
+    kubectl: Site, waiting: str, one_more: str
+) -> None:
+    async with standby_only(kubectl):
+        found = await kubectl.call("what-if", "-f", one_more, "-o", "json")
+    check_one_more(found, waiting)
+    assert f"{STANDBY} answers, which may not lead" in found.messages
+
+
+async def test_what_if_needs_the_right_to_forward_ports_or_to_read(kubectl: Site, waiting: str, one_more: str) -> None:
+    async with user(kubectl.client, waiting, FORWARDS) as token:
+        kubeconfig = kubectl.kubeconfig(token)
+
+        async def asked() -> Printed:
+            return await kubectl.call("what-if", "-f", one_more, "-o", "json", kubeconfig=kubeconfig)
+
+        found = await wait_for_answer(asked, lambda found: not found.code, "the rights of the user", within=20)
+        check_one_more(found, waiting)
+    refused = await wait_for_answer(asked, lambda found: bool(found.code), "the rights are gone", within=20)
+    assert (refused.code, refused.output) == (2, "")
+    assert f"you may not: list pods in namespace {SYSTEM}, get pods/portforward in namespace" in refused.messages
+    assert "not allowed: list nodes" in refused.messages
 
 
 async def test_a_user_without_rights_learns_which_rights_are_missing(kubectl: Site, namespace: str) -> None:
