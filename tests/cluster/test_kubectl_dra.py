@@ -297,10 +297,10 @@ async def test_the_leader_says_what_would_be_and_nothing_is_written(kubectl: Sit
 @pytest.mark.usefixtures("waiting")
 async def test_a_wrong_question_is_told_in_the_words_of_the_leader(kubectl: Site, tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
-    file.write_text("drain: [site-1]")
+    file.write_text("drain: [no-such-node]")
     found = await kubectl.call("what-if", "-f", str(file))
     assert (found.code, found.output) == (2, "")
-    assert "drain[0]: node site-1 does not exist; did you mean site-0?" in found.messages
+    assert "drain[0]: node no-such-node does not exist" in found.messages
     file.write_text(yaml.safe_dump({"drain": ["\N{ROCKET}" * 8192]}, allow_unicode=True))
     found = await kubectl.call("what-if", "-f", str(file))
     assert (found.code, "drain[0]: node" in found.messages) == (2, True)
