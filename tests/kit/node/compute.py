@@ -91,7 +91,10 @@ async def wait_published(client: Client) -> None:
 async def start_with_cpus(client: Client, namespace: str, name: str, template: str = "") -> str:
     """The uid of a pod that runs. ``template``: of its claim; empty: it has none."""
     key = await start_pod(client, namespace, name, claims=[by_template(template)] if template else [])
-    return str((await wait_running(client, key))["metadata"]["uid"])
+    uid = str((await wait_running(client, key))["metadata"]["uid"])
+    # The kubelet says that the container runs before runc has become the container's program.
+    wait_until(lambda: bool(allowed_cpus(uid)), f"the program of pod {name} runs", within=RUN_SECONDS)
+    return uid
 
 
 def wait_allowed(uid: str, cpus: str) -> None:
