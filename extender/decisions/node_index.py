@@ -81,8 +81,8 @@ class NodeIndex:
         return {name for before, names in self.steps if before >= version for name in names}
 
     def forked(self, fork: Snapshot) -> "NodeIndex":
-        """The index of a fork of the snapshot."""
-        if fork is self.snapshot:
+        """The index of a fork of the snapshot. No view depends on what controllers have answered."""
+        if all(map(is_, fork, self.snapshot._replace(answers=fork.answers))):
             return self
         return NodeIndex(fork, self.builder, _roaming(fork, self.roaming), {}, self.pool_fingerprints, self)
 

@@ -3,7 +3,7 @@
 Source: KEP-3063, ``potentialNodes``: nodes that the scheduler has found suitable otherwise.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -14,9 +14,11 @@ from extender.negotiation.protocol import PodName
 from extender.offload import Offload
 from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.negotiated import ready_to_bind
+from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.filter import Bounds, filter_nodes
+from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 
 _SEARCH_SECONDS: Final = 0.5
 """The longest search, by the solver's clock. Filter waits for it."""
@@ -49,12 +51,18 @@ class OtherwiseSuitable:
         if isinstance(claims, Blocked):
             return names
         open_ = [each for each in claims.negotiated if each.controller in self.controllers]
-        snapshot, solver = ready_to_bind(open_, snapshot), self.decider.solver
-        until = solver.clock() + _SEARCH_SECONDS
         asked = [name for name in sorted(names) if name in snapshot.nodes]
-        by = (solver.within(until),)
-        work = partial(filter_nodes, known, asked, snapshot, *by, decider=self.decider, bounds=Bounds(until))
         try:
-            return (await self.off_loop(work)).passed or names
+            return (await self.off_loop(partial(self._judged, known, asked, snapshot, open_))).passed or names
         except TimeoutError:
             return names
+
+    def _judged(
+        self, pod: Pod, names: Sequence[str], snapshot: Snapshot, accepted: Sequence[NegotiatedClaim]
+    ) -> FilterResult:
+        """Filter, as if the controllers of some claims accepted all nodes."""
+        solver = self.decider.solver
+        until = solver.clock() + _SEARCH_SECONDS
+        self.decider.follow(snapshot)
+        world = ready_to_bind(accepted, snapshot)
+        return filter_nodes(pod, names, world, solver.within(until), decider=self.decider, bounds=Bounds(until))

@@ -15,6 +15,7 @@ from extender.decisions.node_view import NodeViewBuilder, Numbers
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
+from extender.state.controller_answers import ANY_NODE_SUITS
 from extender.state.objects import parse_node_object
 from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
 from tests.kit.clusters import (
@@ -149,6 +150,14 @@ def test_what_holds_in_a_fork_is_not_taken_for_the_cluster() -> None:
     fork = base._replace(usage=base.usage.with_allocation(held))
     assert yes(scene.decide(asked(), fork, NAMES)) == [True, False, True]
     assert yes(scene.ask()) == [True] * 3
+
+
+def test_a_fork_with_other_answers_of_controllers_has_the_node_views_of_the_cluster() -> None:
+    scene = Scene(*three({}))
+    base = NodeIndex.of(scene.state.snapshot, NodeViewBuilder(Features()))
+    fork = base.snapshot._replace(answers=base.snapshot.answers.set("uid", ANY_NODE_SUITS))
+    assert base.forked(fork) is base
+    assert base.forked(fork._replace(version=fork.version + 1)) is not base
 
 
 def test_a_node_that_was_sent_counts_as_it_was_sent_and_no_further() -> None:
