@@ -52,6 +52,9 @@ _PAUSE_SECONDS: Final = 1.0
 
 _MOST_SAID: Final = 4096
 
+_ALLOCATED: Final = "/allocated"
+"""The end of the finalizers of controllers."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
@@ -104,7 +107,7 @@ class ContextResponder:
     @property
     def finalizer(self) -> str:
         """The finalizer of claims for which something may be allocated."""
-        return f"{self.name}/allocated"
+        return f"{self.name}{_ALLOCATED}"
 
     async def turn(self) -> None:
         """Do what is to be done now: release first, then allocate, then judge nodes.
@@ -180,6 +183,8 @@ class ContextResponder:
             return False
         if self.finalizer in value.finalizers:
             return True
+        if any(each.endswith(_ALLOCATED) for each in value.finalizers):
+            return False  # another controller has it: who ends the request would keep that one from its release
         mark = Mark.of(value)
         is_marked = mark is not None and mark.controller == self.name
         return asks_to_deallocate(value) and (is_marked or self._is_of_our_class(value))

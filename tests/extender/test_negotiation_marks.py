@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.raw import timestamp
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.extender.transport_scene import KitScene
 from tests.extender.transport_scene import Licenses as TransportLicenses
 from tests.kit import virtualtime
+from tests.kit.clusters import NOW
 from tests.kit.controllers import Licenses
 
 OTHER = "other.example.com"
@@ -154,3 +156,23 @@ async def changed(scene: Scene, mark: str) -> None:
     raw = await scene.claim()
     raw["metadata"]["annotations"] = {MARK: mark}
     await scene.cluster.api.update(CLAIMS, raw)
+
+
+def test_mark_of_another_controller_of_contexts_keeps_no_license(tmp_path: Path) -> None:
+    """The other controller is always the first to see the request to deallocate."""
+
+    async def story() -> None:
+        own = TransportLicenses()
+        controllers = {OTHER: TransportLicenses(), NAME: own}
+        scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers=controllers)
+        assert await scene.schedule() in {"m", "n"}
+        raw = await scene.claim()
+        raw["metadata"]["annotations"][MARK] = f"{OTHER} 7 {timestamp(NOW)}"
+        await scene.cluster.api.update(CLAIMS, raw)
+        await scene.end()
+        for _ in range(8):
+            await scene.turn(3.0)
+        assert own.outside == {}
+        assert await scene.mark() == f"{OTHER} 8 released"
+
+    virtualtime.run(story())

@@ -1,5 +1,6 @@
 """Both transports with the same cases: a controller of the kit is asked by questions, or by PodSchedulingContexts."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -178,5 +179,36 @@ def test_controller_that_ends_after_it_has_allocated_gives_it_back_or_goes_on(co
             await scene.turn()
         assert await scene.schedule() in {"m", "n"}
         assert len(licenses.outside) == 1
+
+    virtualtime.run(story())
+
+
+@both
+def test_pods_that_share_a_claim_run_where_it_is_allocated_and_it_is_given_back_after_both(
+    contexts: bool, tmp_path: Path
+) -> None:
+    """Both binds begin before the claim is allocated, for different nodes."""
+
+    async def story() -> None:
+        licenses = Licenses(is_local=True)
+        shared = (pod("p", "p-c"), pod("q", "p-c"), claim("p-c", LICENSE))
+        scene = KitScene(tmp_path, *shared, contexts=contexts, controllers={NAME: licenses})
+        for name in ("p", "q"):
+            await scene.filter(name)
+        await scene.turn()
+        for name in ("p", "q"):
+            assert (await scene.filter(name)).passed == ("n", "m")
+        first, second = await asyncio.gather(scene.during("p", "n"), scene.during("q", "m"))
+        assert (first, second) == ("", "claim p-c is being allocated for another pod")
+        assert await scene.schedule("q") == "n"
+        assert [event for event in licenses.events if event != "judge"] == ["allocate p-c n"]
+        await scene.end("p")
+        for _ in range(6):
+            await scene.turn(3.0)
+        assert licenses.outside == {"uid-p-c": "n"}
+        await scene.end("q")
+        for _ in range(6):
+            await scene.turn(3.0)
+        assert licenses.outside == {}
 
     virtualtime.run(story())
