@@ -71,6 +71,7 @@ from allocator.explain.obstacles import Remedy as Remedy
 from allocator.explain.obstacles import Seen as Seen
 from allocator.model.claims import FROM_CLAIM as FROM_CLAIM
 from allocator.model.claims import FROM_CLASS as FROM_CLASS
+from allocator.model.claims import MAX_CONSTRAINTS as MAX_CONSTRAINTS
 from allocator.model.claims import MAX_RESULTS as MAX_RESULTS
 from allocator.model.claims import AllocatedConfig as AllocatedConfig
 from allocator.model.claims import AllocationMode as AllocationMode

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from allocator.causes import COUNT, POOL, UNREACHABLE
 from allocator.cel.selectors import Selectors
 from allocator.checks.check import Refusal
 from allocator.checks.in_use import IN_USE
 from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.errors import NodeUnsuitableError
+from allocator.errors import NodeUnsuitableError, SearchLimitError
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import DeviceId, Node
 from allocator.model.features import Features
@@ -16,7 +17,8 @@ from allocator.outcome import NOTHING_LEFT, Allocation, Reason, Unsatisfiable
 from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.leftover import leftover
 from allocator.policies.merit import merit
-from allocator.policies.policy import Policy, View
+from allocator.policies.policy import Policy
+from allocator.policies.view import View
 from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger
@@ -26,6 +28,9 @@ from allocator.search.plan import Plan, Slot, plan
 from allocator.search.result import Chosen, allocation_result
 from allocator.search.search import Place, Search
 from allocator.usage import Usage
+
+_FOR_LAST: Final = 0.25
+"""The share of the limits that is kept for a search with the last alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,9 @@ def allocate(
 ) -> Allocation | Unsatisfiable:
     """Find devices for all claims, or the reasons why there are none. Optional requests may be left out.
 
+    If a limit stops the search for the best alternatives of requests, the last ones are tried: a preference must not
+    keep a pod from devices.
+
     Pure except for its arguments: the clock, new share ids, and the cache of the selectors.
 
     Raises:
@@ -81,6 +89,28 @@ def _serve(
     task: Task, selectors: Selectors, budget: SearchBudget, new_share_id: Callable[[], str], policy: Policy
 ) -> Allocation | Unsatisfiable:
     """Find devices for all requests of all claims."""
+    if not any(request.prioritized for claim in task.claims for request in claim.spec.requests):
+        return _search(task, selectors, budget, new_share_id, policy)
+    try:
+        with budget.keeping(_FOR_LAST):
+            return _search(task, selectors, budget, new_share_id, policy)
+    except SearchLimitError:
+        found = _search(task, selectors, budget, new_share_id, policy, prefers=False)
+        if isinstance(found, Unsatisfiable):
+            raise  # other alternatives may fit
+        return replace(found, stopped=True)
+
+
+def _search(
+    task: Task,
+    selectors: Selectors,
+    budget: SearchBudget,
+    new_share_id: Callable[[], str],
+    policy: Policy,
+    *,
+    prefers: bool = True,
+) -> Allocation | Unsatisfiable:
+    """As `_serve`, with all alternatives of requests, or (``prefers`` is false) with the last ones alone."""
     usable = tuple([pool for pool in task.pools if not pool.problem])
     timed = TimedSelectors(selectors, budget)
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed, task.among)
@@ -88,7 +118,7 @@ def _serve(
     ledger = Ledger(the_plan, candidates, usable, task.features)
     view = View(the_plan, candidates, ledger.counters, task.classes, timed)
     before = leftover(view, (), policy.reads) if policy.weighs_leftover else NOTHING_LEFT
-    search = Search(the_plan, candidates, ledger, policy.orders(view), budget)
+    search = Search(the_plan, candidates, ledger, policy.orders(view), budget, prefers=prefers)
     if not search.run():
         _check_pools(task)
         return Unsatisfiable(_reasons(task, the_plan, candidates, search), budget.steps)

@@ -98,7 +98,7 @@ class Allocation:
     Attributes:
         steps: devices tried by the search.
         left_out: the optional requests that are not served.
-        stopped: a limit stopped the search for one of them, so it may fit.
+        stopped: a limit stopped the search for one of them, so it may fit; or the search for earlier alternatives.
     """
 
     results: tuple[AllocationResult, ...]

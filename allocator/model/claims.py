@@ -9,7 +9,10 @@ from allocator.model.devices import DeviceId, DeviceTaint, NodeSelector, Tolerat
 from allocator.model.quantity import Quantity
 
 MAX_RESULTS: Final = 32
-"""Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize)."""
+"""Devices in one claim (``resource.k8s.io`` AllocationResultsMaxSize); as many requests (DeviceRequestsMaxSize)."""
+
+MAX_CONSTRAINTS: Final = 32
+"""Of one claim (DeviceConstraintsMaxSize)."""
 
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = "podgroups"

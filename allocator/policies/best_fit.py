@@ -11,12 +11,12 @@ from allocator.policies.policy import (
     Policy,
     Range,
     Sizes,
-    View,
     in_bands,
     sizes_of,
     sorted_orders,
     use_in_words,
 )
+from allocator.policies.view import View
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.constraints import constraint_class
 

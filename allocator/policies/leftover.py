@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from allocator.checks.counters import CounterKey, counter_demand
 from allocator.model.devices import AttributeValue, Device
 from allocator.outcome import DeviceModel, Leftover
-from allocator.policies.policy import View
+from allocator.policies.view import View
 
 _DIGITS = 9
 """Rooms that differ only in the rounding of fractions are equal."""

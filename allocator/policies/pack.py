@@ -13,11 +13,11 @@ from allocator.policies.policy import (
     K,
     Policy,
     Range,
-    View,
     in_bands,
     sorted_orders,
     use_in_words,
 )
+from allocator.policies.view import View
 from allocator.search.candidates import Alternative
 
 

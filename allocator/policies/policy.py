@@ -7,14 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
-from allocator.checks.counters import Counters, counter_demand
-from allocator.class_members import ClassMembers
-from allocator.model.claims import DeviceClass
 from allocator.model.devices import Device
 from allocator.outcome import Merit
-from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
-from allocator.search.limits import TimedSelectors
-from allocator.search.plan import Plan
+from allocator.policies.companions import Companions
+from allocator.policies.view import View
+from allocator.search.candidates import UNJUDGED, Alternative
 
 MAX_SCORE = 10
 
@@ -25,36 +22,6 @@ Orders: TypeAlias = Callable[[Alternative], Sequence[int]]
 
 Sizes: TypeAlias = tuple[tuple[str, int], ...]
 """Each capacity of a device, in units of 10**-9."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What a policy may read.
-
-    Attributes:
-        classes: all device classes of the cluster, by name. Only a policy that `weighs_classes` may read them.
-        selectors: evaluates selectors, within the time that the whole decision may take.
-    """
-
-    plan: Plan
-    candidates: Candidates
-    counters: Counters
-    classes: Mapping[str, DeviceClass]
-    selectors: TimedSelectors
-
-    def breakage(self, index: int) -> int:
-        """1 for a device whose counter sets have nothing taken yet, else 0."""
-        device = self.candidates.all[index].device
-        if not device.consumes_counters:
-            return 0
-        left = self.counters.left(device.id.pool_id)
-        full = self.counters.full(device.id.pool_id)
-        return int(all(left[key] == full[key] for key, _ in counter_demand(device)))
-
-    def demand(self, index: int) -> int:
-        """How many device classes a device belongs to."""
-        device = self.candidates.all[index].device
-        return sum(ClassMembers(each, self.selectors).has(device) for each in self.classes.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,7 +82,7 @@ def published(view: View) -> Orders:
 
 
 def sorted_orders(view: View, arrange: Callable[[View, Alternative, Sequence[int]], Sequence[int]]) -> Orders:
-    """For each alternative, the candidates that suit it, in the order of a policy.
+    """For each alternative, the candidates that suit it, in the order of a policy; those without companions come last.
 
     The candidates keep their published order if judging one of them raises an error, or if a violated constraint is an
     error. A search in another order could meet an error that upstream's search does not meet.
@@ -126,16 +93,14 @@ def sorted_orders(view: View, arrange: Callable[[View, Alternative, Sequence[int
     """
     if view.plan.constrains_all:
         return published(view)
+    companions = Companions(view)
     try:
         alternatives = [each for slot in view.plan.slots for each in slot.alternatives]
-        orders = {id(each): arrange(view, each, _suitable(view.candidates, each)) for each in alternatives}
+        arranged = {id(each): arrange(view, each, companions.suitable(each)) for each in alternatives}
+        orders = {id(each): companions.last(each, arranged[id(each)]) for each in alternatives}
     except UNJUDGED:
         return published(view)
     return lambda alternative: orders[id(alternative)]
-
-
-def _suitable(candidates: Candidates, alternative: Alternative) -> Sequence[int]:
-    return [index for index in range(candidates.count) if candidates.judge(alternative, index) is SUITS]
 
 
 def sizes_of(device: Device) -> Sizes:

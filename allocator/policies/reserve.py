@@ -10,7 +10,8 @@ from typing import Final
 
 from allocator.outcome import Merit
 from allocator.policies.best_fit import by_waste, thrift, waste_in_words
-from allocator.policies.policy import K, Policy, View, in_bands, sorted_orders
+from allocator.policies.policy import K, Policy, in_bands, sorted_orders
+from allocator.policies.view import View
 from allocator.search.candidates import Alternative
 
 

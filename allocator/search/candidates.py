@@ -97,6 +97,7 @@ class Candidates:
         self.count = len(self.all)
         self.held = bytearray(self.count)
         self._in_use: dict[int, DeviceUsage] = {}
+        self._values: dict[tuple[str, int], frozenset[Hashable]] = {}
         start = 0
         for pool in pools:
             used = usage.pools.get(pool.id, NOTHING_USED)
@@ -219,7 +220,13 @@ class Candidates:
             SelectorError, SearchLimitError: as `value`.
             OrderMattersError: the order of devices decides, so nothing can be told in advance.
         """
-        value = self.value(alternative, index, attribute)
-        if value and isinstance(value, tuple) and not self._features.list_type_attributes:
-            raise OrderMattersError(f"{attribute} of {self.all[index].device.id} is a list")
-        return values_of(value)
+        is_derived = bool(alternative.request.derived_attributes)
+        found = None if is_derived else self._values.get((attribute, index))
+        if found is None:
+            value = self.value(alternative, index, attribute)
+            if value and isinstance(value, tuple) and not self._features.list_type_attributes:
+                raise OrderMattersError(f"{attribute} of {self.all[index].device.id} is a list")
+            found = values_of(value)
+            if not is_derived:
+                self._values[attribute, index] = found
+        return found

@@ -7,7 +7,7 @@ pruning, equivalence and explanations name no kind. A constraint compares device
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 from allocator.checks.check import Undo
@@ -75,6 +75,14 @@ class Constraint(ABC):
         return 0
 
     @staticmethod
+    def enough(_: Sequence[tuple[int, Sequence[frozenset[Hashable]]]], /) -> Collection[Hashable] | None:
+        """The values that devices may have so that there are enough of them for each of some demands; None: any.
+
+        A demand is a number of devices, and the values of each device that may serve it.
+        """
+        return None
+
+    @staticmethod
     def group_sizes(_: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:
         """Candidate to how many candidates may be taken together with it, given the values of each; empty: any."""
         return {}
@@ -112,6 +120,13 @@ class MatchAttribute(Constraint):
     def admitted_values(self) -> frozenset[Hashable] | None:
         """The values that all devices have in common."""
         return self._state[0]
+
+    @staticmethod
+    def enough(demands: Sequence[tuple[int, Sequence[frozenset[Hashable]]]], /) -> Collection[Hashable]:
+        """The values that, for each demand, as many devices have as it needs."""
+        counts = [(need, Counter(value for each in having for value in each)) for need, having in demands]
+        sets = [{value for value, number in having.items() if number >= need} for need, having in counts]
+        return set[Hashable].intersection(*sets) if sets else set()
 
     @staticmethod
     def group_sizes(values: Mapping[int, frozenset[Hashable]], /) -> Mapping[int, int]:

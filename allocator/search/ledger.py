@@ -1,6 +1,6 @@
 """The ledger: what one search has taken so far."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from functools import partial
 
 from allocator.causes import CONSTRAINT
@@ -74,10 +74,13 @@ class Ledger:
         self._enter(alternative, index, device, undos)
         return partial(_undo_all, undos)
 
-    def key(self) -> Hashable:
-        """The state of constraints and shared capacities. The search knows which devices are taken as a whole."""
+    def key(self, ahead: Iterable[tuple[int, int]]) -> Hashable:
+        """The state of some constraints, by claim and number, and of shared capacities.
+
+        The search knows which devices are taken as a whole.
+        """
         return (
-            tuple(c.key() for of_claim in self.constraints for c in of_claim),
+            tuple([self.constraints[claim][number].key() for claim, number in ahead]),
             frozenset(self._candidates.capacities.key()),
         )
 

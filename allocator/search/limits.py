@@ -1,6 +1,7 @@
 """Limits: how many devices a decision may try, and how long it may take."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,13 +35,24 @@ class SearchBudget:
         steps: devices tried for a place of a request.
     """
 
-    __slots__ = ("_clock", "_limits", "_until", "steps")
+    __slots__ = ("_clock", "_most", "_until", "steps")
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
-        self._limits = limits
+        self._most = limits.steps
         self._clock = clock
         self._until = clock() + limits.seconds
         self.steps = 0
+
+    @contextmanager
+    def keeping(self, share: float) -> Iterator[None]:
+        """Within, a share of the steps and of the time that are left counts as used up."""
+        most, until = self._most, self._until
+        self._most -= int(share * (most - self.steps))
+        self._until -= share * (until - self._clock())
+        try:
+            yield
+        finally:
+            self._most, self._until = most, until
 
     def step(self) -> None:
         """Count a step.
@@ -48,7 +60,7 @@ class SearchBudget:
         Raises:
             SearchLimitError: a limit was reached.
         """
-        if self.steps >= self._limits.steps:
+        if self.steps >= self._most:
             raise SearchLimitError(self.steps, "steps")
         self.steps += 1
         if self.steps % _CLOCK_EVERY == 0:

@@ -30,6 +30,8 @@ class Pruning:
     Attributes:
         is_possible: False if counting alone shows that there is no solution.
         classes: the class of each candidate; candidates of one class are interchangeable.
+        ahead: per slot, the constraints that it or a later slot may have to meet, by claim and number. Devices that the
+            other constraints are bound to decide nothing any more.
         _suits: by the id of an alternative, the candidates that suit it.
         _values: by claim, number of the constraint and id of the alternative: the candidates that have each value.
         _traits: per candidate, what constraints read of it.
@@ -48,6 +50,7 @@ class Pruning:
         self._shared: Mask = _mask(i for i in range(candidates.count) if candidates.is_shared(i))
         self._feeds: list[tuple[Mask, int]] = []
         self.classes: Sequence[int] = range(candidates.count)
+        self.ahead = _ahead(plan)
         self.is_possible = True
 
     @classmethod
@@ -222,6 +225,15 @@ class Pruning:
                 supply -= max(0, drawn.bit_count() - fed)
                 mask &= ~members
         return supply
+
+
+def _ahead(plan: Plan) -> Sequence[Sequence[tuple[int, int]]]:
+    found: set[tuple[int, int]] = set()
+    per_slot = []
+    for slot in reversed(plan.slots):
+        found |= {(each.claim, number) for each in slot.alternatives for number, _ in each.covering}
+        per_slot.append(sorted(found))
+    return per_slot[::-1]
 
 
 def _mask(indexes: Iterable[int]) -> Mask:

@@ -48,6 +48,9 @@ class Place:
 class Search:
     """One search over a plan: `run` it once, then read the attributes.
 
+    Args:
+        prefers: whether it tries the alternatives of a request in their order, or only the last one.
+
     Attributes:
         places: the solution, or nothing.
         deepest: the last slot that was reached.
@@ -62,8 +65,11 @@ class Search:
         ledger: Ledger,
         orders: Callable[[Alternative], Sequence[int]],
         budget: SearchBudget,
+        *,
+        prefers: bool = True,
     ) -> None:
         self._plan = plan
+        self._prefers = prefers
         self._candidates = candidates
         self._ledger = ledger
         self._orders = orders
@@ -119,9 +125,9 @@ class Search:
     def _open(self, slot: int) -> Place | None:
         """The first place of a slot; None if the state is known to have no solution."""
         self.deepest = max(self.deepest, slot)
-        if self._pruning is not None and self._state(slot, self._pruning.classes) in self._hopeless:
+        if self._pruning is not None and self._state(slot, self._pruning) in self._hopeless:
             return None
-        return self._option(slot, 0)
+        return self._option(slot, 0 if self._prefers else len(self._plan.slots[slot].alternatives) - 1)
 
     def _option(self, slot: int, first: int) -> Place | None:
         """The first place of the first alternative, from position `first` on, that may be served."""
@@ -147,7 +153,7 @@ class Search:
             return None
         other = self._option(place.slot, place.option + 1)
         if other is None and self._pruning is not None:
-            self._hopeless.add(self._state(place.slot, self._pruning.classes))
+            self._hopeless.add(self._state(place.slot, self._pruning))
         return other
 
     def _next(self, place: Place) -> Place:
@@ -222,15 +228,15 @@ class Search:
     def _note(self, slot: int, refusal: Refusal) -> None:
         self.refused.setdefault(slot, set()).add(refusal)
 
-    def _state(self, slot: int, classes: Sequence[int]) -> Hashable:
+    def _state(self, slot: int, pruning: Pruning) -> Hashable:
         """What the rest of the search depends on, by the classes of devices."""
         by_claim = self._plan.has_admin_access
         used: dict[tuple[int, int], int] = {}
         for place in self.places:
             if place.chosen is not None:
                 claim = place.alternative.claim if by_claim else 0
-                key = (classes[place.chosen], claim)
+                key = (pruning.classes[place.chosen], claim)
                 used[key] = used.get(key, 0) + 1
         claim = self._plan.slots[slot].claim
         held = sum(p.chosen is not None and p.alternative.claim == claim for p in self.places)
-        return slot, held, frozenset(used.items()), self._ledger.key()
+        return slot, held, frozenset(used.items()), self._ledger.key(pruning.ahead[slot])

@@ -5,9 +5,11 @@ CPUs of one core of one socket.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any, Final
 
+from allocator import MAX_RESULTS
 from extender.compute_claims.parameters import CoreGroup, Need, Siblings
 
 CLASS: Final = "dra.cpu"
@@ -15,6 +17,9 @@ CLASS: Final = "dra.cpu"
 
 _NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 _CORE: Final = (f"{CLASS}/coreID", f"{CLASS}/socketID")
+_PAIR: Final = 2
+"""CPUs of a core that has siblings."""
+
 _ZONES: Final = 2
 """NUMA nodes over which cores are spread: 0 and 1."""
 
@@ -54,27 +59,52 @@ class _Unit:
     Attributes:
         is_more: they are beyond the least number of their group.
         zone: the NUMA node for cores that are spread.
+        is_plain: they prefer no siblings, whatever their group does.
     """
 
     name: str
     count: int
     is_more: bool = False
     zone: int = 0
+    is_plain: bool = False
 
 
-def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object]) -> Parts:
+def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object], room: int) -> Parts:
     """The requests for groups of cores.
 
     Args:
         groups: of one claim.
         devices: the requests that the claim has for other devices.
+        room: how many constraints there should be at most. What is preferred is left out as far as that is needed: the
+            last pairs first, then NUMA nodes, then those of devices. What is required may need more.
     """
+    parts = Parts()
+    unbound = [replace(each, bind=_required(each.bind)) for each in groups]
+    alone = [replace(each, with_devices=_required(each.with_devices)) for each in unbound]
+    for weaker, preferred in product((groups, unbound, alone), range(MAX_RESULTS // _PAIR, -1, -1)):
+        parts = _parts(weaker, devices, preferred)
+        if len(parts.constraints) <= room and all(len(each["requests"]) <= MAX_RESULTS for each in parts.constraints):
+            break
+    return parts
+
+
+def _required(need: Need) -> Need:
+    """The need without a preference."""
+    return need if need is Need.REQUIRED else Need.NONE
+
+
+def _parts(groups: Sequence[CoreGroup], devices: Sequence[Object], preferred: int) -> Parts:
+    """The requests, of which some prefer siblings: ``preferred`` is how many."""
     parts = Parts()
     names = [each["name"] for each in devices]
     for number, group in enumerate(groups):
         if group.is_shared:
             continue
         units = list(_units(group_prefix(number), group))
+        if group.siblings is Siblings.PREFERRED:
+            pairs = [each for each in units if each.count == _PAIR]
+            plain, preferred = pairs[preferred:], max(0, preferred - len(pairs))
+            units = [replace(each, is_plain=each in plain) for each in units]
         alternatives = {each.name: _alternatives(each, group, has_devices=bool(names)) for each in units}
         parts.requests += (_request(each, alternatives[each.name]) for each in units)
         _add_siblings(parts, group, units, alternatives)
@@ -99,7 +129,7 @@ def _units(prefix: str, group: CoreGroup) -> Iterator[_Unit]:
 def _sizes(group: CoreGroup, count: int, *, are_together: bool) -> list[int]:
     """The CPUs of each request for a number of cores; the claim gets all or none of them if they are together."""
     if group.siblings in (Siblings.PREFERRED, Siblings.REQUIRED):
-        return [2] * (count // 2) + [1] * (count % 2)
+        return [_PAIR] * (count // _PAIR) + [1] * (count % _PAIR)
     if group.siblings is Siblings.DENIED or not are_together:
         return [1] * count
     sizes = [count] if group.interleave is Need.NONE else [count - count // _ZONES, count // _ZONES]
@@ -109,14 +139,14 @@ def _sizes(group: CoreGroup, count: int, *, are_together: bool) -> list[int]:
 def _alternatives(unit: _Unit, group: CoreGroup, *, has_devices: bool) -> list[tuple[str, str]]:
     """The alternatives of a request: its NUMA node and its siblings, the best first; empty: nothing is said."""
     places = [_NEAR] if group.with_devices is Need.PREFERRED and has_devices else []
-    places += [_BOUND] if group.bind is Need.PREFERRED else []
+    places += [_BOUND] if group.bind is Need.PREFERRED and group.most > 1 else []
     places += [_SPREAD] if group.interleave is not Need.NONE else []
     if group.interleave is not Need.REQUIRED:
         places.append("")
     ways = [""]
     if group.siblings is Siblings.DENIED:
         ways = [_WHOLE, _SINGLE]
-    elif group.siblings is Siblings.PREFERRED and unit.count > 1:
+    elif group.siblings is Siblings.PREFERRED and unit.count == _PAIR and not unit.is_plain:
         ways = [_SIBLINGS, ""]
     return [(place, way) for place in places for way in ways]
 
@@ -177,10 +207,10 @@ def _add_places(
     names = [each["name"] for each in devices]
     if group.with_devices is Need.REQUIRED and names:
         parts.match(_NUMA_NODE, [*names, *alternatives])
-    elif group.bind is Need.REQUIRED:
+    elif group.bind is Need.REQUIRED and group.most > 1:
         parts.match(_NUMA_NODE, [*alternatives])
     elif group.bind is Need.PREFERRED:
-        parts.match(_NUMA_NODE, at(_NEAR, _BOUND))
+        parts.match(_NUMA_NODE, at(_BOUND))  # those that are near devices are on one NUMA node by that
     if group.with_devices is Need.PREFERRED and names:
         parts.instead |= {each["name"]: _softened(each) for each in devices}
         parts.match(_NUMA_NODE, [*(f"{name}/{_NEAR}" for name in names), *at(_NEAR)])

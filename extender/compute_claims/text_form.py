@@ -4,12 +4,12 @@ The parameters are in a ConfigMap, as in the text, or in the opaque configuratio
 claim that is made of them has both: requests for its cores, and the parameters, which its driver gets.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from allocator import OPTIONAL_REQUESTS, Fields, InvalidObjectError, Problem, shown
+from allocator import MAX_CONSTRAINTS, MAX_RESULTS, OPTIONAL_REQUESTS, Fields, InvalidObjectError, Problem, shown
 from extender.compute_claims.parameters import CORES, CoreGroup, Need, read_parameters
-from extender.compute_claims.requests import CLASS, parts_of
+from extender.compute_claims.requests import CLASS, Parts, parts_of
 from extender.kube.api import CLAIMS, TEMPLATES
 from extender.kube.encoding import loads
 
@@ -33,7 +33,7 @@ def with_cores(obj: Mapping[str, object]) -> Mapping[str, object]:
     """
     if obj.get("kind") == _CONFIG_MAP and obj.get("apiVersion") == "v1":
         template = _template(obj)
-        return obj if template is None else with_cores(template)
+        return obj if template is None else _expanded(template, template["spec"]["spec"], 0, obj)
     spec = _claim_spec(obj)
     if spec is None:
         return obj
@@ -43,14 +43,23 @@ def with_cores(obj: Mapping[str, object]) -> Mapping[str, object]:
     if len(waiting) > 1:
         problem = Problem(f"{_path(obj)}.devices.config[{waiting[1]}]", "parameters of a compute claim are there twice")
         raise InvalidObjectError(str(obj["kind"]), _name(obj), (problem,))
-    return _expanded(obj, spec, waiting[0])
+    return _expanded(obj, spec, waiting[0], obj)
 
 
-def _expanded(obj: Mapping[str, object], spec: Object, number: int) -> Object:
+def _expanded(obj: Mapping[str, object], spec: Object, number: int, written: Mapping[str, object]) -> Object:
+    """A claim or a claim template with the requests for its cores.
+
+    Args:
+        obj: the claim or the template.
+        spec: of the claim.
+        number: of the configuration with the parameters.
+        written: the object that somebody has written; problems are those of its fields.
+    """
     devices = spec["devices"]
     configs = [dict(each) for each in _configs(spec)]
     problems: list[Problem] = []
-    place = f"{_path(obj)}.devices.config[{number}].opaque.parameters"
+    is_text = written.get("kind") == _CONFIG_MAP
+    place = f"data[{_FILE}]" if is_text else f"{_path(obj)}.devices.config[{number}].opaque.parameters"
     groups = read_parameters(Fields(configs[number]["opaque"]["parameters"], place, problems))
     others = devices.get("requests") or []
     for index, each in enumerate(others):
@@ -59,19 +68,37 @@ def _expanded(obj: Mapping[str, object], spec: Object, number: int) -> Object:
             problems.append(Problem(f"{_path(obj)}.devices.requests[{index}]", problem))
     if all(each.is_shared for each in groups) and not problems:
         problems.append(Problem(f"{place}.{CORES}", "all cores are SHARED: a container gets them without a claim"))
+    constraints = devices.get("constraints") or []
+    parts = Parts() if problems else parts_of(groups, others, MAX_CONSTRAINTS - len(constraints))
+    problems += (Problem(f"{place}.{CORES}", each) for each in _excess(parts, others, constraints))
     if problems:
-        raise InvalidObjectError(str(obj["kind"]), _name(obj), tuple(problems))
-    parts = parts_of(groups, others)
+        raise InvalidObjectError(str(written["kind"]), _name(written), tuple(problems))
     configs[number] = {"requests": [each["name"] for each in parts.requests], **configs[number]}
     made: Object = {
         **devices,
         "requests": [*(parts.instead.get(each["name"], each) for each in others), *parts.requests],
         "config": configs,
     }
-    constraints = [*(devices.get("constraints") or ()), *parts.constraints]
-    if constraints:
-        made["constraints"] = constraints
+    if constraints or parts.constraints:
+        made["constraints"] = [*constraints, *parts.constraints]
     return _with_spec(obj, {**spec, "devices": made}, ",".join(parts.optional))
+
+
+def _excess(parts: Parts, requests: Sequence[Object], constraints: Sequence[Object]) -> Iterator[str]:
+    """What is more than a claim can hold, beside the requests and constraints that it has."""
+    for kind, added, own, most in (
+        ("devices", sum(map(_most, parts.requests)), sum(map(_most, requests)), MAX_RESULTS),
+        ("constraints", len(parts.constraints), len(constraints), MAX_CONSTRAINTS),
+    ):
+        if added + own > most:
+            yield f"become {added} {kind}, a claim can hold {most}" + (f" and has {own}" if own else "")
+
+
+def _most(request: Object) -> int:
+    """The most devices of a request, as far as it says a number."""
+    ways = request.get("firstAvailable") or [request.get("exactly")]
+    counts = [each.get("count") for each in ways if isinstance(each, dict)]
+    return max((each if isinstance(each, int) else 1 for each in counts), default=1)
 
 
 def _unusable(request: object, groups: Sequence[CoreGroup]) -> str:

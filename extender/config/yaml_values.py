@@ -35,6 +35,9 @@ TOO_DEEP: Final = f"nested deeper than {MAX_NESTING}"
 
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = "<<"
+_OF_OBJECTS: Final = frozenset({"apiVersion", "kind", "metadata", "spec"})
+"""Keys at the top of each object of Kubernetes."""
+
 _WORDS: Final[Mapping[str, bool | None]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
@@ -104,7 +107,8 @@ class YamlDocument:
             if name == _MERGE and key.implicit[0]:
                 merges += self._sources(found, event)
             elif name in found:
-                raise _problem(f'the key "{name}" is there twice', event)
+                hint = "; a line --- separates two objects" if len(self._open) == 1 and name in _OF_OBJECTS else ""
+                raise _problem(f'the key "{name}" is there twice{hint}', event)
             else:
                 found[name] = self._value(self._next())
         self._open.pop()

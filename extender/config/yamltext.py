@@ -17,6 +17,7 @@ from allocator import shown
 from extender.config.yaml_lines import OTHER, read_lines
 from extender.config.yaml_values import MAX_NESTING, MAX_VALUES, TOO_DEEP, YamlDocument, finite
 
+_NO_BREAK_SPACE: Final = "\N{NO-BREAK SPACE}"
 _SEPARATOR: Final = re.compile(r"\n---(?=\s|$)")
 
 
@@ -68,10 +69,18 @@ def single_mapping(text: str) -> dict[str, Any] | None:
     return tree
 
 
-def _is_tabbed(text: str, line: int) -> bool:
-    """Whether a line is indented with a tab."""
-    found = "".join(text.split("\n")[line : line + 1])
-    return "\t" in found[: len(found) - len(found.lstrip())]
+def _indentation(text: str, line: int) -> str:
+    """A hint if this line, or what a web page has left in one before it, is not indented with spaces; else empty."""
+    *before, found = (_blanks(each) for each in text.split("\n")[: line + 1])
+    if "\t" in found:
+        return "; YAML is indented with spaces, not with tabs"
+    if any(_NO_BREAK_SPACE in each for each in (*before, found)):
+        return "; YAML is indented with spaces, not with no-break spaces"
+    return ""
+
+
+def _blanks(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _yaml(text: str, line: int) -> object:
@@ -87,8 +96,7 @@ def _yaml(text: str, line: int) -> object:
         mark = error.problem_mark or error.context_mark
         last = text.rstrip().count("\n")
         at = min(mark.line, last) if mark else 0
-        hint = "; YAML is indented with spaces, not with tabs" if _is_tabbed(text, at) else ""
-        return SyntaxProblem(f"{error.problem or error.context}{hint}", line + 1 + at)
+        return SyntaxProblem(f"{error.problem or error.context}{_indentation(text, at)}", line + 1 + at)
     except yaml.reader.ReaderError as error:
         return SyntaxProblem(f"{error.reason}: character {error.character!r}", line + 1)
     except ValueError as error:

@@ -75,6 +75,11 @@ class ComputeManager:
 
     # --- claims ---------------------------------------------------------------------------------------------
 
+    def had(self, key: str) -> Mapping[str, int]:
+        """What a claim has, by CDI device: the numbers of CPUs, or of NUMA nodes for memory."""
+        found = self._store.sets.get(key, ResourceSet(""))
+        return {**found.cpus, **found.memory_nodes}
+
     async def hold(self, key: str, resources: ResourceSet) -> None:
         """Give resources to a claim: other containers leave its CPUs before this ends.
 
@@ -177,7 +182,7 @@ class ComputeManager:
 
     def _found(self, drivers: frozenset[str]) -> None:
         """These drivers answer now."""
-        self._metrics.drivers(drivers)
+        self._metrics.drivers(drivers, {each.driver for each in self._store.sets.values() if each.driver})
         self._metrics.available(len(self._store.available_resources()))
         self._spawn(self._admissions.tell())
 
@@ -264,13 +269,14 @@ class ComputeDriver:
         return f"{self.name}/{uid}"
 
     def resources(self, claim: AllocatedClaim) -> ResourceSet:
-        """What a claim holds. Raises PrepareError: it cannot be had here."""
-        for each in claim.devices:
-            if each.device not in self.devices:
+        """What a claim holds: what it has already, or what is published. Raises PrepareError: it cannot be had."""
+        held, had = dict[str, int](), self.manager.had(self.key(claim.uid))
+        for cdi, each in zip(self.cdi.names(claim), claim.devices, strict=True):
+            if cdi not in had and each.device not in self.devices:
                 raise PrepareError(f"{claim}: device {each.device} is not of this node, or reserved")
             if each.admin:
                 raise PrepareError(f"{claim}: request {each.request}: adminAccess has no meaning for {each.device}")
-        held = {cdi: self.devices[each.device] for cdi, each in zip(self.cdi.names(claim), claim.devices, strict=True)}
+            held[cdi] = had[cdi] if cdi in had else self.devices[each.device]
         name = f"{claim.namespace}/{claim.name}"
         if self.name != CPU_DRIVER:
             return ResourceSet(name, memory_nodes=held)

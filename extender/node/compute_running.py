@@ -30,7 +30,8 @@ logger = structlog.get_logger()
 LISTS_CLAIMS: Final = Permission("list", CLAIMS)
 """For a store that is damaged."""
 
-_CPU_MANAGER: Final = "cpu_manager_state"
+CPU_MANAGER: Final = "cpu_manager_state"
+"""The file in the folder of the kubelet that has the policy of its CPU manager."""
 
 
 class ComputeError(Exception):
@@ -58,7 +59,7 @@ class Places:
 
 def check_cpu_manager(kubelet: Path) -> None:
     """See that the kubelet gives no CPUs away itself. Raises ComputeError: it does."""
-    path = kubelet / _CPU_MANAGER
+    path = kubelet / CPU_MANAGER
     try:
         policy = json.loads(path.read_text()).get("policyName")
     except FileNotFoundError:

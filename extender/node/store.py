@@ -106,13 +106,13 @@ class Store:
         return self._removals
 
     def add_resource(self, key: str, resources: ResourceSet) -> None:
-        """Keep a resource set; it replaces the one of this key.
+        """Keep a resource set; it replaces the one of this key, and can have all CPUs of it.
 
         Raises:
             StoreError: it has CPUs that cannot be had, or that another one has.
         """
-        wanted = set(resources.cpus.values())
-        if unknown := wanted - self._allocatable:
+        wanted, before = set(resources.cpus.values()), self._sets.get(key, ResourceSet(""))
+        if unknown := wanted.difference(self._allocatable, before.cpus.values()):
             raise StoreError(
                 f"claim {resources.claim}: CPU {min(unknown)} is reserved, offline, or not of this machine"
             )

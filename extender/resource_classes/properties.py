@@ -21,6 +21,9 @@ _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 _RATE: Final = "bps"
 """A unit that KEP-14 writes after an amount, as in ``40GBPS``."""
 
+_WITHOUT_RATE: Final = f'.replace("{_RATE}", "").replace("{_RATE.upper()}", "")'
+"""The same of a property that is a text, in CEL."""
+
 
 class RequirementError(ValueError):
     """A requirement that no expression can say.
@@ -78,8 +81,11 @@ def requirement_expression(requirement: Requirement, domain: str) -> str:
 
 def amount_of(text: str) -> Quantity | None:
     """A text as an amount, also with the unit of a rate; None if it is none."""
-    is_rate = text[-len(_RATE) :].lower() == _RATE
-    return _read(Quantity.parse, text[: -len(_RATE)] if is_rate else text)
+    return _read(Quantity.parse, text[: -len(_RATE)] if _is_rate(text) else text)
+
+
+def _is_rate(text: str) -> bool:
+    return text[-len(_RATE) :].lower() == _RATE
 
 
 def version_of(text: str) -> Version | None:
@@ -135,7 +141,8 @@ def _compares(found: _Property, value: str, sign: str, method: str) -> str:
     amount = amount_of(value)
     if amount is not None:
         limit = f"quantity({_text(str(amount))})"
-        text = f"isQuantity({found.attribute}) && quantity({found.attribute}).{method}({limit})"
+        written = found.attribute + (_WITHOUT_RATE if _is_rate(value) else "")
+        text = f"isQuantity({written}) && quantity({written}).{method}({limit})"
         number = _integer(found.attribute, amount, sign)
         is_integer, is_text = _is_of(found.attribute, "int"), _is_of(found.attribute, "string")
         by_attribute = f"({is_integer} ? {number} : {is_text} && {text})"

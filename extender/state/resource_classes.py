@@ -152,8 +152,10 @@ def _requirement(fields: Fields) -> Requirement:
             fields.problem("operator", f"{shown(name)} is not one of {', '.join(_OPERATORS)}")
         return Requirement(key, Operator.EXISTS, values)
     least, most, words = _VALUES[operator]
-    if not least <= len(values) <= most:
-        fields.problem("values", f"{name} takes {words}, and there are {len(values)}")
+    given = fields.data.get("values")
+    number = len(given) if isinstance(given, list) else 0
+    if not least <= number <= most:
+        fields.problem("values", f"{name} takes {words}, and there are {number}")
     for index, value in enumerate(values):
         if len(value) > _LONGEST_VALUE:
             fields.problem(f"values[{index}]", f"is longer than {_LONGEST_VALUE} characters")

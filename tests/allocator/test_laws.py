@@ -158,7 +158,8 @@ def observed(ledger: Ledger, alternatives: list[Alternative], candidates: Candid
         for index in range(candidates.count):
             taken = ledger.take(alternative, index)
             answers.append(taken if isinstance(taken, Refusal) else taken())
-    return ledger.key(), puzzle.world.features.partitionable_devices and dict(ledger.counters.left(pool)), answers
+    every = [(claim, number) for claim, own in enumerate(ledger.constraints) for number in range(len(own))]
+    return ledger.key(every), puzzle.world.features.partitionable_devices and dict(ledger.counters.left(pool)), answers
 
 
 @given(st.lists(allocations(), max_size=5), allocations())

@@ -1,9 +1,24 @@
 """How many devices the search tries where an exhaustive one explodes."""
 
+from dataclasses import replace
+
 import pytest
 
 from allocator import BEST_FIT, FIRST_FIT, Allocation, Device, Limits, Policy, SearchLimitError, Unsatisfiable
-from tests.allocator.worlds import TICK, World, claim, device, different, held, pool, same, ticks, want
+from tests.allocator.worlds import (
+    TICK,
+    World,
+    alternative,
+    claim,
+    device,
+    different,
+    first_of,
+    held,
+    pool,
+    same,
+    ticks,
+    want,
+)
 
 
 def on_roots(number: int, roots: int) -> list[Device]:
@@ -24,6 +39,25 @@ class TestSteps:
         answer = World(pool(*devices), policy=policy).allocate(claim(want("a", 16), different("index")))
         assert isinstance(answer, Unsatisfiable)
         assert answer.steps <= 1000
+
+    def test_eight_pairs_of_seven_are_a_no_in_few_steps(self, policy: Policy) -> None:
+        devices = [device(f"cpu-{i:02}", {"core": i // 2 if i < 14 else i}) for i in range(20)]
+        pairs = [(want(f"pair-{i}", 2), same("core", f"pair-{i}")) for i in range(8)]
+        answer = World(pool(*devices), policy=policy).allocate(claim(*(part for pair in pairs for part in pair)))
+        assert isinstance(answer, Unsatisfiable)
+        assert answer.steps <= 5000
+
+    def test_a_preference_that_reaches_the_limit_keeps_no_claim_from_its_devices(self, policy: Policy) -> None:
+        world = World(pool(*(device(f"cpu-{i:02}", {"core": i}) for i in range(30))), policy=policy)
+        ways = alternative("pair", 2), alternative("any", 2)
+        pairs = [(first_of(f"cores-{i}", *ways), same("core", f"cores-{i}/pair")) for i in range(3)]
+        asked = claim(*(part for pair in pairs for part in pair))
+        patient, hasty = world.allocate(asked), replace(world, limits=Limits(steps=60)).allocate(asked)
+        assert isinstance(patient, Allocation)
+        assert isinstance(hasty, Allocation)
+        assert [each.request for each in hasty.results[0].results] == [f"cores-{i // 2}/any" for i in range(6)]
+        assert (patient.stopped, hasty.stopped) == (False, True)
+        assert hasty.merit == patient.merit, "a worse alternative is worth less, however it was found"
 
     def partitioned(self, policy: Policy) -> World:
         devices = [device(f"gpu-{g}-{p}", {"parent": f"gpu-{g}"}) for g in range(8) for p in range(8)]

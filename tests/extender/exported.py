@@ -72,6 +72,6 @@ async def _scraped() -> str:
         metrics.registry.register(LogGauges(lambda: 0))
         manager = CciMetrics(metrics.registry)
         manager.requested("")
-        manager.drivers({"one.example.com"})
+        manager.drivers({"one.example.com"}, ())
         ProcessCollector(registry=metrics.registry)
         return generate_latest(metrics.registry).decode()

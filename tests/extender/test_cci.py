@@ -1,5 +1,6 @@
 """CCI drivers choose the CPUs of containers, in the text's order; what they get wrong harms nobody else."""
 
+import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,6 +120,11 @@ async def test_two_drivers_serve_their_own_claims_and_the_built_in_one_the_other
         (lambda _: Grant(frozenset({5})), r"gives 1 CPUs \(5\), 2 were asked for"),
         (lambda _: Grant(frozenset()), r"gives 0 CPUs \(none\), 2 were asked for"),
         (lambda _: 1 // 0, r"internal error of driver one\.example\.com: ZeroDivisionError; see its log"),
+        (lambda _: None, r"internal error of driver one\.example\.com: AttributeError; see its log"),
+        (
+            lambda ask: Grant(frozenset(ask.available)),
+            r"internal error of driver one\.example\.com: TypeError; see its",
+        ),
     ],
 )
 async def test_a_wrong_answer_is_refused_with_words(folder: Path, choose: Callable[[Ask], Grant], problem: str) -> None:
@@ -248,6 +254,33 @@ async def test_a_driver_that_cannot_remove_is_asked_again(folder: Path) -> None:
         assert driver.ended == ["own", "own"]
 
 
+async def test_a_driver_whose_answer_is_lost_is_told_to_forget_the_container(folder: Path) -> None:
+    driver, runtime = Scripted(), FakeRuntime()
+
+    async def heard() -> int:
+        return len(driver.heard)
+
+    async with running(folder, runtime, driver) as node:
+        cdi = await given(node, "a", "cpu-1", driver=DRIVER)
+        driver.hanging.clear()
+        asking = asyncio.create_task(runtime.create("own", *cdi))
+        await wait_for_answer(heard, bool, "the driver is asked", within=10)
+        killed = Node.started(folder, EIGHT)
+        assert [each.container_id for each in killed.store.removals] == ["own"], "known after a kill -9, too"
+        runtime.disconnect()
+        asking.cancel()
+        driver.hanging.set()
+        async with asyncio.timeout(10):
+            await runtime.synchronized.wait()
+        await node.manager.registry.look()
+        await wait_ended(driver, "own")
+        await runtime.create("next", *cdi)
+        await node.manager.registry.look()
+        await wait_nothing_owed(node)
+        assert runtime.cpus() == {"next": "1"}
+        assert driver.ended == ["own"], "what has started is not forgotten"
+
+
 # --- the node part is killed --------------------------------------------------------------------------------
 
 
@@ -313,6 +346,15 @@ async def test_a_container_that_was_made_without_the_node_part_leaves_cpus_to_th
         await node.manager.registry.look()
         await runtime.create("sidecar", *cdi, cores=2)
         assert runtime.cpus() == {"meanwhile": "1-2", "sidecar": "5-6"}
+
+
+async def test_a_driver_that_is_away_when_the_node_part_starts_counts_as_down_if_a_claim_has_it(folder: Path) -> None:
+    driver, runtime = Scripted(), FakeRuntime()
+    async with running(folder, runtime, driver) as node:
+        await given(node, "a", "cpu-1", driver=DRIVER)
+    async with running(folder, runtime) as node:
+        up = 'cci_manager_driver_up{driver="one.example.com"} 0.0'
+        assert up in generate_latest(node.metrics.registry).decode().splitlines()
 
 
 async def test_metrics_count_containers_by_driver(folder: Path) -> None:

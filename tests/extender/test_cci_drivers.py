@@ -71,6 +71,12 @@ async def test_a_driver_that_is_not_accepted_is_told_why(
     assert all(problem in each for each in told)
 
 
+async def test_the_kit_serves_no_driver_that_would_not_be_accepted(folder: Path) -> None:
+    with pytest.raises(ValueError, match='name "A_B" of a CCI driver: is not a DNS subdomain'):
+        async with serving(Scripted("A_B"), folder):
+            pass
+
+
 async def test_drivers_that_go_and_come_back_are_noticed(folder: Path) -> None:
     seen: list[frozenset[str]] = []
     registry = Registry(folder, seen.append)

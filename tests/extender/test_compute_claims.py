@@ -149,6 +149,12 @@ TWO_CORES = {0: (2, 2), 1: (2, 2)}
         pytest.param({0: (2,), 1: (2,)}, parameters("3", memory=BIND), None, id="no NUMA node has as many"),
         pytest.param({0: (2,), 1: (2, 1)}, parameters("3", memory=BIND_IF_POSSIBLE), (1, {1}), id="one is preferred"),
         pytest.param({0: (2,), 1: (2,)}, parameters("3", memory=BIND_IF_POSSIBLE), (1, {0, 1}), id="it is no reason"),
+        pytest.param(
+            {0: (2, 1), 1: (2, 2, 1, 1)},
+            parameters("4", PAIRS_IF_POSSIBLE, memory=BIND_IF_POSSIBLE),
+            (2, {1}),
+            id="pairs on the one that has as many",
+        ),
         pytest.param({0: (2, 2), 1: (1,)}, parameters("2", memory=SPREAD), (0, {0, 1}), id="two NUMA nodes"),
         pytest.param({0: (2, 2)}, parameters("2", memory=SPREAD), None, id="there is only one"),
         pytest.param({0: (2, 2)}, parameters("2", memory=SPREAD_IF_POSSIBLE), (1, {0}), id="two are no reason"),
@@ -163,6 +169,11 @@ def test_attributes_decide_which_cpus_are_taken(
         assert isinstance(found, str)
     else:
         assert (pairs(found), zones(found)) == (expected[0], expected[1] or zones(found))
+
+
+def test_pairs_that_there_are_not_are_noticed_long_before_a_limit() -> None:
+    found = placed(machine({0: (2, 2, 2, 1, 1), 1: (2, 2, 2, 2, 1, 1)}), parameters("16", PAIRS))
+    assert found == "1 not enough free devices for request cores-0-7"
 
 
 @pytest.mark.parametrize(("smt", "taken"), [(True, 4), (False, 2)])
@@ -200,6 +211,25 @@ def test_range_takes_more_cores_where_they_are_free() -> None:
     made = with_cores(claim(parameters("2-4", PAIRS)))
     annotations = made["metadata"]["annotations"]  # type: ignore[index]
     assert annotations == {OPTIONAL_REQUESTS: "cores-0-1"}
+
+
+@pytest.mark.parametrize("siblings", [(), (PAIRS_IF_POSSIBLE,), (PAIRS,), (ALONE,)])
+@pytest.mark.parametrize("memory", ["NO-MEM-AFFINITY", BIND, BIND_IF_POSSIBLE, SPREAD, SPREAD_IF_POSSIBLE])
+@pytest.mark.parametrize("device", ["NO-DEVICE-AFFINITY", NEAR_IF_POSSIBLE])
+def test_no_preference_makes_a_claim_too_large(siblings: tuple[str, ...], memory: str, device: str) -> None:
+    content = parameters("15" if ALONE in siblings else "30", *siblings, memory=memory, device=device)
+    assert not validate(with_cores(claim(content, exactly("nic", "nic"))), lambda _: None)
+
+
+def test_preferences_that_need_too_many_constraints_are_left_out_the_last_pairs_first() -> None:
+    everything = parameters("31", PAIRS_IF_POSSIBLE, memory=BIND_IF_POSSIBLE, device=NEAR_IF_POSSIBLE)
+    spec = claim(everything, exactly("nic", "nic"))["spec"]
+    own = [{"requests": ["nic"], "matchAttribute": f"example.com/a{number}"} for number in range(6)]
+    obj = {**claim(everything), "spec": {"devices": {**spec["devices"], "constraints": own}}}
+    devices = with_cores(obj)["spec"]["devices"]  # type: ignore[index]
+    preferring = [each["name"] for each in devices["requests"] if "siblings" in str(each)]
+    assert preferring == [f"cores-0-{number}" for number in range(12)]
+    assert len(devices["constraints"]) == 32
 
 
 def test_driver_gets_the_parameters_of_its_requests() -> None:
@@ -283,6 +313,19 @@ def test_mistakes_are_named_with_their_place(case: str) -> None:
             "spec.devices.requests[0]: needs the field exactly",
         ),
         (api_object("ConfigMap", "c", data={"config.json": '{"cores" ["1"]}'}), "data[config.json]: is not JSON"),
+        (api_object("ConfigMap", "c", data={"config.json": '{"cores": ["x"]}'}), 'data[config.json].cores[0]: "x" is'),
+        (
+            claim(parameters("16", ALONE), exactly("nic", "nic")),
+            "spec.devices.config[0].opaque.parameters.cores: become 32 devices, a claim can hold 32 and has 1",
+        ),
+        (
+            claim(parameters("32", PAIRS, memory=BIND)),
+            "spec.devices.config[0].opaque.parameters.cores: become 33 constraints, a claim can hold 32",
+        ),
+        (
+            claim(parameters("1-32"), exactly("nic", "nic")),
+            "spec.devices.config[0].opaque.parameters.cores: become 32 devices, a claim can hold 32 and has 1",
+        ),
     ],
 )
 def test_object_that_can_not_be_read_is_a_problem_of_its_file(obj: Object, problem: str) -> None:

@@ -341,6 +341,9 @@ def test_the_image_is_made_of_what_there_is() -> None:
 DASHBOARD: Any = orjson.loads((DEPLOY / "monitoring" / "dashboard.json").read_bytes())
 RULES: list[Any] = only(DEPLOY / "monitoring" / "prometheus-rule.yaml", "PrometheusRule")["spec"]["groups"][0]["rules"]
 
+UP = "up"
+"""Of each target, by Prometheus itself."""
+
 TARGET_LABELS = frozenset({"pod", "namespace", "job", "instance", "le"})
 """What Prometheus adds, and what histograms have."""
 
@@ -352,10 +355,10 @@ def queries() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("title", "query"), [*queries()], ids=[title for title, _ in queries()])
 def test_every_query_is_about_metrics_that_there_are(title: str, query: str) -> None:
-    names = set(re.findall(r"\b(?:dra_extender|process)_[a-z_]+", query))
+    names = set(re.findall(r"\b(?:dra_extender|process|cci_manager)_[a-z_]+|\bup\b", query))
     assert names, title
-    assert names <= set(SAMPLES)
-    known = {label for name in names for label in SAMPLES[name].labels} | TARGET_LABELS
+    assert names <= {*SAMPLES, UP}
+    known = {label for name in names - {UP} for label in SAMPLES[name].labels} | TARGET_LABELS
     grouped = [label.strip() for group in re.findall(r"\bby \(([^)]*)\)", query) for label in group.split(",")]
     matched = re.findall(r"[{,]\s*([a-z_]+)(?:=~|!~|!=|=)", query)
     assert {*grouped, *matched} <= known

@@ -34,6 +34,10 @@ def steps(values: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[re.Match[s
         return "".join(found[2].replace("{{ $index }}", str(i)).replace("{{ $name }}", name) for i, name in entries)
 
     yield r"\{\{- range \$index, \$name := \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}", repeated
+    yield (
+        r"\{\{- if and \.Values\.(\S+) \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}",
+        lambda found: found[3] if value(found[1]) and value(found[2]) else "",
+    )
     yield r"\{\{- if \.Values\.(\S+) \}\}(.*?)\{\{- end \}\}", lambda found: found[2] if value(found[1]) else ""
     yield (
         r"\{\{ if \.Values\.(\S+) \}\}(.*?)\{\{ else \}\}(.*?)\{\{ end \}\}",
@@ -178,6 +182,25 @@ def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> Non
     assert {"name": "grpc", "secret": {"secretName": "mine"}} in pod["volumes"]
     (mount,) = (each["mountPath"] for each in extender["volumeMounts"] if each["name"] == "grpc")
     assert (grpc.certificate, grpc.key) == (f"{mount}/tls.crt", f"{mount}/tls.key")
+
+
+def test_the_chart_brings_the_node_part_where_that_is_wanted() -> None:
+    assert rendered("node.yaml", VALUES) == []
+    own = {**VALUES, "node": {**VALUES["node"], "enabled": True}}
+    *others, daemon_set = rendered("node.yaml", own)
+    folder = DEPLOY / "node"
+    assert others == [each for name in ("classes", "rbac", "policy") for each in documents(folder / f"{name}.yaml")]
+    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    container["image"] = container["image"].partition(":")[0]
+    assert [daemon_set] == documents(folder / "daemonset.yaml")
+    reserving = {**own, "node": {**own["node"], "reservedCpus": "0-1,32-33"}}
+    (container,) = rendered("node.yaml", reserving)[-1]["spec"]["template"]["spec"]["containers"]
+    assert "--reserved-cpus=0-1,32-33" in container["args"]
+
+
+def test_the_chart_monitors_the_node_part_where_there_is_one() -> None:
+    own = {**VALUES, "monitoring": True, "node": {**VALUES["node"], "enabled": True}}
+    assert rendered("monitoring.yaml", own)[-1:] == documents(DEPLOY / "monitoring" / "pod-monitor.yaml")
 
 
 def test_the_chart_mounts_the_secrets_of_controllers() -> None:

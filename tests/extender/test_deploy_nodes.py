@@ -9,8 +9,9 @@ from typer.main import get_command
 
 from extender.autoscaler.templates import load_templates
 from extender.cli.main import app
+from extender.cli.options import KUBELET_DIR
 from extender.kube.api import SLICES
-from extender.node.compute_running import LISTS_CLAIMS
+from extender.node.compute_running import CPU_MANAGER, LISTS_CLAIMS
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
 from extender.node.running import PERMISSIONS
 from tests.extender.deployed import DEPLOY, documents, only
@@ -36,11 +37,45 @@ def test_the_node_part_is_started_with_options_that_it_has_and_may_do_what_it_do
     }
     places = {str(each.default) for each in commands[command].params if isinstance(each.default, Path)}
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
-    assert {place for place in places if not any(place.startswith(mount) for mount in mounts)} == set()
+    kubelet = {str(KUBELET_DIR / name) for name in ("plugins", "plugins_registry", CPU_MANAGER)}
+    assert kubelet <= mounts
+    others = places - {str(KUBELET_DIR)}
+    assert {place for place in others if not any(place.startswith(mount) for mount in mounts)} == set()
     lists = (LISTS_CLAIMS.verb, LISTS_CLAIMS.resource.group, LISTS_CLAIMS.resource.plural)
     assert allowed(only(folder / "rbac.yaml", "ClusterRole")) == DRIVES | {lists}
     classes = [each["spec"]["selectors"][0]["cel"]["expression"] for each in documents(folder / "classes.yaml")]
     assert classes == [f'device.driver == "{name}"' for name in (CPU_DRIVER, MEMORY_DRIVER)]
+
+
+def test_the_node_part_has_no_more_rights_than_it_needs() -> None:
+    folder = DEPLOY / "node"
+    pod = only(folder / "daemonset.yaml", "DaemonSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    shared = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
+    assert [name for name in shared if pod.get(name)] == []
+    assert container["securityContext"] == {
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    paths = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    assert str(KUBELET_DIR) not in paths.values(), "it has the Secrets of other pods"
+    mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    assert {name: mounts[name] for name in paths} == paths, "sockets and CDI files have one path in and out"
+    assert pod["automountServiceAccountToken"] is False
+    assert only(folder / "rbac.yaml", "ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_the_policy_for_slices_is_about_the_account_and_the_drivers_of_the_node_part() -> None:
+    folder = DEPLOY / "node"
+    policy = only(folder / "policy.yaml", "ValidatingAdmissionPolicy")
+    account = only(folder / "rbac.yaml", "ServiceAccount")["metadata"]
+    (condition,) = policy["spec"]["matchConditions"]
+    assert f'"system:serviceaccount:{account["namespace"]}:{account["name"]}"' in condition["expression"]
+    assert f'["{CPU_DRIVER}", "{MEMORY_DRIVER}"]' in policy["spec"]["validations"][1]["expression"]
+    binding = only(folder / "policy.yaml", "ValidatingAdmissionPolicyBinding")["spec"]
+    assert binding == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
 
 
 def test_prometheus_finds_the_metrics_of_the_node_part() -> None:

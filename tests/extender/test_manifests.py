@@ -106,6 +106,18 @@ def test_selectors_are_checked_by_what_is_handed_in(folder: Path) -> None:
             "a:\n\tb: 1",
             "line 2: found character that cannot start any token; YAML is indented with spaces, not with tabs",
         ),
+        (
+            "a:\n\N{NO-BREAK SPACE} b: 1\n c: 2",
+            (
+                "line 3: mapping values are not allowed in this context; YAML is indented with spaces, "
+                "not with no-break spaces"
+            ),
+        ),
+        (
+            "kind: Pod\nmetadata: {name: a}\n\nkind: Pod\nmetadata: {name: b}",
+            'line 4: the key "kind" is there twice; a line --- separates two objects',
+        ),
+        ("a: {kind: 1, kind: 2}", 'line 1: the key "kind" is there twice'),
         ("a: [1", "line 1: did not find expected ',' or ']'"),
         ("a: 1\nb: {{ .Values.b }}", "line 2: a template, not YAML, it seems: a key is not a string"),
         (

@@ -21,6 +21,7 @@ from extender.node.compute_running import (
 from extender.node.compute_slices import CPU_DRIVER
 from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
 from extender.node.store import Store, StoreError
+from extender.node.topology import Topology
 from tests.extender.cci_scene import EIGHT
 from tests.extender.compute_scene import MACHINE, Node, claim, connected, given
 from tests.extender.test_node_plugin import claim as claim_object
@@ -163,6 +164,23 @@ async def test_a_runtime_that_does_not_tell_cdi_devices_starts_no_container_with
         await runtime.create("plain", env=("PATH=/bin",))
         with pytest.raises(AssertionError, match="does not tell plugins the CDI devices of containers"):
             await runtime.create("own", env=("DRA_DEVICE_CPU_1=n",))
+
+
+async def test_a_claim_keeps_a_cpu_that_has_gone_offline_since_when_the_kubelet_prepares_it_again(folder: Path) -> None:
+    alone = {"cores": ["2"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-DENIED"]]}
+    devices = tuple(AllocatedDevice("cores-0-0/whole", "n", f"cpu-{number}") for number in (1, 5, 2, 6))
+    asked = AllocatedClaim("ns", "a", "uid-a", devices, (Parameters((), alone),))
+    before, runtime = Node.started(folder, EIGHT), FakeRuntime()
+    async with connected(before, runtime, folder):
+        prepared = await before.cpus.prepare(asked)
+        await runtime.create("own", *(cdi for each in prepared for cdi in each.cdi_ids))
+    smaller = Topology.of([each for each in EIGHT.cpus if each.number != 2], EIGHT.memory)
+    node = Node.started(folder, smaller)
+    async with connected(node, runtime, folder):
+        assert await node.cpus.prepare(asked) == prepared
+        assert node.store.sets["dra.cpu/uid-a"].cpus == before.store.sets["dra.cpu/uid-a"].cpus
+        with pytest.raises(PrepareError, match="claim ns/b: device cpu-2 is not of this node, or reserved"):
+            await given(node, "b", "cpu-2")
 
 
 @pytest.mark.parametrize(

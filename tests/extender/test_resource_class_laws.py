@@ -19,7 +19,7 @@ DRIVER = "gpu.example.com"
 KEYS = ("memory", "model", "ecc", "gpu.example.com/memory", "other.example.com/model", "driverVersion")
 AMOUNTS = ("0", "-3", "40", "41", "40.5", "15G", "16Gi", "15000000000", "17179869184", "100m", "9223372036854775808")
 VERSIONS = ("1.2.3", "1.10.0", "1.2.3-rc.1", "2.0.0+build")
-TEXTS = ("k80", "p100", "true", "false", "", 'a"b\\c', "größe", "40G", "1e3")
+TEXTS = ("k80", "p100", "true", "false", "", 'a"b\\c', "größe", "40G", "1e3", "100GBPS", "10Gbps")
 
 attributes = st.one_of(
     st.sampled_from([*TEXTS, *AMOUNTS[:6], *VERSIONS]).map(lambda text: {"string": text}),
@@ -73,7 +73,7 @@ def sign_of(value: object, limit: str) -> int | None:
     if number is not None:
         found: Any = Decimal(value * 10**9) if type(value) is int else None
         found = Decimal(value.nano) if isinstance(value, Quantity) else found
-        found = amount_of_text(value) if isinstance(value, str) else found
+        found = amount_of_text(value, limit) if isinstance(value, str) else found
         return None if found is None else int(found > number) - int(found < number)
     found = version(value) if isinstance(value, str) else value
     if ordered is None or not isinstance(found, Version):
@@ -81,9 +81,10 @@ def sign_of(value: object, limit: str) -> int | None:
     return int(found > ordered) - int(found < ordered)
 
 
-def amount_of_text(text: str) -> Decimal | None:
-    """What a driver has published as a text has no unit of a rate."""
-    return None if text.lower().endswith("bps") else amount(text)
+def amount_of_text(text: str, limit: str) -> Decimal | None:
+    """What a driver has published as a text has the unit of a rate only if the limit has it."""
+    is_rate = limit.lower().endswith("bps")
+    return amount(text) if is_rate or not text.lower().endswith("bps") else None
 
 
 def equals(value: object, text: str) -> bool:

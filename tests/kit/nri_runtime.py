@@ -68,6 +68,12 @@ class FakeRuntime:
         """A container has ended."""
         await self._ask("StopContainer", _about(self.containers.pop(uid)))
 
+    def disconnect(self) -> None:
+        """Close the connection of the plugin, which may connect again."""
+        assert self._writer
+        self.synchronized.clear()
+        self._writer.close()
+
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a plugin."""
         self._writer, buffers = writer, {1: bytearray(), 2: bytearray()}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from allocator.model.claims import FROM_CLAIM, FROM_CLASS, MAX_RESULTS, AllocationMode, ConstraintKind
+from allocator.model.claims import FROM_CLAIM, FROM_CLASS, MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
 from allocator.model.json.fields import Fields
 from allocator.model.names import (
     Rule,
@@ -17,7 +17,6 @@ from allocator.model.names import (
 )
 from allocator.model.rules import shared as rules
 
-_MAX_CONSTRAINTS: Final = 32
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16
 _MAX_DERIVED: Final = 32
@@ -47,7 +46,7 @@ class ClaimRules:
         """Requests, constraints and configuration."""
         for request in rules.children(self._devices, "requests", rules.MAX_REQUESTS, key="name"):
             self._request(request)
-        for constraint in rules.children(self._devices, "constraints", _MAX_CONSTRAINTS):
+        for constraint in rules.children(self._devices, "constraints", MAX_CONSTRAINTS):
             self._references(constraint)
             _constraint(constraint)
         for config in rules.children(self._devices, "config", rules.MAX_CONFIG):

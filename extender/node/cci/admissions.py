@@ -2,7 +2,8 @@
 
 A container is admitted when the runtime is about to make it. So each container of a pod is, also when it is made again,
 and also those of a pod that shares a claim which was prepared before. What is admitted is in the store until the
-container has ended; then the driver is told until it has answered.
+container has ended; then the driver is told until it has answered. While a driver is asked, the store has that it is to
+be told, in case that its answer never comes.
 """
 
 import asyncio
@@ -88,21 +89,26 @@ class Admissions:
         except RefusedError as error:
             raise CciError(f"{told} refuses container {container.own_name}: {error}") from error
         except (TimeoutError, CciError) as error:
-            now = self._store.sets.get(key)
-            if now is None or container.uid not in now.portions:
-                self._owe(key, held, container.uid)  # it may have admitted what we do not know of
             problem = f": {error}" if isinstance(error, CciError) else f" has not answered within {SECONDS:g} s"
             raise CciError(f"{told}{problem}") from error
 
     async def _talk(self, key: str, path: Path, container: Container) -> None:
         ask = self._ask(key, container)
-        grant = await calls.admit(path, ask, SECONDS)
+        # From here, the driver may know of a container that we do not, whatever ends this: also the end of the process.
+        owed = self._owe(key, self._held(key, container), container.uid)
+        try:
+            grant = await calls.admit(path, ask, SECONDS)
+        except RefusedError:
+            self._settle(owed)
+            self._changed()
+            raise
         # Claims and containers may have come and gone meanwhile.
         held = self._held(key, container)
         if problem := problem_of(grant, ask, _taken(held, grant, container.uid)):
             raise CciError(f"CCIAdmit for container {container.own_name} {problem}")
         portion = Portion(container.name, grant.cpus, grant.exclusive)
         self._store.set_portions(key, {**held.portions, container.uid: portion})
+        self._settle(owed)
         self._save()
         await calls.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
 
@@ -134,10 +140,17 @@ class Admissions:
         for uid in held.portions if held else ():
             self.ended(uid)
 
-    def _owe(self, key: str, held: ResourceSet, uid: str) -> None:
-        self._store.removals.append(Removal(held.driver, held.claim, _uid(key), uid))
+    def _owe(self, key: str, held: ResourceSet, uid: str) -> Removal:
+        """Have the driver forget a container, as soon as it has time."""
+        owed = Removal(held.driver, held.claim, _uid(key), uid)
+        self._store.removals.append(owed)
         del self._store.removals[:-_MOST_REMOVALS]
         self._changed()
+        return owed
+
+    def _settle(self, owed: Removal) -> None:
+        if owed in self._store.removals:
+            self._store.removals.remove(owed)
 
     def _changed(self) -> None:
         """Write the store. If that fails, the next change is written with this one."""
@@ -160,6 +173,8 @@ class Admissions:
             end = End(calls.claim_name(each.claim, each.claim_uid), each.container_id)
             try:
                 async with self._turns[driver]:  # containers that start come in between
+                    if each not in self._store.removals:
+                        continue  # it was being admitted, and has started
                     await calls.remove(self._registry.endpoint(driver), end, SECONDS)
             except CciError as error:
                 if each not in self._late:
@@ -169,8 +184,7 @@ class Admissions:
                     continue
                 return
             self._late.discard(each)
-            if each in self._store.removals:
-                self._store.removals.remove(each)
+            self._settle(each)
             self._changed()
 
     def adopt(self, containers: Iterable[Container]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
+from allocator import dns_subdomain, shown
 from extender.config.settings import LogSettings
 from extender.node import cpu_list, messages
 from extender.node.cci.protocol import SERVICE, TYPE, VERSION, Ask, ClaimName, End, Grant, RefusedError, Start, ask_of
@@ -58,7 +59,14 @@ class Driver(Protocol):
 
 @asynccontextmanager
 async def serving(driver: Driver, folder: Path = FOLDER) -> AsyncIterator[Path]:
-    """Within, the node part finds the driver: the socket. Raises SocketError: the driver runs already."""
+    """Within, the node part finds the driver: the socket.
+
+    Raises:
+        ValueError: the name of the driver is no DNS name.
+        SocketError: the driver runs already, or there can be no socket in the folder.
+    """
+    if problem := dns_subdomain(driver.name):
+        raise ValueError(f"name {shown(driver.name)} of a CCI driver: {problem}")
     path = folder / f"{driver.name}.sock"
     registration = Registration(TYPE, driver.name, (VERSION,), "", lambda: None)
     async with listening(path, {REGISTRATION: registration.methods, SERVICE: Service(driver).methods}):
@@ -67,7 +75,7 @@ async def serving(driver: Driver, folder: Path = FOLDER) -> AsyncIterator[Path]:
 
 
 def serve(driver: Driver, folder: Path = FOLDER) -> None:
-    """Serve a driver until SIGTERM or SIGINT. Raises SocketError: the driver runs already."""
+    """Serve a driver until SIGTERM or SIGINT. Raises as `serving`."""
     logs.configure(LogSettings())
     asyncio.run(_serve(driver, folder))
 
@@ -97,11 +105,12 @@ class Service:
         }
 
     async def _admit(self, request: Any) -> Any:  # noqa: ANN401  # messages
-        grant, problem = await self._done("CCIAdmit", request.container, lambda: self._driver.admit(ask_of(request)))
-        if grant is None:
-            return messages.new("AdmitResponse", err=problem)
-        found = messages.new("ResourceSet", cpuset=cpu_list.render(grant.cpus), exclusive=grant.exclusive)
-        return messages.new("AdmitResponse", rSet=found)
+        found, problem = await self._done("CCIAdmit", request.container, lambda: self._grant(request))
+        return messages.new("AdmitResponse", rSet=found, err=problem)
+
+    def _grant(self, request: Any) -> Any:  # noqa: ANN401  # messages
+        grant = self._driver.admit(ask_of(request))
+        return messages.new("ResourceSet", cpuset=cpu_list.render(grant.cpus), exclusive=grant.exclusive)
 
     async def _add(self, request: Any) -> Any:  # noqa: ANN401  # messages
         start = Start(request.cgroup, request.pod, request.container, request.container_id)

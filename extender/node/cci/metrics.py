@@ -47,8 +47,8 @@ class CciMetrics:
         """How many CPUs no claim has now."""
         self._available.set(cpus)
 
-    def drivers(self, names: Collection[str]) -> None:
-        """The drivers that answer now."""
-        self._seen.update(names)
+    def drivers(self, names: Collection[str], needed: Collection[str]) -> None:
+        """The drivers that answer now, and those that claims have."""
+        self._seen.update(names, needed)
         for each in self._seen:
             self._up.labels(each).set(each in names)

@@ -70,7 +70,8 @@ def _idle(devices: Sequence[AllocatedDevice], groups: Sequence[CoreGroup], cpus:
     """Of each core that a group has without its sibling, all CPUs but the first."""
     for number, group in enumerate(groups):
         if group.siblings is Siblings.DENIED:
-            own = [cpus[each.device] for each in devices if each.request.startswith(group_prefix(number))]
+            named = (each.device for each in devices if each.request.startswith(group_prefix(number)))
+            own = [cpus[each] for each in named if each in cpus]  # a CPU that has gone offline since is not there
             first = dict[tuple[int, int], int]()
             for cpu in sorted(own, key=lambda each: each.number):
                 if first.setdefault((cpu.socket, cpu.core), cpu.number) != cpu.number:
