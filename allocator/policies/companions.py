@@ -35,8 +35,10 @@ class Companions:
         lacking: dict[int, int] = dict.fromkeys(order, 0)
         for number, spec in alternative.covering:
             enough = self._enough_of(alternative.claim, number)
-            for index in order if enough is not None else ():
-                lacking[index] += self._view.candidates.values(alternative, index, spec.attribute).isdisjoint(enough)
+            if enough is not None:
+                for index in order:
+                    values = self._view.candidates.values(alternative, index, spec.attribute)
+                    lacking[index] += values.isdisjoint(enough)
         return sorted(order, key=lacking.__getitem__) if any(lacking.values()) else order
 
     def _enough_of(self, claim: int, number: int) -> Collection[Hashable] | None:
