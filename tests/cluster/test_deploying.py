@@ -10,6 +10,7 @@ import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ import httpx
 import pytest
 import yaml
 
-from extender.kube.api import RawObject, Resource
+from extender.kube.api import SLICES, ApiError, ObjectKey, RawObject, Resource
 from tests.kit.controlplane.binaries import RELEASES, USUAL, BinariesError, find_renderer
-from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.client import Client, connect
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.objects.manifests import resource_slice
+from tests.kit.waiting import wait_for_answer
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -34,9 +38,13 @@ COMPONENTS = {
 }
 """A component of kustomize by the chart's name for it, and one of its objects."""
 
-RBAC = "rbac.authorization.k8s.io"
+NODE_PART = ("kustomization", str(DEPLOY / "node"))
+
+RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+OF_CLUSTER = {"DeviceClass", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy"}
+OF_CLUSTER |= {"ValidatingAdmissionPolicyBinding"}
 RESOURCES: Mapping[str, Resource] = {
-    kind: Resource(kind, plural, group, ("v1",), namespaced=not kind.startswith("Cluster"))
+    kind: Resource(kind, plural, group, ("v1",), namespaced=kind not in OF_CLUSTER)
     for kind, plural, group in (
         ("ConfigMap", "configmaps", ""),
         ("Service", "services", ""),
@@ -47,7 +55,18 @@ RESOURCES: Mapping[str, Resource] = {
         ("RoleBinding", "rolebindings", RBAC),
         ("ClusterRole", "clusterroles", RBAC),
         ("ClusterRoleBinding", "clusterrolebindings", RBAC),
+        ("DaemonSet", "daemonsets", "apps"),
+        ("DeviceClass", "deviceclasses", "resource.k8s.io"),
+        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", ADMISSION),
+        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", ADMISSION),
     )
+}
+OF_NODE_PART = {"DaemonSet", "DeviceClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+OF_NODE_PART |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+OF_BASE = {kind for kind in RESOURCES if kind not in OF_NODE_PART} | {
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
 }
 
 
@@ -66,11 +85,15 @@ def rendered(renderer: Path, *what: str) -> list[RawObject]:
 
 
 @pytest.mark.parametrize(
-    "what", [CHART, BASE, WITH_API, WITH_EXPANDER], ids=["chart", "kustomization", "api", "expander"]
+    ("what", "kinds"),
+    [(CHART, OF_BASE), (BASE, OF_BASE), (WITH_API, OF_BASE), (WITH_EXPANDER, OF_BASE), (NODE_PART, OF_NODE_PART)],
+    ids=["chart", "kustomization", "api", "expander", "node part"],
 )
-async def test_an_api_server_takes_every_object(client: Client, renderer: Path, what: tuple[str, ...]) -> None:
+async def test_an_api_server_takes_every_object(
+    client: Client, renderer: Path, what: tuple[str, ...], kinds: set[str]
+) -> None:
     objects = rendered(renderer, *what)
-    assert {each["kind"] for each in objects} == set(RESOURCES)
+    assert {each["kind"] for each in objects} == kinds
     for each in objects:
         taken = await client.try_out(RESOURCES[each["kind"]], each)
         assert taken["metadata"]["name"] == each["metadata"]["name"]
@@ -101,6 +124,58 @@ def test_chart_and_component_make_the_same_objects(renderer: Path, tmp_path: Pat
         pod["volumes"].sort(key=lambda each: each["name"])
     assert one in by_chart
     assert by_chart == by_component
+
+
+def test_chart_and_kustomization_make_the_same_node_part(renderer: Path, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"node": {"enabled": True}}))
+    with_it, without, by_kustomization = (
+        named(rendered(renderer, *what)) for what in ((*CHART, str(values)), CHART, NODE_PART)
+    )
+    assert {key: each for key, each in with_it.items() if key not in without} == by_kustomization
+    assert {key: each for key, each in with_it.items() if key in without} == without
+
+
+NODE_ACCOUNT = "system:serviceaccount:kube-system:dra-extender-node"
+SLICE_CASES = {
+    "its own": ("node-1", "node-1", "dra.cpu", ""),
+    "of another node": (
+        "node-1",
+        "node-2",
+        "dra.cpu",
+        "spec.nodeName is not the node of the pod that writes the slice",
+    ),
+    "of another driver": ("node-1", "node-1", "gpu.example.com", "spec.driver is not a driver of dra-extender node"),
+    "with a token that names no node": ("", "node-1", "dra.cpu", "spec.nodeName is not the node of the pod"),
+}
+
+
+async def test_the_node_part_writes_slices_of_its_own_node_and_its_own_drivers_only(
+    client: Client, plane: ControlPlane, renderer: Path
+) -> None:
+    async def refusal(node: str, of: str, driver: str) -> str:
+        obj = resource_slice("try", of, [{"name": "cpu-1"}], driver=driver)
+        async with connect(plane.access(), user=NODE_ACCOUNT, node=node) as account:
+            try:
+                await account.try_to_create(SLICES, obj)
+            except ApiError as error:
+                return error.message
+        return ""
+
+    async def refusals() -> list[str]:
+        return [await refusal(*case) for *case, _ in SLICE_CASES.values()]
+
+    def are_right(found: list[str]) -> bool:
+        expected = [words for *_, words in SLICE_CASES.values()]
+        return all((words in told) if words else not told for words, told in zip(expected, found, strict=True))
+
+    async with AsyncExitStack() as stack:
+        for each in rendered(renderer, *NODE_PART):
+            if each["kind"] in OF_CLUSTER - {"DeviceClass"}:
+                await client.create(RESOURCES[each["kind"]], each)
+                key = ObjectKey("", each["metadata"]["name"])
+                stack.push_async_callback(client.delete, RESOURCES[each["kind"]], key)
+        await wait_for_answer(refusals, are_right, f"the API server judges {list(SLICE_CASES)}", within=30)
 
 
 def named(objects: list[RawObject]) -> dict[tuple[str, str], RawObject]:

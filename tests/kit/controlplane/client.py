@@ -235,13 +235,16 @@ class Client:
 
 
 @asynccontextmanager
-async def connect(access: Access, version: str = "v1", *, user: str = "") -> AsyncIterator[Client]:
+async def connect(access: Access, version: str = "v1", *, user: str = "", node: str = "") -> AsyncIterator[Client]:
     """A client for one user, in the running event loop.
 
     Args:
         user: another user to act as, if ``access`` is an administrator's.
+        node: the node that this user's token names, as that of a pod does.
     """
     impersonated = {"Impersonate-User": user} if user else {}
+    if node:
+        impersonated["Impersonate-Extra-authentication.kubernetes.io%2Fnode-name"] = node
     async with httpx.AsyncClient(
         base_url=access.url,
         headers={"Authorization": f"Bearer {access.token}", **impersonated},
