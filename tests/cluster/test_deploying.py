@@ -175,7 +175,9 @@ async def test_the_node_part_writes_slices_of_its_own_node_and_its_own_drivers_o
                 await client.create(RESOURCES[each["kind"]], each)
                 key = ObjectKey("", each["metadata"]["name"])
                 stack.push_async_callback(client.delete, RESOURCES[each["kind"]], key)
-        await wait_for_answer(refusals, are_right, f"the API server judges {list(SLICE_CASES)}", within=30)
+        # A policy counts some time after it was made.
+        found = await wait_for_answer(refusals, are_right, f"the API server judges {list(SLICE_CASES)}", within=30)
+        assert are_right(found)
 
 
 def named(objects: list[RawObject]) -> dict[tuple[str, str], RawObject]:
