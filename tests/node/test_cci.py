@@ -29,11 +29,12 @@ from tests.kit.node.compute import (
     running_compute,
     start_with_cpus,
     wait_allowed,
+    wait_program,
     wait_published,
 )
 from tests.kit.node.driver import prepared_claims
 from tests.kit.node.node import Node
-from tests.kit.node.pods import RUN_SECONDS, end_pods, start_pod, wait_running
+from tests.kit.node.pods import RUN_SECONDS, end_pods, start_pod
 from tests.kit.node.sandbox import LOGS_INSIDE
 from tests.kit.process import Process, free_port, running
 from tests.kit.waiting import wait_for_answer, wait_until
@@ -166,6 +167,6 @@ async def test_a_pod_waits_for_its_driver_and_other_pods_do_not(
         own = await start_pod(client, namespace, "own", claims=[by_template("cores")])
         await wait_told(client, own, f"CCI driver {NAME}")
         await start_with_cpus(client, namespace, "plain")
-    uid = str((await wait_running(client, own))["metadata"]["uid"])
+    uid = await wait_program(client, own)
     assert allowed_cpus(uid) == {str(OWN)}
     assert methods(asked)[-2:] == [ADMIT, ADD]

@@ -91,9 +91,16 @@ async def wait_published(client: Client) -> None:
 async def start_with_cpus(client: Client, namespace: str, name: str, template: str = "") -> str:
     """The uid of a pod that runs. ``template``: of its claim; empty: it has none."""
     key = await start_pod(client, namespace, name, claims=[by_template(template)] if template else [])
+    return await wait_program(client, key)
+
+
+async def wait_program(client: Client, key: ObjectKey) -> str:
+    """The uid of a pod, once the program of its container runs.
+
+    The kubelet says that a container runs before runc has become the container's program.
+    """
     uid = str((await wait_running(client, key))["metadata"]["uid"])
-    # The kubelet says that the container runs before runc has become the container's program.
-    wait_until(lambda: bool(allowed_cpus(uid)), f"the program of pod {name} runs", within=RUN_SECONDS)
+    wait_until(lambda: bool(allowed_cpus(uid)), f"the program of pod {key} runs", within=RUN_SECONDS)
     return uid
 
 
