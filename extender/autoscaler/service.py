@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from immutables import Map
+
 from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
@@ -215,4 +217,4 @@ def _filtered(args: SimulatedArgs, decider: Decider, until: float, world: World)
 
 def _selected(args: SelectedArgs, solver: Solver, world: World) -> tuple[World, World | No]:
     after = world.with_nodes((args.node,)).with_pod(args.pod, args.node, solver)
-    return (world if isinstance(after, No) else after), after
+    return (replace(world, granted=Map()) if isinstance(after, No) else after), after

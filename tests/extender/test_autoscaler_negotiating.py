@@ -88,6 +88,21 @@ def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
     virtualtime.run(story())
 
 
+def test_what_a_controller_has_granted_is_not_kept_if_the_pod_cannot_be_booked() -> None:
+    async def story() -> None:
+        scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
+        autoscaler = autoscaler_of(scene)
+        session = autoscaler.start()
+        await autoscaler.select(selecting("p", "n", "both"), session)
+        held = autoscaler.sessions.find(session).world.held
+        with pytest.raises(RefusedError, match="no free device"):
+            await autoscaler.select(selecting("q", "n", "both"), session)
+        world = autoscaler.sessions.find(session).world
+        assert (dict(world.granted), dict(world.held)) == ({}, dict(held))
+
+    virtualtime.run(story())
+
+
 def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> None:
     async def story() -> None:
         scene = Scene(*TEMPLATES)
