@@ -34,6 +34,7 @@ from allocator import (
     selection_of,
     single_of,
 )
+from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
 from extender.faults import Faults
 from extender.quota.totals import Totals
@@ -80,6 +81,7 @@ class Solver:
         until: the deadline of the call, by the clock. It ends every search.
         among: the only devices that `solve` and `judge` may give; None: any.
         shapes: what pods ask for, for policies that weigh what is left; None: nothing is known of that.
+        kept: remembers what pods get of the devices that are kept for them, by uid of the pod.
     """
 
     selectors: Selectors
@@ -93,6 +95,7 @@ class Solver:
     until: float = math.inf
     among: Collection[DeviceId] | None = None
     shapes: Shapes | None = None
+    kept: Remembered[Allocation] = field(default_factory=Remembered)
 
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""

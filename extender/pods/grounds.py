@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from allocator import PoolId
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case
+from extender.pods.nominated import nominated_near
+from extender.pods.nomination_grounds import NominationGrounds, is_local
 from extender.state.changes import Change
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
@@ -39,9 +41,13 @@ def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change]
         return True
     if changes is None:
         return False
-    if before.nominated or now.nominated:
-        return all(change.topic in _IDLE for change in changes)
-    claims, pools = _claims(case), _pools(case, node, now)
+    claims, pools, pods = _claims(case), _pools(case, node, now), {case.pod.key}
+    for snapshot in (before, now):
+        nominated = _of_nominated(case, node, snapshot)
+        if nominated is None:
+            return all(change.topic in _IDLE for change in changes)
+        claims |= nominated.claims
+        pods |= nominated.pods
 
     def matters(change: Change) -> bool:
         match change.topic:
@@ -52,10 +58,25 @@ def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change]
             case Topic.CLAIM:
                 return change.key in claims
             case Topic.POD:
-                return change.key == case.pod.key
+                return change.key in pods
         return change.topic not in _IDLE
 
     return not any(map(matters, changes))
+
+
+def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> NominationGrounds | None:
+    """What it depends on what nominated pods leave of a node; None: not only on the node and its pools."""
+    if not snapshot.nominated:
+        return NominationGrounds()
+    others = [pod for pod in nominated_near(node, snapshot, case.solver.features) if pod.uid != case.pod.uid]
+    asking = [case.pod] if case.pod.kept.victims else []
+    if not (others or asking):
+        return NominationGrounds()
+    is_near = all(pod.kept.devices and pod.nominated_node == node.name for pod in others)
+    if not is_near or case.counts_resources or not is_local(others, snapshot):
+        return None
+    views = snapshot.inventory.for_node(node.node, case.solver.features)
+    return NominationGrounds.of((*asking, *others), (view.id for view in views), snapshot)
 
 
 def _claims(case: Case) -> set[ObjectKey]:

@@ -4,7 +4,7 @@ Most pods find this cluster: they may take nothing of what is kept. `held_for_no
 at the cost of all kept devices for each pod. Here, a change costs what is kept on the nodes that it concerns.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -17,6 +17,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.node_resources import is_counted
 from extender.pods.nominated import Room, order_of_nominated
+from extender.pods.nomination_grounds import NominationGrounds, is_local
 from extender.state.changes import Change, ChangeLog
 from extender.state.consumers import claim_keys
 from extender.state.indexes import added
@@ -39,14 +40,14 @@ class _Held:
     """What is held on one node.
 
     Attributes:
-        pods: those for which something is kept there, and those that use its devices.
-        claims: of these pods, and those that hold its devices.
+        keys: of all that it depends on: pods, claims and pools.
+        claims: of the pods for which something is kept there, and those that hold devices there.
         pools: that only this node reaches.
         lowest: the lowest priority of a pod for which something is kept there.
         found: what each of these pods gets, one after the other; None: that is found out for each asking pod.
     """
 
-    pods: frozenset[ObjectKey]
+    keys: frozenset[Hashable]
     claims: frozenset[ObjectKey]
     pools: frozenset[PoolId]
     lowest: int
@@ -149,12 +150,13 @@ class KeptWorld:
         """The nodes where something else may be held now."""
         if any(change.topic not in _KEYED | _IDLE for change in changes):
             return {*self._held, *snapshot.nominated}
-        keys = {topic: {change.key for change in changes if change.topic is topic} for topic in _KEYED}
-        pods = [each.pods.get(key) for key in keys[Topic.POD] for each in (self._seen, snapshot)]  # type: ignore[call-overload]
-        places = {place for pod in pods if pod is not None for place in (pod.node_name, pod.nominated_node)}
-        named = {name for name in (*places, *keys[Topic.NODE]) if name in self._held or name in snapshot.nominated}
+        keys = {change.key for change in changes if change.topic in _KEYED}
+        changed = (each.pods.get(key) for key in keys for each in (self._seen, snapshot) if isinstance(key, ObjectKey))
+        names = {name for pod in changed if pod is not None for name in (pod.node_name, pod.nominated_node)}
+        names |= {key for key in keys if isinstance(key, str)}  # nodes
+        concerned = {name for name, held in self._held.items() if held.found is None or not held.keys.isdisjoint(keys)}
         # What could not be found out in time is tried again.
-        return named | {name for name, held in self._held.items() if held.found is None or _is_concerned(held, keys)}
+        return concerned | {name for name in names if name in self._held or name in snapshot.nominated}
 
     def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], changed: Collection[_Held]) -> Usage:
         """What is in use in this world: as before, but in some pools, where only what has changed is held."""
@@ -168,11 +170,6 @@ class KeptWorld:
         return usage
 
 
-def _is_concerned(held: _Held, keys: Mapping[Topic, Collection[Hashable]]) -> bool:
-    sets = {Topic.POD: held.pods, Topic.CLAIM: held.claims, Topic.POOL: held.pools}
-    return any(not each.isdisjoint(keys[topic]) for topic, each in sets.items())
-
-
 def _held_on(name: str, snapshot: Snapshot, solver: Solver) -> _Held | None:
     """What is held on a node; None if nothing is kept there."""
     pods = [pod for pod in snapshot.nominated_to(name) if pod.kept.devices and not pod.deleting and not pod.is_finished]
@@ -180,24 +177,14 @@ def _held_on(name: str, snapshot: Snapshot, solver: Solver) -> _Held | None:
         return None
     near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
     pools = frozenset(pool for pool, names in near if names == frozenset({name}))
-    holders = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
-    held = [claim for uid in holders if (claim := snapshot.claim(uid)) is not None]
-    users = {ObjectKey(each.key.namespace, user.name) for each in held for user in each.claim.reserved_for}
-    owners = {pod.key for each in held if (pod := snapshot.pod(each.claim.owner_uid or "")) is not None}
-    own = {key for pod in pods for key in claim_keys(pod)}
+    grounds = NominationGrounds.of(pods, pools, snapshot)
     return _Held(
-        frozenset({*(pod.key for pod in pods), *users, *owners}),
-        frozenset({*own, *(each.key for each in held)}),
+        frozenset({*grounds.pods, *grounds.claims, *pools}),
+        grounds.claims,
         pools,
         min(pod.priority for pod in pods),
-        _found(pods, pools, snapshot, solver) if all(_is_plain(key, snapshot) for key in own) else None,
+        _found(pods, pools, snapshot, solver) if is_local(pods, snapshot) else None,
     )
-
-
-def _is_plain(key: ObjectKey, snapshot: Snapshot) -> bool:
-    """Whether what a claim gets depends on its node alone: quotas may withhold optional requests."""
-    claim = snapshot.claims.get(key)
-    return claim is None or not claim.claim.spec.optional
 
 
 def _found(

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator import Allocation, AllocatorError
+from allocator import Allocation, AllocatorError, Features
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.case import Case, after_departures, fits, holding, open_case
 from extender.pods.claims import Blocked, without_pods
+from extender.pods.kept_basis import kept_basis
 from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.pod_conditions import Keeping
@@ -51,7 +52,10 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
             if awaits_kept(pod, held, solver):
                 yield Blocked(WAITING)
                 return
-    elif any(other.kept.devices and other.priority < pod.priority for other in _nominated(snapshot, solver, node.name)):
+    elif any(
+        other.kept.devices and other.priority < pod.priority
+        for other in nominated_near(node, snapshot, solver.features)
+    ):
         spared = held_for_nominated(pod, snapshot, solver, spares=True, on=node.name)
         yield open_case(pod, spared, solver)
     yield open_case(pod, held, solver)
@@ -102,7 +106,9 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
         spares: what is kept by name is held whatever the pod's priority.
         on: a node; what is kept by name is held only if the node reaches it. Empty: for all nodes.
     """
-    others = [other for other in _nominated(snapshot, solver, on) if other.uid != pod.uid]
+    there = snapshot.nodes.get(on)
+    found = _everywhere(snapshot) if there is None else nominated_near(there, snapshot, solver.features)
+    others = [other for other in found if other.uid != pod.uid]
     if not others:
         return snapshot
     room = Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
@@ -115,15 +121,21 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
     return room.held
 
 
-def _nominated(snapshot: Snapshot, solver: Solver, on: str) -> Sequence[Pod]:
-    """The pods that are nominated to a node that exists, in their order. ``on``: as for `held_for_nominated`."""
-    uids: Iterable[str]
-    if on in snapshot.nodes:
-        near = snapshot.inventory.for_node(snapshot.nodes[on].node, solver.features)
-        devices = (each.device.id for view in near for each in view.candidates)
-        uids = {*snapshot.kept.unnamed, *(uid for each in devices for uid in snapshot.kept.users.get(each, ()))}
-    else:
-        uids = (uid for there in snapshot.nominated.values() for uid in there)
+def nominated_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Sequence[Pod]:
+    """The nominated pods, in their order, that have a device kept which the node reaches, or no device by name."""
+    near = snapshot.inventory.for_node(node.node, features)
+    devices = (each.device.id for view in near for each in view.candidates)
+    users = (uid for each in devices for uid in snapshot.kept.users.get(each, ()))
+    return _in_order({*snapshot.kept.unnamed, *users}, snapshot)
+
+
+def _everywhere(snapshot: Snapshot) -> Sequence[Pod]:
+    """The nominated pods, in their order."""
+    return _in_order((uid for there in snapshot.nominated.values() for uid in there), snapshot)
+
+
+def _in_order(uids: Iterable[str], snapshot: Snapshot) -> Sequence[Pod]:
+    """Those of the nominated pods that wait for a node that exists."""
     pods = (found for uid in uids if (found := snapshot.pod(uid)) is not None)
     here = (pod for pod in pods if pod.nominated_node in snapshot.nodes and not pod.deleting and not pod.is_finished)
     return sorted(here, key=order_of_nominated)
@@ -194,9 +206,16 @@ class Room:
 
     def _kept(self, other: Pod, shared: Collection[ObjectKey]) -> Allocation | None:
         """What a pod gets of the devices that are kept for it, once its victims have gone."""
-        victims = [found for uid in other.kept.victims if (found := self.held.pod(uid)) is not None]
-        only = replace(self._part, among=frozenset(other.kept.devices))
-        return self._needed(other, shared, without_pods(self.held, victims), only)
+        victims = [pod for uid in other.kept.victims if (pod := self.held.pod(uid)) is not None]
+        is_own = not victims and other.nominated_node == other.kept.node and set(claim_keys(other)).isdisjoint(shared)
+        basis = kept_basis(other, self.held, self.solver) if is_own else None
+        found = None if basis is None else self.solver.kept.find(other.uid, basis)
+        if found is None:
+            only = replace(self._part, among=frozenset(other.kept.devices))
+            found = self._needed(other, shared, without_pods(self.held, victims), only)
+            if basis is not None and found is not None:
+                self.solver.kept.keep(other.uid, basis, found)
+        return found
 
     def _needed(
         self, other: Pod, shared: Collection[ObjectKey], snapshot: Snapshot, solver: Solver

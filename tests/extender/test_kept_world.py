@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.decisions.evaluate import Decider
+from extender.decisions.remembered import Remembered
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, Resource
 from extender.pods.gangs import gang_at, gang_refusal
 from extender.pods.kept_world import KeptWorld
@@ -17,13 +18,11 @@ from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
+from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
-NODE_NAMES: Final = "abcd"
-SCHEDULING: Final = ("ask", "ask", "tick", "tick", "late", "bind", "restart")
-CHANGES: Final = ("delete", "finish", "slice", "node", "take", "leave")
 
 
 def kept_world(scene: Scene) -> KeptWorld:
@@ -36,64 +35,30 @@ def asking(scene: Scene, name: str) -> tuple[Pod, Snapshot]:
 
 
 def assert_same(scene: Scene, kept: KeptWorld) -> None:
-    """Every pending pod finds the same beside what is kept, if that is known."""
+    """Every pending pod finds the same beside what is kept, whatever is known and remembered."""
     for name in scene.pending():
         asked, snapshot = asking(scene, name)
+        forgetful = replace(scene.solver, kept=Remembered())
+        anew = held_for_nominated(asked, snapshot, forgetful)
+        assert held_for_nominated(asked, snapshot, scene.solver).usage == anew.usage
         beside = kept.beside(asked, snapshot, scene.solver)
         if beside is None:
             continue
-        anew = held_for_nominated(asked, snapshot, scene.solver)
         assert held_for_nominated(asked, beside, scene.solver).usage == anew.usage
         names = sorted(snapshot.nodes)
         known = filter_nodes(asked, names, beside, scene.solver, decider=kept.decider)
-        fresh = filter_nodes(asked, names, snapshot, scene.solver)
+        fresh = filter_nodes(asked, names, snapshot, forgetful)
         assert replace(known, steps=0) == replace(fresh, steps=0)
-
-
-async def schedule(scene: Scene, what: str, number: int) -> None:
-    names = scene.pending()
-    if what == "ask":
-        for name in names:
-            scene.filter(name)
-    elif what == "bind" and names:
-        await scene.schedule([names[number % len(names)]])
-    elif what == "restart":
-        scene.start()
-    else:
-        await scene.turns(1, seconds=70 if what == "late" else 2)
-
-
-async def change(scene: Scene, what: str, number: int) -> None:
-    """Something happens to the cluster. Claims named thief hold devices, for pod s at first."""
-    api, snapshot, node = scene.cluster.api, scene.cluster.state.snapshot, NODE_NAMES[number % len(NODE_NAMES)]
-    thief, pods = f"thief{number}", sorted(snapshot.pods)
-    if what == "delete" and pods:
-        await scene.end(pods[number % len(pods)].name)
-    elif what == "finish" and ObjectKey("ns", "s") in pods:
-        await api.patch_status(PODS, ObjectKey("ns", "s"), {"status": {"phase": "Succeeded"}})
-    elif what == "slice":
-        made = local_slice(node, 1 + number % 3)
-        await api.delete(SLICES, ObjectKey("", made["metadata"]["name"]))
-        await api.create(SLICES, made)
-    elif what == "node" and node in snapshot.nodes:
-        await api.delete(NODES, ObjectKey("", node))
-    elif what == "take" and ObjectKey("ns", thief) not in snapshot.claims:
-        taken = claim(thief, allocated=[f"{node}/gpu-{number % 2}"], at=node, users=["s"])
-        await api.create(CLAIMS, taken)
-        await api.patch_status(CLAIMS, ObjectKey("ns", thief), {"status": taken["status"]})
-    elif what == "leave":
-        for key in [key for key in snapshot.claims if key.name.startswith("thief")]:
-            await api.patch_status(CLAIMS, key, {"status": {"reservedFor": []}})
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=3),
     st.booleans(),
-    st.lists(st.tuples(st.sampled_from((*SCHEDULING, *CHANGES)), st.integers(0, 20)), max_size=15),
+    st.lists(EVENTS, max_size=15),
 )
 async def test_a_world_that_follows_is_the_one_that_is_made_anew(
-    sizes: list[int], is_net: bool, events: list[tuple[str, int]]
+    sizes: list[int], is_net: bool, events: list[Event]
 ) -> None:
     gangs = [each for number, size in enumerate(sizes) for each in members(f"g{number}-", size)]
     singles = [each for name in ("s", "t") for each in (pod(name, f"{name}-c"), claim(f"{name}-c"))]
@@ -101,7 +66,7 @@ async def test_a_world_that_follows_is_the_one_that_is_made_anew(
     scene = Scene(*nodes(NODE_NAMES, 2), *net, *gangs, *singles)
     kept = kept_world(scene)
     for what, number in (("ask", 0), ("tick", 0), *events):
-        await (change if what in CHANGES else schedule)(scene, what, number)
+        await happen(scene, what, number)
         assert_same(scene, kept)
 
 

@@ -1,0 +1,44 @@
+"""What the devices that are held for nominated pods depend on: the objects that are read to find these devices."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from allocator import PoolId
+from extender.kube.api import ObjectKey
+from extender.state.consumers import claim_keys
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NominationGrounds:
+    """The objects on which it depends what some nominated pods get, beside their node and its pools.
+
+    Attributes:
+        pods: the nominated pods, their victims, and those that use devices of the pools.
+        claims: of the nominated pods and of their victims, and those that hold devices of the pools.
+    """
+
+    pods: frozenset[ObjectKey] = frozenset()
+    claims: frozenset[ObjectKey] = frozenset()
+
+    @classmethod
+    def of(cls, nominated: Collection[Pod], pools: Iterable[PoolId], snapshot: Snapshot) -> "NominationGrounds":
+        """The grounds of some pods whose nodes reach these pools."""
+        uids = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
+        holders = [claim for uid in uids if (claim := snapshot.claim(uid)) is not None]
+        users = {ObjectKey(each.key.namespace, user.name) for each in holders for user in each.claim.reserved_for}
+        owners = {pod.key for each in holders if (pod := snapshot.pod(each.claim.owner_uid or "")) is not None}
+        gone = (snapshot.pod(uid) for pod in nominated for uid in pod.kept.victims)
+        own = (*nominated, *(pod for pod in gone if pod is not None))
+        claims = {key for pod in own for key in claim_keys(pod)}
+        claims |= {each.key for pod in own for each in snapshot.special_claims(pod.uid)}
+        return cls(
+            frozenset({*(pod.key for pod in own), *users, *owners}), frozenset({*claims, *(c.key for c in holders)})
+        )
+
+
+def is_local(nominated: Iterable[Pod], snapshot: Snapshot) -> bool:
+    """Whether what pods get depends on their node alone. Quotas of a namespace may withhold optional requests."""
+    claims = (snapshot.claims.get(key) for pod in nominated for key in claim_keys(pod))
+    return not any(each is not None and each.claim.spec.optional for each in claims)

@@ -1,0 +1,106 @@
+"""What a pod gets of the devices that are kept for it is searched once, and again when it may be something else."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from extender.decisions.remembered import Remembered
+from extender.kube.api import CLAIMS, ObjectKey
+from extender.pods.kept_basis import kept_basis
+from tests.extender.ganging import Scene, members, nodes
+from tests.kit.clusters import GPU, Object, claim, device_class, local_slice, node, pod, taint_rule
+
+
+async def kept(*requests: Object, there: Sequence[Object] = nodes("ab")) -> Scene:
+    """A device of node a or b is kept for pod x0 of a gang of two."""
+    scene = Scene(*there, *members("x", 2, *requests), pod("s", "s-c"), claim("s-c"))
+    for name in ("x0", "x1"):
+        scene.filter(name)
+    await scene.turns(1)
+    assert scene.known("x0").kept.devices
+    return scene
+
+
+def basis(scene: Scene) -> tuple[object, ...] | None:
+    return kept_basis(scene.known("x0"), scene.cluster.state.snapshot, scene.solver)
+
+
+async def bind_other(scene: Scene) -> None:
+    assert await scene.bind("x1", scene.known("x1").kept.node) == ""
+
+
+async def more_nodes(scene: Scene) -> None:
+    for each in (node("c"), local_slice("c")):
+        scene.cluster.load(each)
+
+
+async def more_devices(scene: Scene) -> None:
+    scene.cluster.load({**local_slice(scene.known("x0").kept.node), "metadata": {"name": "more"}})
+
+
+async def new_class(scene: Scene) -> None:
+    scene.cluster.load(device_class("other"))
+
+
+async def new_rule(scene: Scene) -> None:
+    scene.cluster.load(taint_rule("r"))
+
+
+async def patched_claim(scene: Scene) -> None:
+    await scene.cluster.api.patch(CLAIMS, ObjectKey("ns", "x0-c"), {"metadata": {"labels": {"a": "b"}}})
+
+
+@pytest.mark.parametrize("change", [bind_other, more_nodes])
+async def test_it_stays_while_others_start_and_other_nodes_come(change: Callable[[Scene], Awaitable[None]]) -> None:
+    scene = await kept()
+    before, memory = basis(scene), Remembered[str]()
+    assert before is not None
+    memory.keep("x0", before, "known")
+    await change(scene)
+    now = basis(scene)
+    assert now is not None
+    assert memory.find("x0", now) == "known"
+
+
+@pytest.mark.parametrize("change", [more_devices, new_class, new_rule, patched_claim])
+async def test_it_is_another_after_a_change_that_the_search_reads(change: Callable[[Scene], Awaitable[None]]) -> None:
+    scene = await kept()
+    before, memory = basis(scene), Remembered[str]()
+    assert before is not None
+    memory.keep("x0", before, "known")
+    await change(scene)
+    now = basis(scene)
+    assert now is not None
+    assert memory.find("x0", now) is None
+
+
+async def test_there_is_none_if_somebody_has_the_device() -> None:
+    scene = await kept()
+    there = scene.known("x0").kept.node
+    scene.cluster.load(claim("thief", allocated=[f"{there}/gpu-0"], at=there, users=["s"]))
+    assert basis(scene) is None
+
+
+ALL: Object = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "All"}}
+SHARED = local_slice("a", 2, allowMultipleAllocations=True)
+
+
+@pytest.mark.parametrize(
+    ("requests", "there"),
+    [
+        pytest.param((ALL,), nodes("ab"), id="all devices"),
+        pytest.param((), (GPU, node("a"), SHARED), id="devices for several claims"),
+    ],
+)
+async def test_there_is_none_if_it_depends_on_what_others_have(
+    requests: Sequence[Object], there: Sequence[Object]
+) -> None:
+    assert basis(await kept(*requests, there=there)) is None
+
+
+async def test_with_other_features_it_is_another() -> None:
+    scene = await kept()
+    before, features = basis(scene), scene.solver.features
+    scene.solver = replace(scene.solver, features=replace(features, device_taints=not features.device_taints))
+    assert basis(scene) != before
