@@ -1,44 +1,48 @@
 """Gangs: keeps devices for the pods of a gang together, and gives them back together.
 
-One gang after the other is planned on one snapshot: by priority, gangs with bound members first, then the oldest. So
-two gangs never wait for each other's devices. What is kept stands in the conditions of the pods
-(`extender.pods.gangs`), and any process carries on from there: it plans the rest of a gang with what is kept, or gives
-everything back. Only one process does so at a time: the one whose scheduler asks about the members.
+Each gang is planned on one snapshot, for all of its pods or for none. So two gangs never wait for each other's devices.
+Plans begin in an order: by priority, gangs with bound members first, then the oldest. What is kept stands in the
+conditions of the pods (`extender.pods.gangs`), and any process carries on from there: it plans the rest of a gang with
+what is kept, or gives everything back. Only one process does so at a time: the one whose scheduler asks about the
+members.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 import structlog
 
+from extender.background.gang_plans import GangPlans
 from extender.background.gang_watch import (
     AGAIN_SECONDS,
     ASKING_SECONDS,
     FIRST_PAUSE_SECONDS,
     IDLE_SECONDS,
     KEPT_SECONDS,
+    LONG_PLANS,
     LONGEST_PAUSE_SECONDS,
+    LONGEST_PLAN_SECONDS,
     PLANNING_SECONDS,
     SEEN_SECONDS,
-    Asked,
     Settled,
     Watch,
 )
 from extender.background.gang_writes import GangWrites, at_most
 from extender.background.queueing_hints import NO_HINT, queueing_hint
+from extender.background.rejected_members import RejectedMember, RejectedMembers
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes, shared_claims
+from extender.gangs.planning import Plan, Shortfall
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
-from extender.pods.kinds import kind_of
 from extender.state.gang_annotations import GangKey
+from extender.state.gang_index import Stage
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
@@ -78,62 +82,54 @@ class Gangs(BackgroundTask):
         off_loop: Offload,
     ) -> None:
         self._state = state
-        self._decider = decider
+        self._solver = decider.solver
         self._clock = decider.solver.clock
         self._writes = GangWrites(evictor, writer)
         self._is_binding = is_binding
         self._metrics = metrics
-        self._off_loop = off_loop
         self._seen = state.snapshot
         self._watches: dict[GangKey, Watch] = {}
-        self._asked: dict[str, Asked] = {}
-        self._rejected: dict[str, Asked] = {}
+        self._rejected = RejectedMembers(self._clock, KEPT_SECONDS)
+        self._plans = GangPlans(state, decider, self._rejected, self._written, off_loop)
         self._strays: dict[str, float] = {}
         self._settled = Settled()
-        self._long: asyncio.Task[None] | None = None
+        self._long: dict[asyncio.Task[None], Gang] = {}
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
-        """The plan that goes on between the turns."""
-        return () if self._long is None or self._long.done() else (self._long,)
+        """The plans that go on between the turns."""
+        return tuple(self._long)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
-        pod = rejection.sent
-        key = pod.gang_key
+        key = rejection.sent.gang_key
         if key is None or not rejection.result.awaits_gang:
             return
         self._watch(key).active = self._clock()
-        before = self._asked.get(pod.uid)
-        names = tuple(rejection.names)
-        if before is not None:
+        if self._rejected.note(rejection):
             self._watch(key).asked_again(self._clock())
-            names = names if len(names) > 1 else tuple(before.names)
-        since = self._clock() if before is None else before.since
-        was_ready = not rejection.result.is_blocked
-        self._asked[pod.uid] = Asked(names, since, was_ready)
-        self._rejected[pod.uid] = Asked(rejection.names, since, was_ready)
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has its node."""
         if pod.gang_key is not None:
-            self._rejected.pop(pod.uid, None)
+            self._rejected.answered(pod)
             self._watch(pod.gang_key).active = self._clock()
 
     async def tick(self) -> None:
-        """Look after each gang, the most important first."""
+        """Look after each gang, the most important first; then plan those that lack something."""
         snapshot = self._state.snapshot
         if self._state.not_ready or not snapshot.gangs.members:
             self._seen = snapshot
             return
         self._note_changes(snapshot)
         gangs = sorted(self._settled.others(snapshot), key=lambda gang: gang.order)
-        self._forget(gangs)
-        solver = self._decider.solver.within(self._clock() + PLANNING_SECONDS)
-        hopeless: set[Hashable] = set()
+        await self._forget(gangs, snapshot)
+        due = []
         for gang in gangs:
-            with self._decider.solver.faults.of(f"group {gang}"):
-                await self._serve(gang, solver, hopeless)
+            with self._solver.faults.of(f"group {gang}"):
+                if await self._serve(gang):
+                    due.append(gang)
+        await self._plan_due(due)
         await self._end_strays(snapshot, {gang.key for gang in gangs})
         self._settled.note(gangs, snapshot)
 
@@ -144,11 +140,15 @@ class Gangs(BackgroundTask):
         if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
             return
         watch = self._watch(gang.key)
-        await self._plan(gang, watch, self._decider.solver, set())
+        await self._plan(gang, watch, self._solver, set())
         watch.writing = {}
 
     def _watch(self, key: GangKey) -> Watch:
         return self._watches.setdefault(key, Watch())
+
+    def _written(self) -> Iterable[tuple[str, Keeping]]:
+        """What was written for pods, until the watch shows it."""
+        return (each for watch in self._watches.values() for each in watch.writing.items())
 
     def _note_changes(self, snapshot: Snapshot) -> None:
         """Note that something has changed that may help gangs."""
@@ -160,55 +160,31 @@ class Gangs(BackgroundTask):
             for watch in self._watches.values():
                 watch.is_due = True
 
-    def _forget(self, gangs: Iterable[Gang]) -> None:
-        """Forget gangs and pods that are gone."""
-        pending = {pod.uid for gang in gangs for pod in (*gang.free, *gang.kept)}
+    async def _forget(self, gangs: Iterable[Gang], snapshot: Snapshot) -> None:
+        """Forget gangs and pods that are gone. Wake pods that need not wait for a gang any more."""
         known = {gang.key for gang in gangs}
-        self._watches = {key: watch for key, watch in self._watches.items() if key in known}
-        for asked in (self._asked, self._rejected):
-            for uid in [uid for uid in asked if uid not in pending and self._is_gone(uid)]:
-                del asked[uid]
+        self._watches = {key: watch for key, watch in self._watches.items() if key in known or watch.is_planning}
+        left = self._rejected.forget({pod.uid for gang in gangs for pod in (*gang.free, *gang.kept)}, snapshot)
+        alone = [pod for pod in left if pod.is_pending and is_alone(pod, snapshot)]
+        await at_most([partial(self._writes.wake, pod) for pod in alone])
 
-    def _is_gone(self, uid: str) -> bool:
-        """Whether the pod is known not to be pending. A scheduler may ask about a pod before the watch shows it."""
-        pod, asked = self._state.snapshot.pod(uid), self._asked.get(uid)
-        return pod is not None or asked is None or self._clock() > asked.since + KEPT_SECONDS
-
-    async def _serve(self, gang: Gang, solver: Solver, hopeless: set[Hashable]) -> None:
+    async def _serve(self, gang: Gang) -> bool:
+        """Look after what is kept for a gang; returns whether the gang is to be planned."""
         watch, now = self._watch(gang.key), self._clock()
         self._note(gang, watch, now)
         if gang.is_placed:
             await self._finish(gang, watch, now)
         elif not self._acts(gang, watch, now):
-            return
+            return False
         elif gang.kept and now > watch.until:
             await self._give_back_late(gang, watch, now)
         elif gang.problem or len(gang.members) < gang.size:
             await self._give_back(gang, watch, gang.problem or "a pod of the group is gone")
         elif gang.has_enough:
             await self._look_after(gang)
-        elif self._long is not None and not self._long.done():
-            return
-        elif self._may_plan(gang, watch, now) and watch.seconds > PLANNING_SECONDS:
-            self._long = asyncio.create_task(self._planned_beside(gang, watch, now))
-        elif self._may_plan(gang, watch, now) and not solver.is_late:
-            await self._plan_and_tell(gang, watch, solver, hopeless)
-
-    async def _planned_beside(self, gang: Gang, watch: Watch, now: float) -> None:
-        """Plan a gang that takes long. Turns go on, but no other gang is planned: it might get the devices."""
-        with self._decider.solver.faults.of(f"group {gang}"):
-            await self._plan_and_tell(gang, watch, self._decider.solver.within(now + watch.seconds), set())
-
-    async def _plan_and_tell(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> None:
-        before = watch.shortfall
-        plan = await self._plan(gang, watch, solver, hopeless)
-        if plan:
-            nodes = Counter(seat.keeping.node for seat in plan)
-            few, more = dict(nodes.most_common(SHOWN_NODES)), max(0, len(nodes) - SHOWN_NODES)
-            logger.info("group planned", group=str(gang), pods=len(plan), nodes=few, more_nodes=more)
-        elif watch.shortfall is not None and watch.shortfall != before:
-            lack = watch.shortfall
-            logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
+        else:
+            return self._may_plan(gang, watch, now)
+        return False
 
     def _note(self, gang: Gang, watch: Watch, now: float) -> None:
         """Note what has changed since the last look."""
@@ -236,18 +212,23 @@ class Gangs(BackgroundTask):
 
     async def _end_strays(self, snapshot: Snapshot, known: Collection[GangKey]) -> None:
         """Give back what is kept for pods whose gang is gone. Not at once: a PodGroup may be shown after its pods."""
-        now, pods = self._clock(), (pod for name in snapshot.nominated for pod in snapshot.nominated_to(name))
-        found = [pod for pod in pods if pod.kept.node and pod.gang_key not in known and not is_alone(pod, snapshot)]
+        now, numbers = self._clock(), snapshot.gangs.numbers.items()
+        keys = [key for key, parts in numbers if key not in known and any(part.stage is Stage.KEPT for part in parts)]
+        pods = (snapshot.pod(uid) for key in keys for uid in snapshot.gangs.members[key])
+        found = [pod for pod in pods if pod is not None and pod.is_pending and pod.kept.node]
+        found = [pod for pod in found if not is_alone(pod, snapshot)]
         self._strays = {pod.uid: self._strays.get(pod.uid, now) for pod in found}
         over = [pod for pod in found if now > self._strays[pod.uid] + SEEN_SECONDS and not self._is_binding(pod.uid)]
         await self._end(over, "the group of the pod is gone")
 
     async def _finish(self, gang: Gang, watch: Watch, now: float) -> None:
-        """The size is reached. What is kept for further pods is given back: each of them is on its own now."""
+        """The size is reached. Each further pod is on its own now: it is woken, or gives back what is kept for it."""
         if watch.begun is not None:
             self._metrics.placed(now - watch.begun)
             watch.begun, watch.pause = None, FIRST_PAUSE_SECONDS
         watch.shortfall = None
+        further = [pod for pod, _ in self._rejected.unanswered(gang.free)]
+        await at_most([partial(self._writes.wake, pod) for pod in further])
         if gang.kept and not any(self._is_binding(pod.uid) for pod in gang.kept):
             await self._end(gang.kept, "enough pods of the group have a node")
 
@@ -257,90 +238,77 @@ class Gangs(BackgroundTask):
         """Whether a plan may be made. What is kept for a part of a gang is completed or given back at once."""
         if gang.kept:
             return now >= watch.again
-        asked = [self._asked[pod.uid] for pod in gang.free if pod.uid in self._asked]
+        asked = self._rejected.since(gang.free)
         if not (asked and watch.is_due) or now < watch.again:
             return False
-        return len(asked) == len(gang.free) or now >= min(each.since for each in asked) + ASKING_SECONDS
+        return len(asked) == len(gang.free) or now >= min(asked) + ASKING_SECONDS
+
+    async def _plan_due(self, gangs: Iterable[Gang]) -> None:
+        """Plan gangs until the turn is over: those first that earlier turns did not get to, then in their order."""
+        hopeless, now = set[Hashable](), self._clock()
+        until = now + PLANNING_SECONDS
+        for gang in sorted(gangs, key=lambda each: self._watch(each.key).overdue):
+            watch = self._watch(gang.key)
+            watch.overdue = min(watch.overdue, until) if now >= until else inf
+            if now >= until or self._waits(gang):
+                continue
+            is_brief = len(self._long) >= LONG_PLANS
+            seconds = PLANNING_SECONDS if is_brief else LONGEST_PLAN_SECONDS
+            plan = asyncio.create_task(self._planned(gang, watch, self._solver.within(now + seconds), hopeless))
+            self._long[plan] = gang
+            plan.add_done_callback(self._long.pop)
+            await asyncio.wait([plan], timeout=None if is_brief else until - now)
+            now = self._clock()
+
+    def _waits(self, gang: Gang) -> bool:
+        """Whether a more important gang is planned that others have overtaken before: it gets its devices first."""
+        return any(each.order < gang.order and self._watch(each.key).is_overtaken for each in self._long.values())
+
+    async def _planned(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> None:
+        """Plan a gang, and log what comes of it."""
+        with self._solver.faults.of(f"group {gang}"):
+            before = watch.shortfall
+            plan = await self._plan(gang, watch, solver, hopeless)
+            if plan:
+                nodes = Counter(seat.keeping.node for seat in plan)
+                few, more = dict(nodes.most_common(SHOWN_NODES)), max(0, len(nodes) - SHOWN_NODES)
+                logger.info("group planned", group=str(gang), pods=len(plan), nodes=few, more_nodes=more)
+            elif watch.shortfall is not None and watch.shortfall != before:
+                lack = watch.shortfall
+                logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
 
     async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> Plan:
         """Plan a gang, and keep what is planned; returns the plan, empty if there is none."""
-        present = self._state.snapshot
-        kind = self._kind(gang, present)
+        watch.is_due = False  # what changes from here on may help
+        kind = self._plans.kind(gang)
         if kind in hopeless:
-            watch.is_due = False
             return ()
-        planner = Planner(self._with_writes(present), self._decider, solver, self._names(present))
         began, watch.is_planning = self._clock(), True
         try:
-            found = await self._off_loop(partial(self._planned, planner, gang, present))
+            found = await self._plans.made(gang, solver)
         finally:
             watch.is_planning = False
+        watch.is_overtaken = found is None
         if not isinstance(found, Shortfall):
-            if self._is_void(found, planner.snapshot):
-                return ()
-            await self._keep(watch, found)
-            return found
-        watch.shortfall, watch.is_due = found, not found.is_final
+            watch.is_due = True
+            if found is not None:
+                await self._keep(watch, found)
+            return found or ()
+        watch.shortfall = found
         if not found.is_final:
-            watch.stopped(self._clock(), began, is_late=solver.is_late)
+            watch.is_due, watch.again = True, self._clock() + max(AGAIN_SECONDS, 4 * (self._clock() - began))
         elif kind is not None:
             hopeless.add(kind)
         if gang.kept:
             await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
         return ()
 
-    def _planned(self, planner: Planner, gang: Gang, present: Snapshot) -> Plan | Shortfall:
-        self._decider.follow(present)
-        return planner.plan(gang)
-
-    def _is_void(self, plan: Plan, before: Snapshot) -> bool:
-        """Whether a pod is gone, or something is kept for others, since a plan was begun. It is made again then."""
-        now = self._with_writes(self._state.snapshot)
-        pods = ((seat, now.pod(seat.pod.uid)) for seat in plan)
-        if any(pod is None or not pod.is_pending or pod.kept.node for _, pod in pods):
-            return True
-        devices = (device for seat in plan for device in seat.keeping.devices)
-        return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
-
-    def _kind(self, gang: Gang, snapshot: Snapshot) -> Hashable | None:
-        """Equal for gangs that get the same answer: after one finds no place, the next finds none. None: unlike any."""
-        if gang.bound or gang.kept or shared_claims(gang.free):
-            return None
-        kinds = sorted(hash((kind_of(pod, snapshot), self._names_asked(pod))) for pod in gang.free)
-        return gang.size, gang.topology, tuple(kinds)
-
-    def _names_asked(self, pod: Pod) -> Sequence[str] | None:
-        asked = self._asked.get(pod.uid)
-        return None if asked is None else tuple(asked.names)
-
-    def _names(self, snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
-        """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take."""
-        likely = likely_nodes(snapshot)
-
-        def names(pod: Pod) -> Sequence[str]:
-            asked, may = self._names_asked(pod), likely(pod)
-            if asked is None:
-                return may
-            known = set(may)
-            return [name for name in asked if name in known]
-
-        return names
-
-    def _with_writes(self, snapshot: Snapshot) -> Snapshot:
-        """The cluster in which the watch shows what was written for other gangs."""
-        for watch in self._watches.values():
-            for uid, keeping in watch.writing.items():
-                pod = snapshot.pod(uid)
-                if pod is not None and pod.is_pending:
-                    snapshot = snapshot.with_pod(replace(pod, kept=keeping, nominated_node=keeping.node))
-        return snapshot
-
     async def _keep(self, watch: Watch, plan: Plan) -> None:
         """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
         watch.writing = {seat.pod.uid: seat.keeping for seat in plan}
         watch.written, watch.shortfall = self._clock(), None
         for seat in plan:
-            self._rejected.pop(seat.pod.uid, None)
+            self._rejected.answered(seat.pod)
 
         async def keep(pod: Pod, keeping: Keeping) -> None:
             if not await self._writes.keep(pod, keeping):
@@ -365,14 +333,13 @@ class Gangs(BackgroundTask):
         if gang.lost:
             await self._writes.end(gang.lost, lambda pod: LOST.format(pod.kept.node))
             return
-        rejected = [(pod, self._rejected.pop(pod.uid)) for pod in gang.kept if pod.uid in self._rejected]
-        await at_most([partial(self._answer, *each) for each in rejected])
+        await at_most([partial(self._answer, *each) for each in self._rejected.unanswered(gang.kept)])
 
-    async def _answer(self, pod: Pod, rejected: Asked) -> None:
+    async def _answer(self, pod: Pod, rejected: RejectedMember) -> None:
         """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects."""
         if not rejected.was_ready:
             await self._writes.wake(pod)
-        elif pod.kept.node in rejected.names:
+        elif pod.kept.node in rejected.latest:
             await self._end([pod], f"the pod can't get devices on node {pod.kept.node} any more")
         elif not await self._writes.nominate_again(pod):
             await self._end([pod], f"the scheduler of the pod does not take node {pod.kept.node} any more")

@@ -1,6 +1,6 @@
 """Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from sys import intern
@@ -18,6 +18,7 @@ from extender.kube.api import PODS, OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
+from extender.pods.gangs import gang_refusal
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
@@ -74,9 +75,21 @@ class Requeue(BackgroundTask):
         self._schedulers: set[str] = set()
 
     def on_rejected(self, rejection: Rejection) -> None:
-        """Remember the pod with the nodes that it was asked about."""
-        undecided = rejection.result.undecided
-        self.rejected(rejection.sent, rejection.names, rejection.snapshot, undecided=undecided)
+        """Remember the pod with the nodes that it was asked about. A pod that waits for its gang is woken with it."""
+        pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
+        self._meet(pod.scheduler_name, snapshot)
+        self.forget(pod)
+        self._release(self._woken.pop(pod.uid, None))
+        if rejection.result.awaits_gang:
+            return
+        # Names come anew with each request: those of many pods are to be in memory once.
+        own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(map(intern, names)))
+        missed = snapshot.version < self._seen.version
+        rejected = self._rejected[pod.uid] = RejectedPod(pod, own, Attention.NOW if missed else Attention.CHANGES)
+        if rejection.result.undecided and not missed:
+            rejected.postpone(self._decider.solver.clock())
+        while len(self._rejected) > MOST_PODS:
+            del self._rejected[next(iter(self._rejected))]
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""
@@ -85,20 +98,6 @@ class Requeue(BackgroundTask):
     async def tick(self) -> None:
         """Wake those that can be helped."""
         self._count(await self.look())
-
-    def rejected(self, pod: Pod, names: Sequence[str], snapshot: Snapshot, *, undecided: bool = False) -> None:
-        """Filter has left a pod none of these nodes of a snapshot; undecided: since a search was stopped."""
-        self._meet(pod.scheduler_name, snapshot)
-        self.forget(pod)
-        self._release(self._woken.pop(pod.uid, None))
-        # Names come anew with each request: those of many pods are to be in memory once.
-        own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(map(intern, names)))
-        missed = snapshot.version < self._seen.version
-        rejected = self._rejected[pod.uid] = RejectedPod(pod, own, Attention.NOW if missed else Attention.CHANGES)
-        if undecided and not missed:
-            rejected.postpone(self._decider.solver.clock())
-        while len(self._rejected) > MOST_PODS:
-            del self._rejected[next(iter(self._rejected))]
 
     def judge_anew(self, pod: Pod) -> None:
         """Something has changed that no snapshot tells: the pod may fit now."""
@@ -180,7 +179,8 @@ class Requeue(BackgroundTask):
             return
         self._schedulers.add(scheduler)
         for pod in snapshot.pods.values():
-            if pod.scheduler_name == scheduler and pod.is_pending and len(self._rejected) < MOST_PODS:
+            may_fit = pod.scheduler_name == scheduler and pod.is_pending and not gang_refusal(pod, snapshot)
+            if may_fit and len(self._rejected) < MOST_PODS:
                 self._rejected.setdefault(pod.uid, RejectedPod(pod, None))
 
     def _recall(self) -> None:

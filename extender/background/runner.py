@@ -78,10 +78,15 @@ class BackgroundRunner:
         await asyncio.gather(*begun, return_exceptions=True)
         return len(begun)
 
+    @property
+    def unfinished(self) -> list[asyncio.Task[None]]:
+        """What the tasks have begun, and what goes on between the turns."""
+        return [work for task in self._tasks for work in task.unfinished]
+
     def _begun(self) -> list[asyncio.Task[None]]:
         """The turns, and what they have begun."""
         turns = [] if self._turns is None or self._turns.done() else [self._turns]
-        return [*turns, *(work for task in self._tasks for work in task.unfinished)]
+        return [*turns, *self.unfinished]
 
     async def tick(self) -> None:
         """Give each task a turn. What fails in one task keeps no other from its work."""

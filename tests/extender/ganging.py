@@ -53,6 +53,7 @@ class Scene:
 
     Attributes:
         transport: of the task to the API server.
+        decider: of the task.
         evictor: of the task.
         now: seconds.
         binding: uids of pods whose bind runs.
@@ -74,9 +75,10 @@ class Scene:
         self.transport = Transport(self.cluster.api)
         self.evictor = Evictor(self.transport, lambda: NOW)
         state = self.cluster.state
+        self.decider = Decider(self.solver, state.changes_since)
         self.task = Gangs(
             state,
-            Decider(self.solver, state.changes_since),
+            self.decider,
             self.evictor,
             Writer(self.transport, state, lambda: NOW),
             self.binding.__contains__,

@@ -7,6 +7,7 @@ from typing import Any
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
 from extender.background.requeue import Requeue
+from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
 from extender.verbs.filter import filter_nodes
@@ -62,7 +63,7 @@ class Scene:
             asking = snapshot.pods[ObjectKey("ns", name)]
             result = filter_nodes(asking, asked, snapshot, self.solver)
             assert not result.passed
-            self.requeue.rejected(asking, asked, snapshot, undecided=result.undecided)
+            self.requeue.on_rejected(Rejection(asking, asked, result, snapshot))
 
     async def put(self, obj: Object) -> None:
         """Make an object or change it, status and all."""

@@ -317,3 +317,17 @@ async def test_the_successor_of_a_pod_of_a_gang_that_has_run_for_long_is_planned
         await scene.cluster.api.create(PODS if each["kind"] == "Pod" else CLAIMS, each)
     await scene.run()
     assert scene.known("x2").kept.node
+
+
+async def test_a_further_pod_is_woken_when_its_gang_is_placed() -> None:
+    scene = Scene(*nodes("abc"), *members("x", 2), *member("x2", "x", 2))
+    for name in ("x0", "x1", "x2"):
+        scene.filter(name)
+    await scene.turns(1)
+    (further,) = (name for name in scene.pending() if not scene.known(name).kept.node)
+    await scene.schedule(name for name in scene.pending() if name != further)
+    before = scene.known(further).resource_version
+    await scene.turns(2)
+    assert scene.known(further).resource_version != before, "its scheduler sees a new condition"
+    await scene.schedule()
+    assert len(scene.bound("x")) == 3

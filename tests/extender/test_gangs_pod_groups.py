@@ -126,3 +126,16 @@ async def test_a_pod_group_and_a_group_of_annotations_of_one_name_are_two_gangs(
     scene = Scene(*nodes("abc"), pod_group("x", 2), *grouped("x", 2), *other)
     await scene.run()
     assert len(scene.bound("x")) == 3
+
+
+async def test_pods_are_woken_if_they_need_not_wait_for_each_other_any_more() -> None:
+    scene = Scene(*nodes("a"), pod_group("x", 2), *grouped("x", 1))
+    assert "waiting for the pods" in scene.reason("x0")
+    before = scene.known("x0").resource_version
+    await scene.turns(1)
+    assert scene.known("x0").resource_version == before
+    await scene.cluster.api.delete(POD_GROUPS, ObjectKey("ns", "x"))
+    await scene.cluster.api.create(POD_GROUPS, pod_group("x", None))
+    await scene.turns(1)
+    assert scene.known("x0").resource_version != before, "its scheduler sees a new condition"
+    assert scene.filter("x0").passed

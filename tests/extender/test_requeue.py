@@ -9,9 +9,11 @@ from allocator import Limits
 from extender.assembly import make_service
 from extender.background.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.background.requeue import ANSWER_SECONDS
+from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.observe.metrics import Metrics
+from extender.verbs.filter import FilterResult
 from extender.verbs.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
@@ -118,7 +120,8 @@ async def test_what_came_while_filter_was_at_work_counts() -> None:
     snapshot = scene.cluster.state.snapshot
     await scene.put(local_slice("a"))
     assert await scene.woken() == []
-    scene.requeue.rejected(snapshot.pods[ObjectKey("ns", "p")], NODE_NAMES, snapshot)
+    asked = snapshot.pods[ObjectKey("ns", "p")]
+    scene.requeue.on_rejected(Rejection(asked, NODE_NAMES, FilterResult(()), snapshot))
     assert await scene.woken() == ["p"]
 
 

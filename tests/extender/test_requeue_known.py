@@ -6,9 +6,11 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
 from extender.background.requeue import MOST_PODS
+from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.observe.metrics import Metrics
+from extender.verbs.filter import FilterResult
 from extender.verbs.wire import FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
@@ -79,12 +81,24 @@ async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
     scene = Scene.of(*WORLD, network_slice("net", 0))
     snapshot = scene.cluster.state.snapshot
     for number in range(MOST_PODS + 1):
-        scene.requeue.rejected(parsed(pod(f"p{number}")), ["a"], snapshot)
+        scene.requeue.on_rejected(Rejection(parsed(pod(f"p{number}")), ["a"], FilterResult(()), snapshot))
     for name in ("p0", f"p{MOST_PODS}"):
         scene.cluster.load(pod(name, "c"))
     await scene.put(claim("c"))
     await scene.put(network_slice("net", 2))
     assert await scene.woken() == [f"p{MOST_PODS}"]
+
+
+async def test_pods_that_wait_for_their_gang_are_neither_judged_nor_in_the_place_of_others() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"), *waiting("q"))
+    snapshot = scene.cluster.state.snapshot
+    scene.reject("p")
+    for each in (snapshot.pods[ObjectKey("ns", "q")], *(parsed(pod(f"m{number}")) for number in range(MOST_PODS))):
+        scene.requeue.on_rejected(Rejection(each, NODE_NAMES, FilterResult((), awaits_gang=True), snapshot))
+    await scene.put(local_slice("a", 2))
+    before = scene.decider.asked
+    assert await scene.woken() == ["p"]
+    assert scene.decider.asked - before <= len(NODE_NAMES)
 
 
 async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:

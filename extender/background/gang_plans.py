@@ -1,0 +1,100 @@
+"""Plans of gangs: each is made off the loop on one snapshot, while the cluster goes on and others are planned."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from extender.background.rejected_members import RejectedMembers
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
+from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes, shared_claims
+from extender.offload import Offload
+from extender.pods.gangs import Gang
+from extender.pods.kinds import kind_of
+from extender.state.objects import Pod
+from extender.state.pod_conditions import Keeping
+from extender.state.snapshot import Snapshot
+from extender.state.state import ClusterState
+
+
+class GangPlans:
+    """Makes plans.
+
+    Args:
+        state: the cluster.
+        decider: remembers where pods fit.
+        rejected: knows the nodes that schedulers may take.
+        written: what was written for pods, by uid, and the watch does not show yet.
+        off_loop: where plans are made.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        decider: Decider,
+        rejected: RejectedMembers,
+        written: Callable[[], Iterable[tuple[str, Keeping]]],
+        off_loop: Offload,
+    ) -> None:
+        self._state = state
+        self._decider = decider
+        self._rejected = rejected
+        self._written = written
+        self._off_loop = off_loop
+
+    async def made(self, gang: Gang, solver: Solver) -> Plan | Shortfall | None:
+        """A plan, or why there is none. None: the plan is void, because others have got its devices meanwhile.
+
+        Nothing else runs between the end of a plan and the return, so what the plan keeps is kept for nobody else.
+
+        Args:
+            gang: lacks something.
+            solver: the decider's, for as long as there is time.
+        """
+        present = self._state.snapshot
+        planner = Planner(self._with_written(present), self._decider, solver, self._names(present))
+        found = await self._off_loop(partial(self._planned, planner, gang, present))
+        is_void = not isinstance(found, Shortfall) and self._is_void(found, planner.snapshot)
+        return None if is_void else found
+
+    def kind(self, gang: Gang) -> Hashable | None:
+        """Equal for gangs that get the same answer: after one finds no place, the next finds none. None: unlike any."""
+        if gang.bound or gang.kept or shared_claims(gang.free):
+            return None
+        snapshot, names = self._state.snapshot, self._rejected.names
+        kinds = sorted(hash((kind_of(pod, snapshot), names(pod))) for pod in gang.free)
+        return gang.size, gang.topology, tuple(kinds)
+
+    def _planned(self, planner: Planner, gang: Gang, present: Snapshot) -> Plan | Shortfall:
+        self._decider.follow(present)
+        return planner.plan(gang)
+
+    def _is_void(self, plan: Plan, before: Snapshot) -> bool:
+        """Whether a pod of a plan waits no more, or something of it is kept for others, since the plan was begun."""
+        now = self._with_written(self._state.snapshot)
+        pods = [now.pod(seat.pod.uid) for seat in plan]
+        if any(pod is None or not pod.is_pending or pod.kept.node for pod in pods):
+            return True
+        devices = (device for seat in plan for device in seat.keeping.devices)
+        return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
+
+    def _names(self, snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
+        """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take."""
+        likely = likely_nodes(snapshot)
+
+        def names(pod: Pod) -> Sequence[str]:
+            asked, may = self._rejected.names(pod), likely(pod)
+            if asked is None:
+                return may
+            known = set(may)
+            return [name for name in asked if name in known]
+
+        return names
+
+    def _with_written(self, snapshot: Snapshot) -> Snapshot:
+        """The cluster in which the watch shows what was written."""
+        for uid, keeping in self._written():
+            pod = snapshot.pod(uid)
+            if pod is not None and pod.is_pending:
+                snapshot = snapshot.with_pod(replace(pod, kept=keeping, nominated_node=keeping.node))
+        return snapshot

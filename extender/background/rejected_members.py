@@ -1,0 +1,96 @@
+"""Members of gangs that filter has rejected: which nodes their schedulers may take, and whom nobody has answered."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from sys import intern
+
+from extender.background.task import Rejection
+from extender.state.objects import Pod
+from extender.state.snapshot import Snapshot
+
+
+@dataclass(slots=True)
+class RejectedMember:
+    """A member that filter has rejected.
+
+    Attributes:
+        since: when it was rejected first, by the clock.
+        names: the nodes of the latest call, but of a call about one node only if there was no other call: a scheduler
+            asks about a nominated node alone.
+        latest: the nodes of the latest call.
+        was_ready: in the latest call, the gang was ready, but the pod found no devices on the node that is kept for it.
+        is_answered: since the latest call, something was done for the pod.
+    """
+
+    since: float
+    names: Sequence[str]
+    latest: Sequence[str]
+    was_ready: bool
+    is_answered: bool = False
+
+
+class RejectedMembers:
+    """Remembers members until they have a node.
+
+    Args:
+        clock: seconds, from any point.
+        seconds: for which a pod is remembered that the watch does not show: a scheduler may be ahead of it.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._known: dict[str, RejectedMember] = {}
+
+    def note(self, rejection: Rejection) -> bool:
+        """Remember a member; returns whether it was known."""
+        before = self._known.get(rejection.sent.uid)
+        # Names come anew with each request: those of many pods are to be in memory once.
+        latest = names = tuple(map(intern, rejection.names))
+        if before is not None and len(names) < 2:
+            names = tuple(before.names)
+        since, was_ready = self._clock() if before is None else before.since, not rejection.result.is_blocked
+        self._known[rejection.sent.uid] = RejectedMember(since, names, latest, was_ready)
+        return before is not None
+
+    def answered(self, pod: Pod) -> None:
+        """Something was done for a pod, or filter has let it pass."""
+        if (known := self._known.get(pod.uid)) is not None:
+            known.is_answered = True
+
+    def unanswered(self, pods: Iterable[Pod]) -> Iterator[tuple[Pod, RejectedMember]]:
+        """Those of the pods for which nothing was done since they were rejected. From now on, they are answered."""
+        for pod in pods:
+            known = self._known.get(pod.uid)
+            if known is not None and not known.is_answered:
+                known.is_answered = True
+                yield pod, known
+
+    def names(self, pod: Pod) -> Sequence[str] | None:
+        """The nodes that the pod's scheduler may take; None if filter has not rejected the pod."""
+        known = self._known.get(pod.uid)
+        return None if known is None else known.names
+
+    def since(self, pods: Iterable[Pod]) -> Sequence[float]:
+        """When those of the pods that filter has rejected were rejected first."""
+        return [self._known[pod.uid].since for pod in pods if pod.uid in self._known]
+
+    def forget(self, others: Collection[str], snapshot: Snapshot) -> Sequence[Pod]:
+        """Forget pods that wait in no gang any more.
+
+        Args:
+            others: the uids of the pods that wait in a gang.
+            snapshot: the cluster.
+
+        Returns:
+            those of them that are there and were not answered.
+        """
+        left = []
+        for uid in [uid for uid in self._known if uid not in others]:
+            pod = snapshot.pod(uid)
+            if pod is None and self._clock() <= self._known[uid].since + self._seconds:
+                continue
+            known = self._known.pop(uid)
+            if pod is not None and not known.is_answered:
+                left.append(pod)
+        return left
