@@ -17,8 +17,8 @@ from extender.verbs.bind_errors import ControllerRefusesError
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease
 
-_LONGEST_SECONDS: Final = 30.0
-"""Between two tries of what needs a controller: nobody tells us that it could allocate now."""
+_CONTROLLER_SECONDS: Final = 30.0
+"""The longest pause between two tries of what needs a controller: nobody tells us that it could allocate now."""
 
 _MOST_AT_ONCE: Final = 16
 """Pieces that wait for one controller at the same time."""
@@ -121,7 +121,7 @@ class LeasedWork(Generic[_W]):
         controllers = self._awaited(each.rejected.pod)
         if not self._work.has_room(controllers):
             return
-        each.rejected.postpone(self._solver.clock(), _LONGEST_SECONDS if controllers else LONGEST_SECONDS)
+        each.rejected.postpone(self._solver.clock(), _CONTROLLER_SECONDS if controllers else LONGEST_SECONDS)
         if controllers:
             each.reason = each.reason or ", ".join(map(waiting, sorted(controllers)))
             self._work.begin(each.uid, each.subject, controllers, partial(self._serve, each))
