@@ -4,10 +4,12 @@ If a controller then accepts a node that it has refused, the pod is judged anew,
 """
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from extender.background.controller_work import ControllerWork
@@ -23,6 +25,9 @@ from extender.state.state import ClusterState
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 """Pauses between questions about a pod. The pause doubles each time."""
+
+_GRACE_SECONDS: Final = 2.0
+"""A scheduler that has just begun to ask comes to most of its pods within this time."""
 
 _MOST_PODS: Final = 1024
 _MOST_AT_ONCE: Final = 8
@@ -72,6 +77,7 @@ class ControllerWaits(BackgroundTask):
         self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
         self._judge_anew = judge_anew
         self._waiting: dict[str, _Waiting] = {}
+        self._schedulers: set[str] = set()
         self._seen = 0
 
     @property
@@ -94,14 +100,27 @@ class ControllerWaits(BackgroundTask):
         if not rejection.snapshot.controllers:
             return
         pod = rejection.pod
+        self._meet(pod.scheduler_name, rejection.snapshot)
         refused = self._negotiation.refused_by(pod, rejection.names)
         last = self._waiting.pop(pod.uid, None)
         if refused:
             pause = last.pause if last else _PAUSE_SECONDS
-            again = last.again if last else self._clock() + pause
+            again = min(last.again if last else math.inf, self._clock() + pause)
             self._waiting[pod.uid] = _Waiting(rejection.sent, rejection.names, refused, again, pause)
             if len(self._waiting) > _MOST_PODS:
                 del self._waiting[next(iter(self._waiting))]
+
+    def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
+        """A new scheduler asks. Any of its pending pods may have been rejected before this process started."""
+        if scheduler in self._schedulers:
+            return
+        self._schedulers.add(scheduler)
+        names, again = tuple(snapshot.nodes), self._clock() + _GRACE_SECONDS
+        everywhere = frozenset(names)
+        pods = (each for each in snapshot.pods.values() if each.scheduler_name == scheduler and each.is_pending)
+        for pod in islice(pods, _MOST_PODS - len(self._waiting)):
+            if refused := dict.fromkeys(self._negotiation.awaited(pod), everywhere):
+                self._waiting.setdefault(pod.uid, _Waiting(pod, names, refused, again))
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""

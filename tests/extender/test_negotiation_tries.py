@@ -60,6 +60,21 @@ def test_immediate_claim_is_allocated_as_soon_as_its_controller_has_released_ano
     virtualtime.run(story())
 
 
+def test_pod_that_an_earlier_process_has_rejected_is_woken_when_its_controller_has_room() -> None:
+    async def story() -> None:
+        scene = Scene(*pods("p", "q"), licenses=Licenses(left=0))
+        await scene.filter("p")
+        later = scene.replica()
+        await scene.filter("q", by=later)
+        scene.licenses.left = 2
+        for _ in range(8):
+            await scene.tick(1.0, by=later)
+        assert await scene.woken("p")
+        assert await scene.woken("q")
+
+    virtualtime.run(story())
+
+
 def test_the_first_event_of_a_claim_has_the_reason_also_if_another_replica_had_the_lease() -> None:
     scene = ImmediateScene(*ROOM, negotiated_class(), waiting("c", LICENSE))
     theirs = SharedLease(scene.api, IMMEDIATE_CLAIMS, "theirs", scene.now, scene.clock)
