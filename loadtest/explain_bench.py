@@ -59,7 +59,7 @@ def cluster(used: float) -> Snapshot:
         "Node": (synthetic.node(i, i + 1) for i in range(NODES)),
         "ResourceSlice": (synthetic.resource_slice(i, i + 1) for i in range(NODES)),
         "DeviceClass": (synthetic.device_class(i, i + 1) for i in range(3)),
-        "ResourceClaimTemplate": (synthetic.claim_template(1),),
+        "ResourceClaimTemplate": (synthetic.claim_template(0, 1),),
         "ResourceClaim": (synthetic.claim(i, i + 1) for i in held),
         "Pod": (synthetic.pod(i, i + 1, claims=True) for i in held),
     }

@@ -44,7 +44,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """5,000 nodes with 40,000 devices, half of them allocated."""
-    with over_many_nodes(tmp_path_factory.mktemp("many"), nodes=5000, claims=20_000) as served:
+    with over_many_nodes(tmp_path_factory.mktemp("many")) as served:
         yield served
 
 

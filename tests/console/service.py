@@ -87,9 +87,12 @@ def _of(kind: str, manifests: tuple[Path, ...]) -> Iterator[tuple[Any, Any]]:
 
 
 @contextmanager
-def over_many_nodes(folder: Path, nodes: int, claims: int) -> Iterator[Served]:
-    """A service over an API server with many nodes, each with 8 devices; so many of them are allocated."""
-    program = [sys.executable, "-m", "tests.kit.servers.synthetic", f"--nodes={nodes}", f"--claims={claims}"]
+def over_many_nodes(folder: Path) -> Iterator[Served]:
+    """A service over an API server with 5,000 nodes, each with 8 devices. Half of these are allocated, 800 of them for
+    pods on the first 100 nodes, and a pod waits."""
+    sizes = {"nodes": 5000, "claims": 20_000, "pods": 800, "pods-with-claims": 800, "waiting": 1}
+    options = (f"--{name}={number}" for name, number in sizes.items())
+    program = [sys.executable, "-m", "tests.kit.servers.synthetic", *options]
     with subprocess.Popen(program, stdout=subprocess.PIPE, cwd=ROOT) as api:
         try:
             assert api.stdout is not None

@@ -5,9 +5,13 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from tests.console.browser import Console
+from tests.console.questions import FORM, add, drain, edit
 from tests.console.service import Served
 
 Open = Callable[..., Console]
+
+ANSWER = 10.0
+"""Seconds until the answer to a question about a node is drawn, on a busy machine."""
 
 FIRST_PICTURE = 2000.0
 """Milliseconds from the request for the page until rows are drawn."""
@@ -60,3 +64,11 @@ def test_filters_reach_all_devices(console: Open, many: Served) -> None:
     page.one("input[name=text]").fill("")
     page.one("button", has_text="allocated").click()
     expect(page.one(".lines")).to_have_attribute("aria-rowcount", "2500")
+
+
+def test_what_if_answers_a_person_who_edits_adds_and_drains(console: Open, many: Served) -> None:
+    page = console(many, FORM)
+    seconds = [ask(page) for ask in (edit, add, drain)]
+    assert max(seconds) < ANSWER
+    assert page.texts(".card.fate h3").count("default/waiting-0 gets a place edited") == 1
+    assert sum("moves" in text for text in page.texts(".card.fate h3")) == 8

@@ -31,9 +31,9 @@ const place = ({ node, score, why, devices, leftOut }) => html`<div class="card"
 const amounts = (consumed) => (consumed ? ` (${Object.entries(consumed).map(([name, amount]) => `${name}: ${amount}`).join(", ")})` : "");
 
 const proposal = ({ changes, node, devices }) => html`<div class="card">
-  ${changes.map((each) => html`<h3>${each.text}</h3>
+  ${changes.map((each) => html`<h3 class="sentence">${each.text}</h3>
     <div class="how"><code>${each.how}</code>${copyButton(each.how)}</div>
-    ${each.immutable ? html`<p class="quiet">${each.immutable}</p>` : ""}`)}
+    ${each.immutable ? html`<p class="quiet sentence">${each.immutable}.</p>` : ""}`)}
   <p>Then it fits on <a href=${link("fleet", [], { node })}>${node}</a>${devices.length ? html` with ${joined(devices.map((each) => deviceLink(each)))}` : ""}.</p>
 </div>`;
 

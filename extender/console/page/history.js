@@ -10,7 +10,7 @@ export function holds({ completeAfter, holds: found }) {
   return html`<section class="part"><h2>The last hour</h2>
     ${found.length ? html`<ul class="holds">${found.map((each) => hold(each, start, now))}</ul>` : ""}
     <p class="quiet">${found.length ? "" : "Nobody has held it. "}${
-      Date.parse(completeAfter) > start + 60_000 ? `This replica knows who held it since ${clock(completeAfter)}.` : ""
+      Date.parse(completeAfter) > start + 60_000 ? `This replica has watched it since ${clock(completeAfter)}.` : ""
     }</p></section>`;
 }
 

@@ -20,7 +20,7 @@ export function answer(found) {
   if (found.nodes.length) devices.read({ ...found.picture, classes: [] });
   return html`
     <p class="verdict">${found.text.split("\n")[0]}</p>
-    ${found.notes.map((each) => note(each))}
+    ${found.notes.map((each) => note(`${each}.`, "sentence"))}
     ${told.length ? html`<section class="part"><h2>What is different</h2>${told.slice(0, SHOWN).map((each) => pod(each, names))}${more(told)}</section>` : ""}
     ${found.nodes.length ? html`<section class="part"><h2>Nodes that do not exist</h2>${found.nodes.map((each) => newNode(each, devices))}</section>` : ""}
     ${found.staying.length ? html`<section class="part"><h2>Pods that stay on drained nodes</h2><ul>${found.staying.map((each) => html`<li>${namedLink("pod", each.pod)}: ${each.reason}</li>`)}</ul></section>` : ""}

@@ -103,7 +103,7 @@ export class Form {
       const now = { ...request, ...edit };
       const set = (name, value) => this.#edit(pod, request, edit, name, value);
       return html`<div class="card" role="group" aria-label=${`${pod}, request ${request.request}`}>
-        <h2>${pod} <span class="quiet">${request.claim}, request ${request.request}${same(edit, {}) ? "" : " · edited"}</span></h2>
+        <h2>${pod} <span class="quiet">claim ${request.claim}, request ${request.request}${same(edit, {}) ? "" : " · edited"}</span></h2>
         ${this.#values(now, set)}
       </div>`;
     });

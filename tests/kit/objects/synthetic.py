@@ -49,11 +49,11 @@ def device_class(number: int, revision: int) -> RawObject:
     return _object("DeviceClass", name, revision, fields=3, spec={"selectors": of_driver()})
 
 
-def claim_template(revision: int) -> RawObject:
-    """The template of all claims."""
-    return _object(
-        "ResourceClaimTemplate", "gpu", revision, fields=3, namespace="default", spec={"spec": _claim_spec()}
-    )
+def claim_template(number: int, revision: int) -> RawObject:
+    """A template: the first one is that of all claims, and the second one asks for more devices than a node has."""
+    name, devices = (("gpu", 1), ("many", DEVICES_PER_NODE + 1))[number]
+    spec = {"spec": _claim_spec(devices)}
+    return _object("ResourceClaimTemplate", name, revision, fields=3, namespace="default", spec=spec)
 
 
 def claim(number: int, revision: int) -> RawObject:
@@ -67,7 +67,7 @@ def claim(number: int, revision: int) -> RawObject:
     held = allocation([(at, f"gpu-{number % DEVICES_PER_NODE}")], at=at) | {"allocationTimestamp": _TIME}
     status = {"allocation": held, "reservedFor": [{"resource": "pods", **_pod_reference(number)}]}
     name = _claim_name(number)
-    spec = _claim_spec()
+    spec = _claim_spec(1)
     return _object("ResourceClaim", name, revision, fields=20, namespace="default", more=more, spec=spec, status=status)
 
 
@@ -108,13 +108,28 @@ def pod(number: int, revision: int, *, claims: bool) -> RawObject:
     return _object("Pod", name, revision, fields=40, namespace="default", more=more, spec=spec, status=status)
 
 
+def waiting_pod(number: int, revision: int) -> RawObject:
+    """A pod that asks for more devices than a node has."""
+    spec: RawObject = {
+        "schedulerName": "dra-scheduler",
+        "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "many"}],
+    }
+    more = {"uid": f"00000000-0000-0000-0002-{number:012d}"}
+    name = f"waiting-{number}"
+    return _object(
+        "Pod", name, revision, fields=5, namespace="default", more=more, spec=spec, status={"phase": "Pending"}
+    )
+
+
 def node_name(number: int) -> str:
     """The name of a node."""
     return f"node-{number:05d}"
 
 
-def _claim_spec() -> RawObject:
-    return claim_spec([exactly("gpu", DRIVER, 1, f"device.attributes['{DRIVER}'].productName.startsWith('Example A')")])
+def _claim_spec(devices: int) -> RawObject:
+    expression = f"device.attributes['{DRIVER}'].productName.startsWith('Example A')"
+    return claim_spec([exactly("gpu", DRIVER, devices, expression)])
 
 
 def _claim_name(number: int) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 import orjson
 import uvloop
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, RawObject, Resource
+from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, RawObject, Resource
 from tests.kit.objects import synthetic
 from tests.kit.servers.raw import Call, RawApiServer, Reply, load_all
 
@@ -34,6 +34,7 @@ class Sizes:
     claims: int
     pods: int
     pods_with_claims: int
+    waiting: int
     events: int
 
     def makers(self) -> dict[Resource, tuple[int, Callable[[int, int], RawObject]]]:
@@ -41,14 +42,17 @@ class Sizes:
         every = max(1, self.pods // max(1, self.pods_with_claims))
 
         def make_pod(number: int, revision: int) -> RawObject:
+            if number >= self.pods:
+                return synthetic.waiting_pod(number - self.pods, revision)
             return synthetic.pod(number, revision, claims=number % every == 0)
 
         return {
             NODES: (self.nodes, synthetic.node),
             SLICES: (self.nodes, synthetic.resource_slice),
             CLASSES: (10, synthetic.device_class),
+            TEMPLATES: (2, synthetic.claim_template),
             CLAIMS: (self.claims, synthetic.claim),
-            PODS: (self.pods, make_pod),
+            PODS: (self.pods + self.waiting, make_pod),
         }
 
 
@@ -93,7 +97,7 @@ class SyntheticApiServer(RawApiServer):
 def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("nodes", "claims", "pods", "pods-with-claims", "events"):
+    for name in ("nodes", "claims", "pods", "pods-with-claims", "waiting", "events"):
         parser.add_argument(f"--{name}", type=int, default=0)
     parser.add_argument("--pages", action="store_true", help="lists come in pages only")
     arguments = vars(parser.parse_args())
