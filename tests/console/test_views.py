@@ -274,7 +274,7 @@ def test_a_pod_that_waits_is_explained_in_the_words_of_explain(console: Open, ex
         "What does not go together",
     ]
     assert page.texts(".funnel > li:first-child") == ["50 devices considered"]
-    assert "ask for 4 devices instead of 5 in request gpus" in page.texts(".card h3")
+    assert "Ask for 4 devices instead of 5 in request gpus" in page.texts(".card h3")
 
 
 def test_what_to_write_can_be_copied(console: Open, example: Served) -> None:
