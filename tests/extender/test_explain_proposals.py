@@ -17,8 +17,9 @@ from extender.explain.text import as_text
 from tests.extender.applying import Manifests
 from tests.extender.explaincases import EXPLAINED
 from tests.extender.explainclusters import World, worlds
-from tests.extender.explaining import Case
+from tests.extender.explaining import BROKEN, Case, asking, consuming, pool, with_fields
 from tests.extender.upkeepcases import UPKEEP
+from tests.kit.clusters import node, request
 
 CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}
 EXAMPLES: Final = int(os.environ.get("PROPOSAL_EXAMPLES", "40"))
@@ -48,6 +49,21 @@ def test_the_pod_gets_its_devices_once_a_proposal_is_applied(name: str, tmp_path
     case = CASES[name]
     gates = {gate: getattr(case.solver.features, feature) for gate, feature in GATES.items()}
     assert list(broken_proposals(case.explained(), Manifests(case.objects, gates), tmp_path)) == []
+
+
+def test_no_pod_is_deleted_for_a_large_edit_if_a_smaller_edit_does_without_that() -> None:
+    """Who does not ask for an amount gets 5G, and two of these need a device for themselves. Who asks gets 3G."""
+    policy = {"default": "5G", "validRange": {"min": "1G"}}
+    shared = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10G", "requestPolicy": policy}}}
+    worn = {"capacity": {"bandwidth": {"value": "10G"}}, **BROKEN}
+    wanted = [with_fields(request(name), capacity={"requests": {"bandwidth": "10G"}}) for name in ("one", "two")]
+    devices = ({"name": "gpu-0", **shared}, {"name": "gpu-1", **shared}, {"name": "gpu-2", **worn})
+    users = (("w", "4G", "a/gpu-0"), ("x", "3G", "a/gpu-0"), ("y", "4G", "a/gpu-1"), ("z", "3G", "a/gpu-1"))
+    others = (each for user in users for each in consuming(*user))
+    found = Case((*asking(*wanted), node("a"), pool("a", *devices), *others)).explained()
+    assert [change.text for change in found.proposals[0].changes] == [
+        f"ask for 3G of bandwidth instead of 10G in request {name}" for name in ("one", "two")
+    ]
 
 
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
