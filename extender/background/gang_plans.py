@@ -7,7 +7,9 @@ from functools import partial
 from extender.background.rejected_members import RejectedMembers
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.planning import Plan, Planner, Shortfall, likely_nodes, shared_claims
+from extender.gangs.likely_nodes import likely_nodes
+from extender.gangs.plan import Plan, Shortfall
+from extender.gangs.planning import Planner, shared_claims
 from extender.offload import Offload
 from extender.pods.gangs import Gang
 from extender.pods.kinds import kind_of

@@ -6,7 +6,7 @@ from math import inf
 from operator import is_
 from typing import Final
 
-from extender.gangs.planning import Shortfall
+from extender.gangs.plan import Shortfall
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang, gang_at
 from extender.state.gang_annotations import GangKey

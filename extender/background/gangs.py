@@ -37,7 +37,7 @@ from extender.background.rejected_members import RejectedMember, RejectedMembers
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.planning import Plan, Shortfall
+from extender.gangs.plan import Plan, Shortfall
 from extender.observe.gang_metrics import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone

@@ -157,7 +157,7 @@ class Preemptor(BackgroundTask):
         """The pods that were rejected long enough ago, the most important first."""
         now = self._solver.clock()
         due = (each for each in self._asked.values() if each.due <= now)
-        return sorted(due, key=lambda each: (-each.pod.priority, each.pod.created, each.pod.uid))
+        return sorted(due, key=lambda each: each.pod.order)
 
     # --- choose and nominate --------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ from typing import Final
 from allocator import printable
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.planning import Planner, Shortfall, likely_nodes
+from extender.gangs.likely_nodes import likely_nodes
+from extender.gangs.plan import Shortfall
+from extender.gangs.planning import Planner
 from extender.pods.gangs import Gang, gang_at, gang_refusal
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

@@ -8,12 +8,13 @@ state of a gang: every replica, and a process that starts, reads it from there.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 
 from immutables import Map
 
-from allocator import FREE, DeviceId, printable
+from allocator import printable
 from extender.kube.api import POD_GROUPS, ObjectKey
-from extender.state.consumers import claim_keys
+from extender.pods.kept_losses import lost_members
 from extender.state.gang_annotations import GROUP, GROUP_SIZE, GangKey
 from extender.state.gang_index import Stage, is_live
 from extender.state.objects import Pod
@@ -67,11 +68,8 @@ class Gang:
 
     @cached_property
     def lost(self) -> tuple[Pod, ...]:
-        """The members that can't get what is kept for them any more.
-
-        The node is gone, another claim holds a kept device, or the device is kept for an earlier member as well.
-        """
-        return _lost(self.key, self._snapshot)
+        """The members that can't get what is kept for them any more."""
+        return lost_members(self.key, self._snapshot)
 
     @property
     def is_ready(self) -> bool:
@@ -90,7 +88,7 @@ class Gang:
 def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
     """The gang of that name; None if it has no members, or if it is a PodGroup whose pods need not run together."""
     pods = (pod for uid in snapshot.gangs.members.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
-    members = tuple(_in_order(pod for pod in pods if is_live(pod)))
+    members = tuple(sorted((pod for pod in pods if is_live(pod)), key=attrgetter("order")))
     if not members:
         return None
     if key.is_pod_group:
@@ -144,7 +142,9 @@ def _may_run(key: GangKey, pod: Pod, size: int, snapshot: Snapshot) -> bool:
         numbers[part.stage] += number
     if numbers[Stage.BOUND] >= size:
         return True
-    return bool(pod.kept.node) and numbers[Stage.BOUND] + numbers[Stage.KEPT] >= size and not _lost(key, snapshot)
+    return (
+        bool(pod.kept.node) and numbers[Stage.BOUND] + numbers[Stage.KEPT] >= size and not lost_members(key, snapshot)
+    )
 
 
 def _problem(members: Iterable[Pod]) -> str:
@@ -158,65 +158,3 @@ def _problem(members: Iterable[Pod]) -> str:
         return ""
     text = f"annotation {GROUP_SIZE}: the pods with the same {GROUP} have different sizes: {', '.join(map(str, sizes))}"
     return printable(text)
-
-
-def _lost(key: GangKey, snapshot: Snapshot) -> tuple[Pod, ...]:
-    """As `Gang.lost`. Looks only at members whose node is gone, and at those that others may be in the way of."""
-    gone = (uid for name, uids in snapshot.nominated.items() if name not in snapshot.nodes for uid in uids)
-    found = (pod for uid in {*gone, *snapshot.kept.rivals()} if (pod := snapshot.pod(uid)) is not None)
-    pods = _in_order(pod for pod in found if pod.gang_key == key and pod.kept.node and is_live(pod))
-    twice = _kept_twice(pods, snapshot)
-    return tuple(pod for pod in pods if pod.uid in twice or _has_lost(pod, snapshot))
-
-
-def _in_order(pods: Iterable[Pod]) -> list[Pod]:
-    """The most important first, then the oldest."""
-    return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.uid))
-
-
-def _has_lost(pod: Pod, snapshot: Snapshot) -> bool:
-    is_there = pod.kept.node in snapshot.nodes
-    return not is_there or any(_is_taken(device, pod, snapshot) for device in pod.kept.devices)
-
-
-def _kept_twice(pods: Iterable[Pod], snapshot: Snapshot) -> frozenset[str]:
-    """The uids of pods for which a whole device is kept that is kept for an earlier pod with other claims, too.
-
-    Two processes that plan one gang at once write this, each a part of its plan.
-    """
-    users: dict[DeviceId, frozenset[ObjectKey]] = {}
-    found = set()
-    for pod in pods:
-        own = frozenset(claim_keys(pod))
-        for device in pod.kept.devices:
-            before = users.get(device)
-            if before is not None and before.isdisjoint(own) and not _may_share(pod, device, snapshot):
-                found.add(pod.uid)
-            users[device] = own if before is None else before | own
-    return frozenset(found)
-
-
-def _may_share(pod: Pod, device: DeviceId, snapshot: Snapshot) -> bool:
-    """Whether several claims may have the device, or a claim of the pod has admin access."""
-    claims = (snapshot.claims.get(key) for key in claim_keys(pod))
-    ways = (way for each in claims if each for request in each.claim.spec.requests for way in request.alternatives)
-    pool = snapshot.inventory.pools.get(device.pool_id)
-    devices = (each for part in (pool.newest if pool else ()) for each in part.devices)
-    return any(way.admin_access for way in ways) or any(
-        each.id == device and each.allow_multiple_allocations for each in devices
-    )
-
-
-def _is_taken(device: DeviceId, pod: Pod, snapshot: Snapshot) -> bool:
-    """Whether a claim that is not the pod's holds the whole device."""
-    if snapshot.usage.device(device) == FREE:
-        return False
-    own = claim_keys(pod)
-    for uid in snapshot.holders.get(device.pool_id, ()):
-        claim = snapshot.claim(uid)
-        if claim is not None and (claim.key in own or claim.special_of == pod.uid):
-            continue
-        for held in snapshot.held_by(uid):
-            if any(each.device == device and each.share_id is None and not each.admin_access for each in held.results):
-                return True
-    return False

@@ -6,6 +6,7 @@ at the cost of all kept devices for each pod. Here, a change costs what is kept 
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from threading import Lock
 from typing import Final
 
@@ -16,7 +17,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.node_resources import is_counted
-from extender.pods.nominated import Room, order_of_nominated
+from extender.pods.nominated import Room
 from extender.pods.nomination_grounds import NominationGrounds, is_local
 from extender.state.changes import Change, ChangeLog
 from extender.state.consumers import claim_keys
@@ -194,6 +195,6 @@ def _found(
     if any(pod.kept.victims or any(each.pool_id not in pools for each in pod.kept.devices) for pod in pods):
         return None
     room = Room(frozenset(), snapshot, solver)
-    for pod in room.share(sorted(pods, key=order_of_nominated)):
+    for pod in room.share(sorted(pods, key=attrgetter("order"))):
         room.hold_kept(pod)
     return None if room.is_undecided else tuple(room.found)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final
 
 from allocator import Allocation, AllocatorError, Features
@@ -138,7 +139,7 @@ def _in_order(uids: Iterable[str], snapshot: Snapshot) -> Sequence[Pod]:
     """Those of the nominated pods that wait for a node that exists."""
     pods = (found for uid in uids if (found := snapshot.pod(uid)) is not None)
     here = (pod for pod in pods if pod.nominated_node in snapshot.nodes and not pod.deleting and not pod.is_finished)
-    return sorted(here, key=order_of_nominated)
+    return sorted(here, key=attrgetter("order"))
 
 
 def _is_kept_from(other: Pod, pod: Pod) -> bool:
@@ -149,12 +150,7 @@ def _is_kept_from(other: Pod, pod: Pod) -> bool:
 
 def _is_before(other: Pod, pod: Pod) -> bool:
     """Whether a nominated pod goes before this one."""
-    return order_of_nominated(other) < order_of_nominated(pod) if pod.nominated_node else other.priority >= pod.priority
-
-
-def order_of_nominated(pod: Pod) -> tuple[int, str, str]:
-    """Nominated pods go in this order: the most important first, then the oldest."""
-    return (-pod.priority, pod.created, pod.uid)
+    return other.order < pod.order if pod.nominated_node else other.priority >= pod.priority
 
 
 def _middle(solver: Solver) -> float:

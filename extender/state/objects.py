@@ -134,6 +134,11 @@ class Pod:
         return ObjectKey(self.namespace, self.name)
 
     @property
+    def order(self) -> tuple[int, str, str]:
+        """By this key, the most important pods come first, then the oldest."""
+        return -self.priority, self.created, self.uid
+
+    @property
     def gang_key(self) -> GangKey | None:
         """The gang that it names; None if it names none."""
         return None if self.gang is None else GangKey(self.namespace, self.gang.name, self.gang.is_pod_group)

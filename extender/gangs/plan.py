@@ -1,0 +1,34 @@
+"""A plan for a gang: a seat for each of its pods, or why there is no plan."""
+
+from dataclasses import dataclass
+
+from extender.state.objects import Pod
+from extender.state.pod_conditions import Keeping
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What is to be kept for one pod."""
+
+    pod: Pod
+    keeping: Keeping
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """Why there is no plan.
+
+    Attributes:
+        placed: the largest number of pods that had devices at the same time.
+        wanted: the number of pods that need devices.
+        reason: why the next pod found no node.
+        is_final: everything was tried; otherwise a limit has stopped the search.
+    """
+
+    placed: int
+    wanted: int
+    reason: str
+    is_final: bool = True
+
+
+Plan = tuple[Seat, ...]
