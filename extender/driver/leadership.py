@@ -138,25 +138,37 @@ async def _led(key: ObjectKey, origin: Origin) -> AsyncIterator[Leadership]:
                 _say(f"lease {key}: waiting until this process leads{f' ({said})' if said else ''}")
             await asyncio.sleep(_TURN_SECONDS)
         _say(f"lease {key}: this process leads")
-        renewing = asyncio.create_task(_renewed(leadership))
-        try:
+        async with renewed(leadership):
             yield leadership
-        finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
-            with suppress(WriteRefusedError, OutcomeUnknownError):  # it expires otherwise
-                await lease.release()
+
+
+@asynccontextmanager
+async def renewed(leadership: Leadership) -> AsyncIterator[None]:
+    """Within, a process that leads renews its lease; at the end, it gives the lease back.
+
+    A renewal that is under way ends first. Otherwise nobody knew whether there is a lease to give back.
+    """
+    ended = asyncio.Event()
+
+    async def renew() -> None:
+        while not ended.is_set():
+            await leadership.turn()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), _TURN_SECONDS)
+
+    renewing = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        ended.set()
+        await asyncio.gather(renewing, return_exceptions=True)
+        with suppress(WriteRefusedError, OutcomeUnknownError):  # it expires otherwise
+            await leadership.lease.release()
 
 
 def _clock() -> float:
     """Seconds that also pass while the machine is suspended, where the system counts them."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
-async def _renewed(leadership: Leadership) -> None:
-    while True:
-        await leadership.turn()
-        await asyncio.sleep(_TURN_SECONDS)
 
 
 def _key(lease: str) -> ObjectKey:

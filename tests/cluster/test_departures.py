@@ -80,7 +80,8 @@ class TestPodDeleted:
         key = await scene.claim("claim")
         made = await scene.filtered("pod", "claim")
         await scene.client.delete(PODS, key_of(made))
-        assert f"pod {scene.namespace}/pod is gone" in await scene.bind(made, heard=heard)
+        error = await scene.bind(made, heard=heard)
+        assert any(f"pod {scene.namespace}/pod {what}" in error for what in ("is gone", "is being deleted")), error
         assert await scene.status(key) == {}
         await scene.check_device_is_free()
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.driver.leadership import SURE_SECONDS, Leadership, led, responder_of
+from extender.driver.leadership import SURE_SECONDS, Leadership, led, renewed, responder_of
 from extender.driver.store import Store
 from extender.kube.api import LEASES, ObjectKey
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, Question
-from extender.writes.lease import LEASE_SECONDS, SharedLease
+from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
 from tests.extender.transport_scene import Licenses
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
@@ -90,6 +90,20 @@ def test_lease_that_is_released_is_taken_at_once() -> None:
     for _ in range(2):
         scene.turn("two")
     assert scene.sure == ["two"]
+
+
+def test_process_that_ends_while_it_renews_gives_the_lease_back() -> None:
+    async def story() -> None:
+        scene.seconds = RENEWAL_SECONDS
+        scene.transports["one"].script("update leases", Fault(seconds=2))
+        async with renewed(scene.processes["one"]):
+            await virtualtime.elapse(1)
+
+    scene = Scene("one")
+    for _ in range(2):
+        scene.turn("one")
+    virtualtime.run(story())
+    assert scene.holder == ""
 
 
 @pytest.mark.parametrize(("away", "leads"), [(SURE_SECONDS - 1, True), (SURE_SECONDS + 6, False)])
