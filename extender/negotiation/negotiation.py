@@ -29,8 +29,11 @@ from extender.writes.controller_marks import Mark
 FRESH_SECONDS: Final = 1.0
 """An answer is not asked for again within this time, unless the controller's version changes."""
 
-_MOST_CLAIMS: Final = 256
-"""Claims whose answers are remembered: 0.3 MB each if 5,000 nodes are refused for one reason."""
+_MOST_ANSWERS: Final = 256
+"""Different answers that are remembered: 0.3 MB each if 5,000 nodes are refused for one reason."""
+
+_MOST_CLAIMS: Final = 1024
+"""Claims whose answers are remembered. A pod whose answers are forgotten is not woken when devices become free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,11 +291,17 @@ class Negotiation:
         answers = self._state.snapshot.answers.update(found)
         for uid in found:
             self._heard.setdefault(uid, _Heard(self._clock(), ""))
-        while len(self._heard) > _MOST_CLAIMS:
+        while len(self._heard) > _MOST_CLAIMS or self._different(answers) > _MOST_ANSWERS:
             oldest = next(iter(self._heard))
             del self._heard[oldest]
             answers = answers.delete(oldest) if oldest in answers else answers
         self._state.hear(answers)
+
+    def _different(self, answers: Map[str, ControllerAnswer]) -> int:
+        """The number of different answers. They are only counted if there may be too many."""
+        if len(self._heard) <= _MOST_ANSWERS:
+            return 0
+        return len({id(answers.get(uid)) for uid in self._heard})
 
 
 def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ...]:

@@ -97,6 +97,18 @@ def test_nodes_and_reasons_of_answers_are_in_memory_once() -> None:
     virtualtime.run(story())
 
 
+def test_different_answers_are_remembered_up_to_a_limit() -> None:
+    async def story() -> None:
+        names = [f"p{number}" for number in range(300)]
+        scene = Scene(*pods(*names))
+        for name in names:
+            scene.licenses.refuses = {"m": f"no server for {name}"}
+            await scene.filter(name)
+        assert set(scene.cluster.state.snapshot.answers) == {f"uid-{name}-c" for name in names[-256:]}
+
+    virtualtime.run(story())
+
+
 def test_controller_that_answers_with_an_error_is_there_again() -> None:
     async def story() -> None:
         scene = Scene(*pods("p", "q"))

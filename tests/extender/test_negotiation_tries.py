@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from extender.background.immediate_claims import WAITS
-from extender.kube.api import CLAIMS
+from extender.kube.api import CLAIMS, ObjectKey
 from extender.negotiation.protocol import ALLOCATE
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
@@ -13,7 +13,7 @@ from tests.extender.test_immediate_claims import ROOM
 from tests.extender.test_immediate_claims import Scene as ImmediateScene
 from tests.extender.test_immediate_claims import immediate as waiting
 from tests.kit import virtualtime
-from tests.kit.clusters import Object, claim, pinned
+from tests.kit.clusters import GPU, Object, claim, local_slice, node, pinned, pod, request
 from tests.kit.controllers import Fault, Licenses
 
 
@@ -71,6 +71,28 @@ def test_pod_that_an_earlier_process_has_rejected_is_woken_when_its_controller_h
             await scene.tick(1.0, by=later)
         assert await scene.woken("p")
         assert await scene.woken("q")
+
+    virtualtime.run(story())
+
+
+def test_pod_that_lacks_a_device_is_woken_also_if_controllers_have_answered_about_many_others_meanwhile() -> None:
+    """What is remembered of a controller that accepts the pod is part of the decision to wake it."""
+
+    async def story() -> None:
+        names = [f"q{number}" for number in range(300)]
+        taken = [claim("held", allocated=["n/gpu-0"], at="n", users=["u"]), pod("u", "held", on="n")]
+        both = [pod("p", "p-gpu", "p-c"), claim("p-gpu", request("gpu")), claim("p-c", LICENSE)]
+        world = (GPU, negotiated_class(), node("n"), local_slice("n"))
+        scene = Scene(*taken, *both, *pods(*names), licenses=Licenses(left=1000), world=world)
+        assert not (await scene.filter("p", "n")).passed
+        for name in names:
+            assert (await scene.filter(name, "n")).passed
+        await scene.end("u")
+        await scene.cluster.api.delete(CLAIMS, ObjectKey("ns", "held"))
+        await scene.cluster.settle()
+        await scene.tick()
+        await scene.tick()
+        assert await scene.woken("p")
 
     virtualtime.run(story())
 
