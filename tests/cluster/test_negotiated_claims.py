@@ -67,7 +67,6 @@ async def test_bad_input_is_told_and_what_is_mended_runs(client: Client, namespa
     immediate = claim(namespace, "immediate", requests(request(ENTRY, "ghost")))
     immediate["metadata"]["annotations"] = {"dra-extender.dev/allocation-mode": "Immediate"}
     await client.create(CLAIMS, immediate)
-    # On a slow machine, an Event that the claim waits for the controller comes first.
     assert await event(client, namespace, "ClaimNotAllocated", about=UNKNOWN)
     await client.delete(CLASSES, ObjectKey("", "ghost"))
 
