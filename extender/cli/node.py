@@ -84,6 +84,7 @@ def node(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     logs.configure(LogSettings())
     try:
+        running.check_reserved(reserved, machine)
         origin = find_origin(kubeconfig, context, os.environ)
         places = running.Places(kubelet_dir, cdi_dir, state_file, nri_socket, cci_dir)
         asyncio.run(running.run_compute(origin, node_name, machine, reserved, places, metrics_port))

@@ -94,17 +94,16 @@ async def run_compute(
         origin: the API server.
         node: name of the node.
         topology: the machine.
-        reserved: the CPUs that no claim gets.
+        reserved: the CPUs that no claim gets (`check_reserved`).
         places: files and folders of the node.
         metrics_port: where metrics are served; 0: nowhere.
 
     Raises:
-        ComputeError: the kubelet's CPU manager is in the way, no CPU is reserved, or the port is in use.
+        ComputeError: the kubelet's CPU manager is in the way, or the port is in use.
         ConnectError: there is no API server to work with.
         SocketError: the kubelet cannot be served.
     """
     check_cpu_manager(places.kubelet)
-    check_reserved(reserved, topology)
     metrics = CciMetrics(CollectorRegistry())
     with _serving_metrics(metrics, metrics_port):
         await _run(origin, node, topology, reserved, places, metrics)

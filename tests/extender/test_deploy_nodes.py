@@ -79,7 +79,8 @@ def test_the_policy_for_slices_is_about_the_account_and_the_drivers_of_the_node_
 
 
 def test_prometheus_finds_the_metrics_of_the_node_part() -> None:
-    monitor = only(DEPLOY / "monitoring/pod-monitor.yaml", "PodMonitor")["spec"]
+    found = only(DEPLOY / "monitoring/pod-monitor.yaml", "PodMonitor")
+    monitor, name = found["spec"], found["metadata"]["name"]
     daemon_set = only(DEPLOY / "node/daemonset.yaml", "DaemonSet")
     template = daemon_set["spec"]["template"]
     (container,) = template["spec"]["containers"]
@@ -88,6 +89,10 @@ def test_prometheus_finds_the_metrics_of_the_node_part() -> None:
     assert monitor["selector"]["matchLabels"] == template["metadata"]["labels"]
     assert [each["port"] for each in monitor["podMetricsEndpoints"]] == [port["name"]]
     assert f"--metrics-port={port['containerPort']}" in container["args"]
+    (group,) = only(DEPLOY / "monitoring/prometheus-rule.yaml", "PrometheusRule")["spec"]["groups"]
+    (down,) = (each["expr"] for each in group["rules"] if each["alert"] == "DRAExtenderNodeDown")
+    # The operator names the job of a PodMonitor by its namespace and name.
+    assert f'up{{job=~".*/{name}"}}' in down
 
 
 def test_the_mock_driver_is_started_with_options_that_it_has_and_may_do_what_a_driver_does() -> None:
