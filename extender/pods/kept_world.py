@@ -4,23 +4,18 @@ Most pods find this cluster: they may take nothing of what is kept. `held_for_no
 at the cost of all kept devices for each pod. Here, a change costs what is kept on the nodes that it concerns.
 """
 
-from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from threading import Lock
 from typing import Final
 
 from immutables import Map
 
-from allocator import NOTHING_USED, Allocation, PoolId, Usage
+from allocator import NOTHING_USED, PoolId, Usage
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.kube.api import ObjectKey
+from extender.pods.held_nodes import Held, HeldNodes, held_on
 from extender.pods.node_resources import is_counted
-from extender.pods.nominated import Room
-from extender.pods.nomination_grounds import NominationGrounds, is_local
 from extender.state.changes import Change, ChangeLog
-from extender.state.consumers import claim_keys
 from extender.state.indexes import added
 from extender.state.kept_index import KeptIndex
 from extender.state.kinds import Topic
@@ -34,25 +29,6 @@ _IDLE: Final = frozenset({Topic.CPU, Topic.BUDGET, Topic.RESOURCE_CLASS, Topic.C
 """Topics on which nothing depends that is kept."""
 
 _CHANGES: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What is held on one node.
-
-    Attributes:
-        keys: of all that it depends on: pods, claims and pools.
-        claims: of the pods for which something is kept there, and those that hold devices there.
-        pools: that only this node reaches.
-        lowest: the lowest priority of a pod for which something is kept there.
-        found: what each of these pods gets, one after the other; None: that is found out for each asking pod.
-    """
-
-    keys: frozenset[Hashable]
-    claims: frozenset[ObjectKey]
-    pools: frozenset[PoolId]
-    lowest: int
-    found: tuple[Allocation, ...] | None
 
 
 class KeptWorld:
@@ -74,9 +50,11 @@ class KeptWorld:
 
     def world_of(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Snapshot, Decider]:
         """The cluster as filter is to see it for a pod, and who remembers verdicts on it. Arguments as for `beside`."""
-        self._of_cluster.follow(snapshot)
         found = self.beside(pod, snapshot, solver)
-        return (snapshot, self._of_cluster) if found is None else (found, self.decider)
+        if found is not None:
+            return found, self.decider
+        self._of_cluster.follow(snapshot)
+        return snapshot, self._of_cluster
 
     def beside(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot | None:
         """The cluster in which what is kept by name is held, as a pod finds it; None if it finds another, or not known.
@@ -95,19 +73,14 @@ class KeptWorld:
         try:
             if not self._follow(snapshot, solver):
                 return None
-            own = claim_keys(pod)
-            fits = (
-                held.found is not None and pod.priority <= held.lowest and held.claims.isdisjoint(own)
-                for held in self._held.values()
-            )
-            return self._world if all(fits) else None
+            return self._world if self._held.are_closed_to(pod) else None
         finally:
             self._lock.release()
 
     def _begin(self, snapshot: Snapshot) -> None:
         """Begin with a cluster in which nothing is held."""
         self._seen = self._world = snapshot
-        self._held: dict[str, _Held] = {}
+        self._held = HeldNodes()
         self._log = ChangeLog(_CHANGES)
         self.decider = Decider(self._of_cluster.solver, self._all_changes, origin=self._of_cluster)
 
@@ -124,6 +97,7 @@ class KeptWorld:
             return False
         changes = self._changes_since(self._seen.version)
         if changes is None:
+            self._of_cluster.follow(snapshot)  # its node views are those of this world, but for a few
             self._begin(snapshot)
             self._seen = EMPTY  # until what is held is known, too
             names: Collection[str] = snapshot.nominated.keys()
@@ -133,10 +107,10 @@ class KeptWorld:
             pools = {change.key for change in changes if isinstance(change.key, PoolId)}
         solver = solver.share(2)
         # Nothing else changes before this is known: an error leaves the world as it was.
-        now = {name: held for name in names if (held := _held_on(name, snapshot, solver)) is not None}
-        before = [held for name in names if (held := self._held.pop(name, None)) is not None]
-        self._held |= now
-        own = {pool for held in (*before, *now.values()) for pool in held.pools}
+        now = {name: held_on(name, snapshot, solver) for name in names}
+        before = [self._held.put(name, held) for name, held in now.items()]
+        changed = [held for held in (*before, *now.values()) if held is not None]
+        own = {pool for held in changed for pool in held.pools}
         self._log.add(Change(snapshot.version, Topic.POOL, pool) for pool in own)
         nominated: Map[str, Map[str, None]] = Map()
         for uid in snapshot.kept.unnamed:
@@ -150,51 +124,22 @@ class KeptWorld:
     def _concerned(self, changes: Sequence[Change], snapshot: Snapshot) -> Collection[str]:
         """The nodes where something else may be held now."""
         if any(change.topic not in _KEYED | _IDLE for change in changes):
-            return {*self._held, *snapshot.nominated}
-        keys = {change.key for change in changes if change.topic in _KEYED}
-        changed = (each.pods.get(key) for key in keys for each in (self._seen, snapshot) if isinstance(key, ObjectKey))
-        names = {name for pod in changed if pod is not None for name in (pod.node_name, pod.nominated_node)}
-        names |= {key for key in keys if isinstance(key, str)}  # nodes
-        concerned = {name for name, held in self._held.items() if held.found is None or not held.keys.isdisjoint(keys)}
+            return {*self._held.names, *snapshot.nominated}
+        keys = {(change.topic, change.key) for change in changes if change.topic in _KEYED}
+        pods = [each.pods.get(key) for topic, key in keys if topic is Topic.POD for each in (self._seen, snapshot)]  # type: ignore[call-overload]
+        names = {name for pod in pods if pod is not None for name in (pod.node_name, pod.nominated_node)}
+        names |= {key for topic, key in keys if topic is Topic.NODE and isinstance(key, str)}
         # What could not be found out in time is tried again.
-        return concerned | {name for name in names if name in self._held or name in snapshot.nominated}
+        near = {name for name in names if name in self._held or name in snapshot.nominated}
+        return self._held.depending(keys) | near
 
-    def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], changed: Collection[_Held]) -> Usage:
+    def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], now: Iterable[Held | None]) -> Usage:
         """What is in use in this world: as before, but in some pools, where only what has changed is held."""
         found, cluster = self._world.usage.pools, snapshot.usage.pools
         for pool in pools:
             used = cluster.get(pool, NOTHING_USED)
             found = found.set(pool, used) if used else found.delete(pool) if pool in found else found
         usage = Usage(found)
-        for allocation in (each for held in changed for got in held.found or () for each in got.results):
+        for allocation in (each for held in now if held for got in held.found or () for each in got.results):
             usage = usage.with_allocation(allocation)
         return usage
-
-
-def _held_on(name: str, snapshot: Snapshot, solver: Solver) -> _Held | None:
-    """What is held on a node; None if nothing is kept there."""
-    pods = [pod for pod in snapshot.nominated_to(name) if pod.kept.devices and not pod.deleting and not pod.is_finished]
-    if not pods or name not in snapshot.nodes:
-        return None
-    near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
-    pools = frozenset(pool for pool, names in near if names == frozenset({name}))
-    grounds = NominationGrounds.of(pods, pools, snapshot)
-    return _Held(
-        frozenset({*grounds.pods, *grounds.claims, *pools}),
-        grounds.claims,
-        pools,
-        min(pod.priority for pod in pods),
-        _found(pods, pools, snapshot, solver) if is_local(pods, snapshot) else None,
-    )
-
-
-def _found(
-    pods: Sequence[Pod], pools: Collection[PoolId], snapshot: Snapshot, solver: Solver
-) -> tuple[Allocation, ...] | None:
-    """What each pod gets of what is kept for it; None if that is not known, or does not depend on its node alone."""
-    if any(pod.kept.victims or any(each.pool_id not in pools for each in pod.kept.devices) for pod in pods):
-        return None
-    room = Room(frozenset(), snapshot, solver)
-    for pod in room.share(sorted(pods, key=attrgetter("order"))):
-        room.hold_kept(pod)
-    return None if room.is_undecided else tuple(room.found)

@@ -203,7 +203,8 @@ class Room:
     def _kept(self, other: Pod, shared: Collection[ObjectKey]) -> Allocation | None:
         """What a pod gets of the devices that are kept for it, once its victims have gone."""
         victims = [pod for uid in other.kept.victims if (pod := self.held.pod(uid)) is not None]
-        is_own = not victims and other.nominated_node == other.kept.node and set(claim_keys(other)).isdisjoint(shared)
+        is_apart = not shared or set(shared).isdisjoint(claim_keys(other))
+        is_own = is_apart and not victims and other.nominated_node == other.kept.node
         basis = kept_basis(other, self.held, self.solver) if is_own else None
         found = None if basis is None else self.solver.kept.find(other.uid, basis)
         if found is None:
