@@ -158,7 +158,7 @@ def make_service(
         PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         immediate_claims,
-        *_keepers(overview, solver, off_loop),
+        *_keepers(overview, off_loop),
     )
     metrics.registry.register(ClusterGauges(overview))
     return Service(
@@ -212,10 +212,10 @@ def _controller_tasks(
     return releases, waits, SchedulingContexts(contexts, deallocation, clock)
 
 
-def _keepers(overview: Overview, solver: Solver, off_loop: Offload) -> tuple[BackgroundTask, ...]:
-    """The background tasks that keep up what people look at."""
+def _keepers(overview: Overview, off_loop: Offload) -> tuple[BackgroundTask, ...]:
+    """The background tasks that keep up what people look at. They wait for no search, so the clock is a plain one."""
     state = overview.state
-    return HistoryKeeper(state, overview.history), StatesKeeper(state, overview.devices, solver.clock, off_loop)
+    return HistoryKeeper(state, overview.history), StatesKeeper(state, overview.devices, time.monotonic, off_loop)
 
 
 def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
