@@ -11,7 +11,7 @@ from tests.kit.clusters import claim, local_slice
 NODE_NAMES: Final = "abcd"
 
 _SCHEDULING: Final = ("ask", "ask", "tick", "tick", "late", "bind", "restart")
-_CHANGES: Final = ("delete", "finish", "slice", "node", "take", "leave")
+_CHANGES: Final = ("delete", "finish", "slice", "node", "take", "leave", "claim")
 
 Event = tuple[str, int]
 """What happens, and a number that chooses where."""
@@ -55,6 +55,10 @@ async def _change(scene: Scene, what: str, number: int) -> None:
         taken = claim(thief, allocated=[f"{node}/gpu-{number % 2}"], at=node, users=["s"])
         await api.create(CLAIMS, taken)
         await api.patch_status(CLAIMS, ObjectKey("ns", thief), {"status": taken["status"]})
+    elif what == "claim" and snapshot.claims:
+        key = sorted(snapshot.claims)[number % len(snapshot.claims)]
+        if not snapshot.claims[key].claim.allocation:
+            await api.delete(CLAIMS, key)
     elif what == "leave":
         for key in [key for key in snapshot.claims if key.name.startswith("thief")]:
             await api.patch_status(CLAIMS, key, {"status": {"reservedFor": []}})
