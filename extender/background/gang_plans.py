@@ -13,6 +13,7 @@ from extender.gangs.planning import Planner, shared_claims
 from extender.offload import Offload
 from extender.pods.gangs import Gang
 from extender.pods.kinds import kind_of
+from extender.pods.node_resources import is_counted
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping
 from extender.state.snapshot import Snapshot
@@ -77,6 +78,10 @@ class GangPlans:
         pods = [now.pod(seat.pod.uid) for seat in plan]
         if any(pod is None or not pod.is_pending or pod.kept.node for pod in pods):
             return True
+        # What others got meanwhile counts for quotas, and what devices take of their nodes.
+        counts = now.device_quotas or is_counted(now, self._decider.solver.features)
+        if counts and not _pods_with_devices(now) <= _pods_with_devices(before):
+            return True
         devices = (device for seat in plan for device in seat.keeping.devices)
         return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
 
@@ -100,3 +105,8 @@ class GangPlans:
             if pod is not None and pod.is_pending:
                 snapshot = snapshot.with_pod(replace(pod, kept=keeping, nominated_node=keeping.node))
         return snapshot
+
+
+def _pods_with_devices(snapshot: Snapshot) -> set[str]:
+    """The uids of pods for which devices are kept by name."""
+    return {uid for uids in snapshot.kept.users.values() for uid in uids}

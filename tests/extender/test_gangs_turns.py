@@ -12,6 +12,7 @@ from extender.background.gang_watch import LONG_PLANS, LONGEST_PLAN_SECONDS, PLA
 from extender.kube.api import PODS, ObjectKey
 from extender.state.pod_conditions import Keeping
 from tests.extender.ganging import Scene, members, nodes
+from tests.extender.test_device_quota import limited, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, node, pod
 
@@ -63,6 +64,14 @@ class Slow(Scene):
         assert len(self.task.unfinished) == len(gangs)
         self.gate = opened()
         return begun
+
+    async def plan_elsewhere(self, gang: str, names: str) -> Sequence[str]:
+        """A gang is planned on other nodes than the plans that go on; returns the nodes."""
+        for name in self.pending():
+            if name.startswith(gang):
+                self.filter(name, names=names)
+        await self.task.tick()
+        return self.kept(gang)
 
     async def end_long(self, begun: asyncio.Event) -> None:
         begun.set()
@@ -128,6 +137,17 @@ async def test_a_plan_is_made_again_if_a_device_is_kept_for_another_pod_meanwhil
     assert not scene.kept("x")
     await scene.turns(1)
     assert sorted(scene.kept("x")) == sorted(map(str, range(1, 17)))
+
+
+@told
+async def test_a_plan_is_made_again_if_another_gang_has_used_up_the_quota_meanwhile() -> None:
+    gangs = (*members("x", 2), *members("y", 2))
+    scene = Slow(*nodes("ab"), *(each for name in "cd" for each in nodes(name)[1:]), quota(limited(devices=3)), *gangs)
+    begun = await scene.begin_long("x")
+    taken = await scene.plan_elsewhere("y", "cd")
+    await scene.end_long(begun)
+    await scene.turns(1)
+    assert (sorted(taken), scene.kept("x")) == (["c", "d"], [])
 
 
 @told
