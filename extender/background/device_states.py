@@ -11,8 +11,8 @@ from extender.offload import Offload
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
 
-TURN_SECONDS: Final = 0.01
-"""The longest turn, but for the last pool. With five turns a second, the work takes a twentieth of a core at most."""
+TURN_SECONDS: Final = 0.05
+"""The longest turn, but for the last pool. With four turns a second, the work takes a fifth of a core at most."""
 
 
 class StatesKeeper(BackgroundTask):

@@ -105,8 +105,9 @@ def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -
     numbers: dict[object, int] = {}
     hardware = []
     for _, device, _ in found:
-        counter_sets = frozenset(each.counter_set for each in device.consumes_counters)
-        hardware.append(numbers.setdefault(counter_sets or device.id, len(numbers)))
+        counters = device.consumes_counters
+        key = frozenset(each.counter_set for each in counters) if counters else device.id
+        hardware.append(numbers.setdefault(key, len(numbers)))
     return FleetRow(
         pool_id,
         node,

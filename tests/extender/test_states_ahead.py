@@ -32,7 +32,7 @@ class Scene:
         self.keeper = StatesKeeper(self.cluster.state, self.states, self.clock, self.off_loop)
 
     def clock(self) -> float:
-        self.now += TURN_SECONDS / (A_TURN + 1)
+        self.now += TURN_SECONDS / (A_TURN + 0.5)
         return self.now
 
     async def off_loop(self, work: Callable[[], _T]) -> _T:
