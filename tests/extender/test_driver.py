@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import socket
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +40,9 @@ from tests.kit.driver import answering
 EXAMPLE = Path(__file__).parents[2] / "config/example/controllers/licenses.py"
 SITE = "topology.kubernetes.io/zone"
 A, B = NodeName("a1", {SITE: "a"}), NodeName("b1", {SITE: "b"})
+DATA_SEGMENTS_IN = 152
+"""Where ``tcpi_data_segs_in`` stands in Linux's ``struct tcp_info``."""
+
 NONE_LEFT = "too few licenses are left at site a"
 
 
@@ -294,6 +299,36 @@ def is_same(one: str, other: str) -> bool:
 def test_wrong_question_is_refused(url: str, path: str, body: bytes, status: int, text: str) -> None:
     reply = httpx.post(url + path, content=body)
     assert (reply.status_code, text in reply.text) == (status, True)
+
+
+def test_answer_is_one_segment(url: str) -> None:
+    """The second segment of an answer would wait until the caller's system confirms the first: 40 ms on Linux."""
+    body = json.dumps({"claims": [ask_to_json(ask("x"))], "nodes": [{"name": "n"}]}).encode()
+    with connection_to(url) as connection:
+        connection.sendall(head_of(body) + body)
+        received = b""
+        while not received.endswith(b"}"):
+            received += connection.recv(4096)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
+    assert struct.unpack_from("I", info, DATA_SEGMENTS_IN) == (1,)
+
+
+def test_caller_that_waits_until_it_is_asked_for_its_body_is_asked(url: str) -> None:
+    with connection_to(url) as connection:
+        connection.sendall(head_of(b"{}", "Expect: 100-continue"))
+        assert connection.recv(4096) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"{}")
+        assert b"claims: is empty" in connection.recv(4096)
+
+
+def connection_to(url: str) -> socket.socket:
+    address = httpx.URL(url)
+    return socket.create_connection((address.host, address.port or 0), timeout=10)
+
+
+def head_of(body: bytes, *more: str) -> bytes:
+    lines = ("POST /unsuitableNodes HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *more, "", "")
+    return "\r\n".join(lines).encode()
 
 
 class Slow(Outside):
