@@ -46,9 +46,11 @@ class GangPlans:
         self._off_loop = off_loop
 
     async def made(self, gang: Gang, solver: Solver) -> Plan | Shortfall | None:
-        """A plan, or why there is none. None: the plan is void, because others have got its devices meanwhile.
+        """A plan, or why there is none. None: the plan is void.
 
-        Nothing else runs between the end of a plan and the return, so what the plan keeps is kept for nobody else.
+        A plan is void if its devices are kept for other pods by now, or if one of its pods does not wait any more.
+        Nothing else runs between this check and the return. A plan holds if a pod without a gang has taken one of its
+        devices: only the member that loses the device gets another place (`extender.pods.kept_losses`).
 
         Args:
             gang: lacks something.

@@ -18,7 +18,7 @@ from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease
 
 _CONTROLLER_SECONDS: Final = 30.0
-"""The longest pause between two tries of what needs a controller: nobody tells us that it could allocate now."""
+"""The longest pause between two tries of what needs a controller. No event says that a controller can allocate now."""
 
 _MOST_AT_ONCE: Final = 16
 """Pieces that wait for one controller at the same time."""

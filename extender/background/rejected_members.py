@@ -1,4 +1,4 @@
-"""Members of gangs that filter has rejected: which nodes their schedulers may take, and whom nobody has answered."""
+"""Members of gangs that filter has rejected: the nodes that their schedulers may take, and who waits for an answer."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -94,7 +94,7 @@ def _required(need: Need) -> Need:
 
 
 def _parts(groups: Sequence[CoreGroup], devices: Sequence[Object], preferred: int) -> Parts:
-    """The requests, of which some prefer siblings: ``preferred`` is how many."""
+    """The requests. Of groups that prefer siblings, only the first ``preferred`` pairs do."""
     parts = Parts()
     names = [each["name"] for each in devices]
     for number, group in enumerate(groups):

@@ -146,7 +146,7 @@ async def _led(key: ObjectKey, origin: Origin) -> AsyncIterator[Leadership]:
 async def renewed(leadership: Leadership) -> AsyncIterator[None]:
     """Within, a process that leads renews its lease; at the end, it gives the lease back.
 
-    A renewal that is under way ends first. Otherwise nobody knew whether there is a lease to give back.
+    A renewal that is under way ends first: its answer says whether this process has a lease to give back.
     """
     ended = asyncio.Event()
 

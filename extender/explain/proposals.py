@@ -109,7 +109,7 @@ def _large(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tup
             break
         if {change.kind for change in largest.values()} == kinds and trials.fits(every, node):
             nearest = _nearest(_needed(every, node, trials), edits, node, trials)
-            yield _needed(nearest, node, trials)  # the smaller edit of one thing may do without that of another
+            yield _needed(nearest, node, trials)  # after a smaller edit, another edit may be needless
 
 
 def _nearest(changes: Sequence[Change], edits: Iterable[Change], node: str, trials: Trials) -> tuple[Change, ...]:

@@ -199,7 +199,7 @@ class Negotiation:
         return found
 
     def awaited(self, pod: Pod) -> frozenset[str]:
-        """The controllers that who serves a pod waits for. Without one of them in the settings, nobody is asked."""
+        """The controllers that are asked to serve a pod. If one of them is not in the settings, none is asked."""
         names = frozenset(each.controller for each in negotiated_claims(pod, self._state.snapshot))
         return names if names <= self.controllers.keys() else frozenset()
 

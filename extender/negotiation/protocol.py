@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from allocator import JSON, AllocationResult, Fields, Problem, allocation_or_none, allocation_to_json, printable, shown
+from allocator import JSON, AllocationResult, Fields, Problem, allocation_or_none, printable, shown
 
 UNSUITABLE_NODES: Final = "unsuitableNodes"
 ALLOCATE: Final = "allocate"
@@ -208,27 +208,6 @@ def _read_node(fields: Fields) -> NodeName:
 
 
 # --- answers ------------------------------------------------------------------------------------------------
-
-
-def answer_to_json(answer: Answer) -> Object:
-    """The JSON of an answer."""
-    found: Object = {"version": answer.version} if answer.version else {}
-    if answer.refused:
-        found["refused"] = answer.refused
-    uids = dict.fromkeys((*answer.unsuitable, *answer.allocations, *answer.overtaken))
-    found["claims"] = [_entry(uid, answer) for uid in uids]
-    return found
-
-
-def _entry(uid: str, answer: Answer) -> Object:
-    entry: Object = {"uid": uid}
-    if uid in answer.unsuitable:
-        entry["unsuitableNodes"] = dict(answer.unsuitable[uid])
-    if uid in answer.allocations:
-        entry["allocation"] = allocation_to_json(answer.allocations[uid])
-    if uid in answer.overtaken:
-        entry["attempt"] = answer.overtaken[uid]
-    return entry
 
 
 def answer_of(question: Question, obj: object) -> Answer:

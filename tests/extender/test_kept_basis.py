@@ -53,18 +53,16 @@ async def patched_claim(scene: Scene) -> None:
 
 @pytest.mark.parametrize("change", [bind_other, more_nodes])
 async def test_it_stays_while_others_start_and_other_nodes_come(change: Callable[[Scene], Awaitable[None]]) -> None:
-    scene = await kept()
-    before, memory = basis(scene), Remembered[str]()
-    assert before is not None
-    memory.keep("x0", before, "known")
-    await change(scene)
-    now = basis(scene)
-    assert now is not None
-    assert memory.find("x0", now) == "known"
+    assert await known_after(change) == "known"
 
 
 @pytest.mark.parametrize("change", [more_devices, new_class, new_rule, patched_claim])
 async def test_it_is_another_after_a_change_that_the_search_reads(change: Callable[[Scene], Awaitable[None]]) -> None:
+    assert await known_after(change) is None
+
+
+async def known_after(change: Callable[[Scene], Awaitable[None]]) -> str | None:
+    """What is remembered for a pod after a change, of an answer from before it."""
     scene = await kept()
     before, memory = basis(scene), Remembered[str]()
     assert before is not None
@@ -72,7 +70,7 @@ async def test_it_is_another_after_a_change_that_the_search_reads(change: Callab
     await change(scene)
     now = basis(scene)
     assert now is not None
-    assert memory.find("x0", now) is None
+    return memory.find("x0", now)
 
 
 async def test_there_is_none_if_somebody_has_the_device() -> None:

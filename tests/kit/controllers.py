@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult
+from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json
 from allocator.model.claims import OpaqueConfig
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import (
@@ -15,7 +16,6 @@ from extender.negotiation.protocol import (
     ProtocolError,
     Question,
     answer_of,
-    answer_to_json,
     question_of,
     question_to_json,
 )
@@ -135,3 +135,24 @@ class Licenses:
         config = AllocatedConfig("FromClaim", OpaqueConfig("licenses.example.com", f'{{"node":"{node}"}}'), (request,))
         results = (DeviceResult(request, self.device),) if self.device else ()
         return AllocationResult(results=results, configs=(config,))
+
+
+def answer_to_json(answer: Answer) -> dict[str, Any]:
+    """An answer as a controller writes it."""
+    found: dict[str, Any] = {"version": answer.version} if answer.version else {}
+    if answer.refused:
+        found["refused"] = answer.refused
+    uids = dict.fromkeys((*answer.unsuitable, *answer.allocations, *answer.overtaken))
+    found["claims"] = [_entry(uid, answer) for uid in uids]
+    return found
+
+
+def _entry(uid: str, answer: Answer) -> dict[str, Any]:
+    entry: dict[str, Any] = {"uid": uid}
+    if uid in answer.unsuitable:
+        entry["unsuitableNodes"] = dict(answer.unsuitable[uid])
+    if uid in answer.allocations:
+        entry["allocation"] = allocation_to_json(answer.allocations[uid])
+    if uid in answer.overtaken:
+        entry["attempt"] = answer.overtaken[uid]
+    return entry
