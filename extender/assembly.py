@@ -36,6 +36,8 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
+from extender.metrics.cluster import ClusterMetrics
+from extender.metrics.metrics import Metrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
@@ -46,8 +48,6 @@ from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
-from extender.observe.gauges import ClusterGauges
-from extender.observe.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.observe.pending import PendingPods
 from extender.offload import Offload, in_thread
@@ -131,12 +131,12 @@ def make_service(
     negotiation = _negotiation(contexts, Claims(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, Claims(api, state))
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
-    double_allocations = DoubleAllocations(metrics.clashed, tell)
+    double_allocations = DoubleAllocations(metrics.claims.clashed, tell)
     reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
     scheduling, now, faults = settings.scheduling, around.now, solver.faults
     deadline, schedulers = scheduling.deadline_seconds, scheduling.scheduler_names
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
-    requeue = Requeue(state, decider, writer, metrics.woken, off_loop)
+    requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
     leases = _leases(api, now, solver.clock)
     evictor = Evictor(api, now)
     preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
@@ -147,7 +147,7 @@ def make_service(
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
-        LostClaims(state, api, metrics.lost, tell),
+        LostClaims(state, api, metrics.claims.lost, tell),
         QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
         ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
@@ -160,7 +160,7 @@ def make_service(
         immediate_claims,
         *_keepers(overview, off_loop),
     )
-    metrics.registry.register(ClusterGauges(overview))
+    metrics.registry.register(ClusterMetrics(overview))
     return Service(
         decider, binder, BackgroundRunner(tasks, faults), metrics, overview, scheduling=scheduling, off_loop=off_loop
     )
@@ -223,7 +223,7 @@ def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
 
     def deallocated(woken: Pod) -> None:
         requeue.forget(woken)
-        metrics.deallocated(1)
+        metrics.claims.deallocated(1)
 
     return deallocated
 
@@ -233,7 +233,7 @@ def _waiting_times(metrics: Metrics, now: Callable[[], datetime]) -> Callable[[P
 
     def allocated(pod: Pod) -> None:
         if pod.created:
-            metrics.allocated((now() - datetime.fromisoformat(pod.created)).total_seconds())
+            metrics.pods.allocated((now() - datetime.fromisoformat(pod.created)).total_seconds())
 
     return allocated
 

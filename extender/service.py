@@ -20,7 +20,7 @@ from extender.explain.explanations import Explanations
 from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey, OutcomeUnknownError
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
@@ -237,7 +237,7 @@ class Service:
     async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
         result = await self._filtered(args, snapshot, solver)
         self._decisions.keep(Decision(args.pod, result.merits))
-        self.metrics.filtered(
+        self.metrics.verbs.filtered(
             passed=len(result.passed),
             failed=len(result.failed),
             unresolvable=len(result.unresolvable),

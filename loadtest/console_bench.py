@@ -25,8 +25,8 @@ from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES, ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.metrics.metrics import Metrics
 from extender.observe import logs
-from extender.observe.metrics import Metrics
 from extender.service import Service
 from extender.serving.listeners import FurtherServer, server_config
 from extender.state.state import ClusterState

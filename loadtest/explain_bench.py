@@ -22,7 +22,7 @@ from extender.explain.explaining import Explainer
 from extender.explain.text import as_text
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.service import Service
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot

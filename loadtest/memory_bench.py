@@ -26,8 +26,8 @@ from extender.config.settings import LogSettings
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
+from extender.metrics.metrics import Metrics
 from extender.observe import logs
-from extender.observe.metrics import Metrics
 from extender.serving.garbage import sparing_survivors
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState

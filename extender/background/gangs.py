@@ -38,7 +38,7 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.plan import Plan, Shortfall
-from extender.observe.gang_metrics import GangMetrics
+from extender.metrics.gangs import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
 from extender.state.gang_annotations import GangKey

@@ -15,7 +15,7 @@ from allocator import Recent
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.kube.raw import revision
-from extender.observe.preemption_metrics import PreemptionMetrics
+from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.nominated import are_leaving
 from extender.preemption.choice import holders_near

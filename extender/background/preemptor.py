@@ -31,7 +31,7 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
-from extender.observe.preemption_metrics import PreemptionMetrics
+from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import Offload
 from extender.pods.gangs import is_alone
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals

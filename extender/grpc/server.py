@@ -19,7 +19,7 @@ from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, decode_options, encode_expansion
 from extender.grpc.start import GrpcError, Start
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.verbs.body import WireError
 
@@ -50,7 +50,7 @@ async def listening(settings: Settings) -> AsyncIterator[Start]:
     address = _listen(server, settings.grpc, certificates)
 
     async def start(autoscaler: Autoscaler, metrics: Metrics) -> None:
-        metrics.expect(VERB)
+        metrics.verbs.expect(VERB)
         calls = _BestOptions(autoscaler, metrics, time.perf_counter)
         handlers = {METHOD: grpc.unary_unary_rpc_method_handler(calls.answer)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
@@ -97,7 +97,7 @@ class _BestOptions:
         except Exception as error:  # noqa: BLE001 - the one place where errors of calls become statuses
             await context.abort(*_status(error))
         finally:
-            self.metrics.verb(VERB, code, self.clock() - began)
+            self.metrics.verbs.answered(VERB, code, self.clock() - began)
         return reply
 
     async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from extender.autoscaler.service import Autoscaler
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 
 Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
 """Starts the server; from then on calls are answered."""

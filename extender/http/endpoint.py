@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from allocator import JSON, InvalidObjectError
 from extender.http.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.origins import Callers
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.tracing.tracing import Call, Tracing
 from extender.verbs import wire
@@ -121,7 +121,7 @@ class Endpoints:
         elsewhere: Elsewhere = nowhere_else,
     ) -> VerbRoute:
         """A verb at a path; ``name`` is what metrics and traces call it, and ``by`` says who answers a request."""
-        self.metrics.expect(name)
+        self.metrics.verbs.expect(name)
         call = self.tracing.call(name, _Exchange(verb, by, elsewhere, self.tracing))
         app = self._app(name, call, SMALL_BYTES if verb.is_small else None)
         return VerbRoute(path, app, name=name, summary=verb.doc.summary, tags=[tag], openapi_extra=_operation(verb.doc))
@@ -139,7 +139,7 @@ class Endpoints:
                 reply = b""
             except Exception as error:  # noqa: BLE001 - the one place where errors of verbs become replies
                 reply = self._refusal(name, error)
-            self.metrics.verb(name, code, self.clock() - started)
+            self.metrics.verbs.answered(name, code, self.clock() - started)
             await _answer(send, HTTPStatus.OK, reply)
 
         return app

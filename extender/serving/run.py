@@ -35,9 +35,9 @@ from extender.kube.credentials import Origin
 from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
+from extender.metrics.log import LogMetrics
+from extender.metrics.metrics import Metrics
 from extender.observe import logs
-from extender.observe.gauges import LogGauges
-from extender.observe.metrics import Metrics
 from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
@@ -177,8 +177,8 @@ async def serve(
         autoscaler = make_autoscaler(
             cluster.api, cluster.state, solver, settings, catalog, service.binder.negotiation.controllers, off_loop
         )
-        service.metrics.watch_sessions(lambda: len(autoscaler.sessions))
-        service.metrics.registry.register(LogGauges(dropped_lines))
+        service.metrics.sessions.watch(lambda: len(autoscaler.sessions))
+        service.metrics.registry.register(LogMetrics(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)
         servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
@@ -210,7 +210,7 @@ def _servers(
     def application(listener: Listener) -> FastAPI:
         return create_app(service, autoscaler, settings, listener, tracing=tracing)
 
-    refusals = Refusals(service.metrics.refused)
+    refusals = Refusals(service.metrics.callers.refused)
     operations = api = None
     if ports.operations:
         operations = FurtherServer(server_config(application(Listener.OPERATIONS), settings, OPERATIONS))

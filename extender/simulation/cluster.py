@@ -20,7 +20,7 @@ from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
 from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.offload import at_once
 from extender.pods.stand_in import stand_in
 from extender.service import Service

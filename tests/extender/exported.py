@@ -12,9 +12,10 @@ from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.kube.raw import Event, EventType
+from extender.metrics.cluster import ClusterMetrics
+from extender.metrics.log import LogMetrics
+from extender.metrics.metrics import Metrics
 from extender.node.cci.metrics import CciMetrics
-from extender.observe.gauges import ClusterGauges, LogGauges
-from extender.observe.metrics import Metrics
 from extender.state.state import ClusterState
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
@@ -54,8 +55,8 @@ def exported() -> Mapping[str, Exported]:
 
 async def _scraped() -> str:
     metrics = Metrics(CollectorRegistry())
-    metrics.verb("filter", "ok", 0.1)
-    metrics.filtered(passed=1, failed=1, unresolvable=1, steps=1)
+    metrics.verbs.answered("filter", "ok", 0.1)
+    metrics.verbs.filtered(passed=1, failed=1, unresolvable=1, steps=1)
     metrics.controllers.asked("licenses.example.com", "allocate", "ok", 0.1)
     metrics.controllers.watch(dict, {"licenses.example.com": SimpleNamespace(problem="")})
     fake, state = FakeApi(), ClusterState()
@@ -68,8 +69,8 @@ async def _scraped() -> str:
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))
         decider = Decider(solver(), state.changes_since)
         overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
-        metrics.registry.register(ClusterGauges(overview))
-        metrics.registry.register(LogGauges(lambda: 0))
+        metrics.registry.register(ClusterMetrics(overview))
+        metrics.registry.register(LogMetrics(lambda: 0))
         manager = CciMetrics(metrics.registry)
         manager.requested("")
         manager.drivers({"one.example.com"}, ())

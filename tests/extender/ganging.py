@@ -13,7 +13,7 @@ from extender.background.gangs import Gangs
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey
-from extender.observe.gang_metrics import GangMetrics
+from extender.metrics.gangs import GangMetrics
 from extender.offload import Offload, at_once
 from extender.state.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.state.objects import Pod

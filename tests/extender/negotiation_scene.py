@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import Surroundings, make_service
 from extender.config.settings import Settings
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.metrics.metrics import Metrics
 from extender.negotiation.controller import Controller
-from extender.observe.metrics import Metrics
 from extender.offload import at_once
 from extender.refused import RefusedError
 from extender.service import Service

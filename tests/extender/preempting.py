@@ -10,7 +10,7 @@ from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey, RawObject
-from extender.observe.preemption_metrics import PreemptionMetrics
+from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.objects import Pod
 from extender.verbs.filter import FilterResult, filter_nodes

@@ -20,7 +20,7 @@ from extender.explain.document import as_json
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import PODS, ObjectKey
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule

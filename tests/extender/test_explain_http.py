@@ -15,7 +15,7 @@ from extender.explain.absence import unknown_pod
 from extender.http.bodies import FREE_BYTES
 from extender.kube.api import PODS, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.state import ClusterState

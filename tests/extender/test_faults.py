@@ -17,7 +17,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.faults import Faults
 from extender.kube.api import PODS, ObjectKey
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.pods.nominated import held_for_nominated
 from extender.refused import RefusedError
 from extender.service import Service

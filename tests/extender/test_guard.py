@@ -12,7 +12,7 @@ from extender.http.guard import Guard
 from extender.http.listeners import Listener
 from extender.http.refusals import Refusals
 from extender.http.tables import TABLES
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from tests.extender.access_scene import ApiServer
 from tests.extender.http_scene import TWO_NODES, VERBS
 from tests.kit.clusters import Cluster
@@ -35,7 +35,7 @@ def metrics() -> Metrics:
 def client(cluster: Cluster, server: ApiServer, metrics: Metrics) -> AsyncClient:
     """A caller at the port for callers off the node, by another name than ours."""
     gate = Gate(Reviews(server), Clocks(lambda: 0.0, lambda: 0.0))
-    guard = Guard(cluster.app(listener=Listener.API), gate, Refusals(metrics.refused))
+    guard = Guard(cluster.app(listener=Listener.API), gate, Refusals(metrics.callers.refused))
     return AsyncClient(transport=ASGITransport(guard), base_url="https://dra-extender-api.kube-system")
 
 

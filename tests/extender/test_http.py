@@ -14,7 +14,7 @@ from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.kube.api import NODES
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.state.state import ClusterState
 from tests.extender.http_scene import TWO_NODES, VERBS, post
 from tests.kit.clusters import (

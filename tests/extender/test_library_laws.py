@@ -14,7 +14,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import NODES, PODS, ObjectKey
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.scheduler.attempts import no_attempt
 from extender.scheduler.checks import SchedulerChecks

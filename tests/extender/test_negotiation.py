@@ -11,12 +11,12 @@ from allocator import DeviceId
 from extender.config.controllers import ControllerSettings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, ObjectKey
+from extender.metrics.metrics import Metrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.opening import known_controllers
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.observe.metrics import Metrics
 from extender.offload import at_once
 from extender.state.objects import NodeObject
 from extender.verbs.otherwise_suitable import OtherwiseSuitable

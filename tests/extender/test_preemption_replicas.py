@@ -25,7 +25,7 @@ from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
-from extender.observe.preemption_metrics import PreemptionMetrics
+from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes

@@ -12,7 +12,7 @@ from extender.background.requeue import ANSWER_SECONDS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting

@@ -9,7 +9,7 @@ from extender.background.requeue import MOST_PODS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.verbs.filter import FilterResult
 from extender.verbs.wire import FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED

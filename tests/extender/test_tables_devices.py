@@ -14,8 +14,8 @@ from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.kube.api import NODES, RESOURCES, SLICES
 from extender.kube.raw import Event, EventType
+from extender.metrics.metrics import Metrics
 from extender.observe.device_states import DeviceStates
-from extender.observe.metrics import Metrics
 from extender.state.state import ClusterState
 from tests.kit.clusters import (
     DRIVER,

@@ -23,7 +23,7 @@ from extender.http.app import create_app
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.transport import Request as Asking
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.offload import in_thread
 from extender.tracing.spans import Spans
 from tests.extender.livecluster import SERVED, default, half, make_claim

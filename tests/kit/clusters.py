@@ -21,7 +21,7 @@ from extender.http.app import create_app
 from extender.http.listeners import Listener
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
-from extender.observe.metrics import Metrics
+from extender.metrics.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.objects import Pod, parse_pod

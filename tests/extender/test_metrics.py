@@ -15,8 +15,8 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
+from extender.metrics.cluster import ClusterMetrics
 from extender.observe.device_states import DeviceStates
-from extender.observe.gauges import ClusterGauges
 from extender.observe.overview import Overview
 from extender.state.follow import FollowTiming
 from extender.state.live import LiveCluster, Timing
@@ -48,7 +48,7 @@ def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overvie
 
 def registry_of(overview: Overview) -> CollectorRegistry:
     registry = CollectorRegistry()
-    registry.register(ClusterGauges(overview))
+    registry.register(ClusterMetrics(overview))
     return registry
 
 

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from extender.observe.preemption_metrics import WAITING_SECONDS
+from extender.metrics.buckets import WAITING_SECONDS
 
 
 class GangMetrics:

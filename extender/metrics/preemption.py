@@ -2,8 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-WAITING_SECONDS = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14400, 86400)
-"""Buckets for times that pods wait. Times of creation are whole seconds, and pods may wait for days."""
+from extender.metrics.buckets import WAITING_SECONDS
 
 
 class PreemptionMetrics:

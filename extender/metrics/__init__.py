@@ -1,0 +1,1 @@
+"""What Prometheus reads from the service: a module for each noun that metrics are about."""

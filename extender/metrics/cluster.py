@@ -1,0 +1,63 @@
+"""Metrics that are computed at each scrape: the known cluster, and its watches."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from extender.metrics.api_server import request_metrics, watch_metrics
+from extender.metrics.families import counter, gauge
+from extender.metrics.quotas import quota_metrics
+from extender.observe.overview import Overview
+from extender.observe.quota_use import quota_use
+from extender.version import __version__
+
+
+class ClusterMetrics(Collector):
+    """The metrics of an overview, worked out at each scrape."""
+
+    def __init__(self, overview: Overview) -> None:
+        self._overview = overview
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics; metrics of watches and requests only for a live cluster."""
+        yield gauge("build_info", "The running version; always 1.", ("version",), [((__version__,), 1)])
+        yield from self._kinds()
+        snapshot = self._overview.state.snapshot
+        devices = self._overview.devices.count(snapshot)
+        yield gauge(
+            "devices",
+            "Devices of the newest generations, by state. Only those that are free or shared can be handed out.",
+            ("driver", "state"),
+            (((driver, state.value), number) for (driver, state), number in devices.items()),
+        )
+        text = "Claims by state, as in the table of claims, and by what they were made from."
+        claims = self._overview.claims.count(snapshot)
+        values = (((state.value, source.value), number) for (state, source), number in claims.items())
+        yield gauge("claims", text, ("state", "source"), values)
+        text = "Pods with devices that have no node yet, by what the latest answer about them says."
+        pending = self._overview.pending.count(snapshot)
+        yield gauge("pending_pods", text, ("reason",), (((each.value,), number) for each, number in pending.items()))
+        yield from quota_metrics(quota_use(snapshot, self._overview.decider.solver))
+        decider = self._overview.decider
+        verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
+        text = "Nodes that were decided from memory (of the node, or of equal nodes) or by search."
+        yield counter("node_verdicts", text, ("source",), verdicts)
+        text = "Allocations that are decided but not seen on the API server yet."
+        yield gauge("allocations_in_flight", text, (), [((), len(snapshot.assumed))])
+        if self._overview.live is not None:
+            yield from watch_metrics(self._overview.live)
+            yield from request_metrics(self._overview.live)
+
+    def _kinds(self) -> Iterator[Metric]:
+        kinds = self._overview.kinds()
+        labels = ("kind",)
+        text = "Objects in memory; only pods that may need devices are kept."
+        yield gauge("objects", text, labels, (((each.kind,), each.objects) for each in kinds))
+        text = "Objects that cannot be read and count as absent."
+        yield gauge("unreadable_objects", text, labels, (((each.kind,), each.unreadable) for each in kinds))
+        text = "1 if the state of a kind is reliable; 0 before it is synced and if it is too old."
+        yield gauge("kind_ready", text, labels, (((each.kind,), not each.problem) for each in kinds))
+        text = "Seconds since the last message of a kind's watch."
+        ages = (((each.kind,), each.age) for each in kinds if each.age is not None)
+        yield gauge("watch_age_seconds", text, labels, ages)
