@@ -11,26 +11,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
-from extender.background.binding_timeout import BindingTimeout
-from extender.background.controller_releases import ControllerReleases
-from extender.background.controller_waits import ControllerWaits
-from extender.background.deallocate import Deallocator
-from extender.background.device_history import HistoryKeeper
-from extender.background.device_states import StatesKeeper
-from extender.background.gangs import Gangs
-from extender.background.immediate_claims import ImmediateAllocation
-from extender.background.lost_claims import LostClaims
-from extender.background.orphans import OrphanCollector
-from extender.background.pinned_pods import PinnedPods
-from extender.background.pool_requests import PoolRequests
-from extender.background.preemptor import Preemptor
-from extender.background.quota_status import QuotaStatus
-from extender.background.requeue import Requeue
-from extender.background.resource_classes import ResourceClasses
+from extender.background.claims.binding_timeout import BindingTimeout
+from extender.background.claims.deallocate import Deallocator
+from extender.background.claims.immediate_claims import ImmediateAllocation
+from extender.background.claims.lost_claims import LostClaims
+from extender.background.claims.orphans import OrphanCollector
+from extender.background.claims.pinned_pods import PinnedPods
+from extender.background.controllers.releases import ControllerReleases
+from extender.background.controllers.scheduling_contexts import SchedulingContexts
+from extender.background.controllers.waits import ControllerWaits
+from extender.background.gangs.gangs import Gangs
+from extender.background.preemption.preemptor import Preemptor
+from extender.background.requeue.requeue import Requeue
+from extender.background.requeue.unserved import Unserved
 from extender.background.runner import BackgroundRunner
-from extender.background.scheduling_contexts import SchedulingContexts
+from extender.background.statuses.pool_requests import PoolRequests
+from extender.background.statuses.quota_status import QuotaStatus
+from extender.background.statuses.resource_classes import ResourceClasses
 from extender.background.task import BackgroundTask
-from extender.background.unserved import Unserved
+from extender.background.views.device_history import HistoryKeeper
+from extender.background.views.device_states import StatesKeeper
 from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes

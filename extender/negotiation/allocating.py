@@ -1,7 +1,7 @@
 """Allocations by controllers: a claim is marked, its controller allocates, and the bind writes the result.
 
 Whatever ends between the mark and the claim's status leaves a marked claim without an allocation. Such a claim is
-released later (`extender.background.controller_releases`): the controller is asked to deallocate.
+released later (`extender.background.controllers.releases`): the controller is asked to deallocate.
 """
 
 import asyncio

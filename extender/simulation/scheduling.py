@@ -10,7 +10,7 @@ from contextlib import suppress
 from itertools import takewhile
 
 from allocator import Features, LeftOut, not_served
-from extender.background.pinned_pods import is_pinned, lacks_some
+from extender.background.claims.pinned_pods import is_pinned, lacks_some
 from extender.explain.admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import NODES, PODS, ObjectKey

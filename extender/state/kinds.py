@@ -2,7 +2,8 @@
 
 A new kind is a `Resource` in `extender.kube.api`, a field of `Snapshot`, and a topic and an entry here, with a parser
 as in `extender.state.objects`. `deploy/rbac.yaml` must allow to watch it. Readers of topics (`extender.pods.grounds`,
-`extender.background.queueing_hints`, `extender.background.fruitless`) say what a change of it means.
+`extender.background.requeue.queueing_hints`, `extender.background.preemption.fruitless_choices`) say what a change
+of it means.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping

@@ -9,7 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from extender.background.gangs import Gangs
+from extender.background.gangs.gangs import Gangs
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey

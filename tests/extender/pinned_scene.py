@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from allocator import Features
-from extender.background.pinned_pods import PinnedPods
+from extender.background.claims.pinned_pods import PinnedPods
 from extender.kube.api import CLAIMS, ObjectKey, RawObject
 from extender.state.objects import Pod
 from extender.state.state import ClusterState

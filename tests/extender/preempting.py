@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
+from extender.background.preemption.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, ObjectKey, RawObject

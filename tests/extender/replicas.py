@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from extender.background.deallocate import Deallocator
-from extender.background.orphans import OrphanCollector
+from extender.background.claims.deallocate import Deallocator
+from extender.background.claims.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject

@@ -6,7 +6,7 @@ from typing import Any
 
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
-from extender.background.requeue import Requeue
+from extender.background.requeue.requeue import Requeue
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import Features
-from extender.background.binding_timeout import BindingTimeout
+from extender.background.claims.binding_timeout import BindingTimeout
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.objects import Pod

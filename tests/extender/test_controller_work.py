@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from extender.background.controller_work import ControllerWork
+from extender.background.controllers.work import ControllerWork
 from extender.faults import Faults
 from extender.kube.api import LEASES, ObjectKey
 from extender.kube.raw import timestamp

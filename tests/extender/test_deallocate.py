@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.background.deallocate import claim_in_the_way
+from extender.background.claims.deallocate import claim_in_the_way
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.pod_conditions import RELEASED
 from extender.verbs.filter import filter_nodes

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.background.device_history import HistoryKeeper
+from extender.background.views.device_history import HistoryKeeper
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.observe.device_history import KEPT, DeviceHistory
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, app_over, claim, client_of, local_slice, node

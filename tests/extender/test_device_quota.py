@@ -9,8 +9,8 @@ import pytest
 
 from allocator import InvalidObjectError
 from extender import Cluster as Simulated
-from extender.background.queueing_hints import queueing_hint
-from extender.background.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
+from extender.background.requeue.queueing_hints import queueing_hint
+from extender.background.statuses.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.kube.api import CLAIMS, DEVICE_QUOTAS, RESOURCES, ApiError, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.observe.states import PendingReason

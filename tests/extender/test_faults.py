@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import make_service
 from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
-from extender.background.unserved import PATIENCE, Unserved
+from extender.background.requeue.unserved import PATIENCE, Unserved
 from extender.config.settings import Settings
 from extender.explain.explaining import Explainer
 from extender.explain.explanation import Verdict

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.background.gang_watch import KEPT_SECONDS
+from extender.background.gangs.watch import KEPT_SECONDS
 from extender.background.task import Rejection
 from extender.kube.api import CLAIMS, NODES, PODS, ApiError, ObjectKey
 from extender.state.gang_annotations import GROUP, GROUP_SIZE

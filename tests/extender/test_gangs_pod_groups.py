@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.background.gang_watch import SEEN_SECONDS
+from extender.background.gangs.watch import SEEN_SECONDS
 from extender.kube.api import POD_GROUPS, ObjectKey
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.extender.preempting import Scene as Preempting

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator import DeviceId
-from extender.background.gang_watch import IDLE_SECONDS, KEPT_SECONDS
+from extender.background.gangs.watch import IDLE_SECONDS, KEPT_SECONDS
 from extender.kube.api import ApiError
 from extender.pods.gangs import gang_at
 from extender.state.gang_annotations import GangKey

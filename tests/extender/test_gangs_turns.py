@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from allocator import DeviceId
-from extender.background.gang_watch import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
+from extender.background.gangs.watch import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
 from extender.kube.api import PODS, ObjectKey
 from extender.state.pod_conditions import Keeping
 from tests.extender.ganging import Scene, members, nodes

@@ -10,8 +10,8 @@ import pytest
 
 from allocator import OPTIONAL_REQUESTS, Claim, parse_claim
 from extender import Cluster
-from extender.background.deallocate import claim_in_the_way
-from extender.background.immediate_claims import INVALID, WAITS, ImmediateAllocation
+from extender.background.claims.deallocate import claim_in_the_way
+from extender.background.claims.immediate_claims import INVALID, WAITS, ImmediateAllocation
 from extender.cli.main import app
 from extender.decisions.evaluate import Decider
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, RawObject

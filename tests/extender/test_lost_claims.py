@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.background.lost_claims import LostClaims
+from extender.background.claims.lost_claims import LostClaims
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.state.state import ClusterState
 from tests.kit import virtualtime

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from extender.background.immediate_claims import WAITS
+from extender.background.claims.immediate_claims import WAITS
 from extender.kube.api import CLAIMS, ObjectKey
 from extender.negotiation.protocol import ALLOCATE
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from allocator import Features
-from extender.background.pinned_pods import REASON
+from extender.background.claims.pinned_pods import REASON
 from extender.kube.api import CLAIMS, LEASES, NODES, PODS, SLICES, ApiError, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.writes.lease import PINNED_PODS, RENEWAL_SECONDS, SharedLease

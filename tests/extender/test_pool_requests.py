@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.background.pool_requests import (
+from extender.background.statuses.pool_requests import (
     INCOMPLETE_SECONDS,
     MOST_ANSWERS,
     PATIENCE_SECONDS,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from extender.background.nominations import KEPT_SECONDS
+from extender.background.preemption.nominations import KEPT_SECONDS
 from extender.kube.api import RawObject, Resource
 from extender.kube.raw import Event
 from tests.extender.mortal import End, Mortal, killed

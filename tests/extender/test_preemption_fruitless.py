@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.background.fruitless import LONGEST_SECONDS, PAUSE
+from extender.background.preemption.fruitless_choices import LONGEST_SECONDS, PAUSE
 from extender.kube.api import PODS, RESOURCES, ObjectKey
 from extender.kube.raw import key_of
 from tests.extender.preempting import Scene, runs, waits

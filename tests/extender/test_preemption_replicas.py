@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.background.preemptor import PATIENCE_SECONDS, Preemptor
+from extender.background.preemption.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi

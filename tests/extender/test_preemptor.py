@@ -3,8 +3,8 @@
 import pytest
 
 from allocator import DeviceId
-from extender.background.nominations import KEPT_SECONDS
-from extender.background.preemptor import PATIENCE_SECONDS
+from extender.background.preemption.nominations import KEPT_SECONDS
+from extender.background.preemption.preemptor import PATIENCE_SECONDS
 from extender.kube.api import NODES, PODS, SLICES, ApiError, ObjectKey, RawObject, Resource
 from extender.state.pod_conditions import Keeping
 from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.background.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
+from extender.background.requeue.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
 from extender.kube.api import RESOURCES, ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.state.state import ClusterState

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Limits
 from extender.assembly import make_service
-from extender.background.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
-from extender.background.requeue import ANSWER_SECONDS
+from extender.background.requeue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
+from extender.background.requeue.requeue import ANSWER_SECONDS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey

@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
-from extender.background.requeue import MOST_PODS
+from extender.background.requeue.requeue import MOST_PODS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import PODS, ApiError, ObjectKey

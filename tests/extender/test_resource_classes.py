@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from allocator import CONTROLLER, InvalidObjectError
-from extender.background.resource_classes import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
+from extender.background.statuses.resource_classes import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
 from extender.cli.main import app
 from extender.fakekube.manifests import load, load_objects
 from extender.kube.api import CLASSES, RESOURCE_CLASSES, ApiError, ObjectKey

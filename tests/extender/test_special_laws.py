@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import device_findings
-from extender.background.orphans import IDLE, OrphanCollector
+from extender.background.claims.orphans import IDLE, OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, PODS, RawObject

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import orjson
 
-from extender.background.orphans import IDLE, PERIOD, OrphanCollector
+from extender.background.claims.orphans import IDLE, PERIOD, OrphanCollector
 from extender.faults import Faults
 from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
 from extender.pods.extended_resources.requests import demand, special_claim

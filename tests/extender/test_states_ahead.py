@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from allocator import DeviceState, Features, PoolId
-from extender.background.device_states import TURN_SECONDS, StatesKeeper
+from extender.background.views.device_states import TURN_SECONDS, StatesKeeper
 from extender.kube.api import NODES, SLICES, ObjectKey
 from extender.observe.device_states import DeviceStates
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, local_slice, node, taint_rule

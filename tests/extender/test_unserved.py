@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.background.unserved import PATIENCE, REASON, Unserved, summary
+from extender.background.requeue.unserved import PATIENCE, REASON, Unserved, summary
 from extender.faults import Faults
 from extender.kube.api import EVENTS
 from extender.verbs.wire import FilterArgs
@@ -100,7 +100,7 @@ def test_pods_that_are_not_pending_any_more_are_not_told_of(now: Object) -> None
 
 
 async def test_filter_brings_it_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.background.unserved.PATIENCE", timedelta(0))
+    monkeypatch.setattr("extender.background.requeue.unserved.PATIENCE", timedelta(0))
     cluster = Cluster.of(device_class(), node("a"), claim("c"), pod("p", "c"))
     service = cluster.service()
     await service.filter(FilterArgs(POD, ["a"]))

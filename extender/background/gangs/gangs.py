@@ -16,8 +16,9 @@ from typing import Final
 
 import structlog
 
-from extender.background.gang_plans import GangPlans
-from extender.background.gang_watch import (
+from extender.background.gangs.plans import GangPlans
+from extender.background.gangs.rejected_members import RejectedMember, RejectedMembers
+from extender.background.gangs.watch import (
     AGAIN_SECONDS,
     ASKING_SECONDS,
     FIRST_PAUSE_SECONDS,
@@ -31,9 +32,8 @@ from extender.background.gang_watch import (
     Settled,
     Watch,
 )
-from extender.background.gang_writes import GangWrites, at_most
-from extender.background.queueing_hints import NO_HINT, queueing_hint
-from extender.background.rejected_members import RejectedMember, RejectedMembers
+from extender.background.gangs.writes import GangWrites, at_most
+from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver

@@ -9,11 +9,11 @@ from typing import Final
 
 from allocator import Claim, Recent
 from extender.background.bound_pods import AT_ONCE
-from extender.background.leased_work import LeasedWork, Waiting
-from extender.background.queueing_hints import queueing_hint
-from extender.background.rejected_pods import Attention, RejectedPod
+from extender.background.claims.leased_work import LeasedWork, Waiting
+from extender.background.requeue.queueing_hints import queueing_hint
+from extender.background.requeue.rejected_pods import Attention, RejectedPod
+from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask
-from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey, OutcomeUnknownError
 from extender.pods.stand_in import stand_in

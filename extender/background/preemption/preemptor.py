@@ -7,7 +7,7 @@ A preemption has four steps. A step begins when the snapshot shows what the step
    devices and the victims.
 3. The choice is checked on the newest snapshot, and the victims that are still needed are evicted. If the pod fits
    without evictions meanwhile, the nomination ends, and no pod is evicted.
-4. The nomination ends in time (`extender.background.nominations`).
+4. The nomination ends in time (`extender.background.preemption.nominations`).
 
 A process that starts knows only the nomination, and nothing else of earlier steps. When the pod is rejected again, the
 process carries on with the victims that the nomination names. So two processes never choose different victims for one
@@ -24,9 +24,9 @@ from typing import Final
 import structlog
 
 from allocator import AllocatorError
-from extender.background.fitting import UndecidedError, fitting_node
-from extender.background.fruitless import Fruitless
-from extender.background.nominations import Nominations
+from extender.background.preemption.fruitless_choices import Fruitless
+from extender.background.preemption.nominations import Nominations
+from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver

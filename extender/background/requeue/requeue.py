@@ -9,8 +9,8 @@ from typing import Final
 import structlog
 
 from allocator import Allocation
-from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.background.rejected_pods import Attention, Candidate, RejectedPod, judge_pods
+from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.background.requeue.rejected_pods import Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.faults import Faults

@@ -7,8 +7,8 @@ from datetime import datetime
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from extender.background.controller_work import ControllerWork
-from extender.background.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
+from extender.background.controllers.work import ControllerWork
+from extender.background.requeue.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.negotiated import waiting

@@ -12,7 +12,7 @@ from typing import Final
 from immutables import Map
 
 from allocator import PoolId, Recent
-from extender.background.queueing_hints import local_nodes, roams
+from extender.background.requeue.queueing_hints import local_nodes, roams
 from extender.kube.api import ObjectKey
 from extender.pods.kinds import kind_of
 from extender.state.changes import Change

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from allocator import Recent
-from extender.background.controller_work import ControllerWork
+from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.faults import Faults
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError

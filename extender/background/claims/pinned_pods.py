@@ -12,11 +12,11 @@ from typing import Final
 
 from allocator import Recent
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
-from extender.background.leased_work import LeasedWork, Waiting
-from extender.background.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.background.rejected_pods import Attention, RejectedPod
+from extender.background.claims.leased_work import LeasedWork, Waiting
+from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.background.requeue.rejected_pods import Attention, RejectedPod
+from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask, Rejection
-from extender.background.unserved import PATIENCE
 from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.claims import bound_pod

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from extender.background.rejected_members import RejectedMembers
+from extender.background.gangs.rejected_members import RejectedMembers
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes

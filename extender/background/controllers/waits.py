@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from extender.background.controller_work import ControllerWork
+from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from allocator import Allocation
-from extender.background.fitting import UndecidedError, fitting_node
-from extender.background.queueing_hints import QueueingHint
+from extender.background.requeue.fitting import UndecidedError, fitting_node
+from extender.background.requeue.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.case import NOTHING_TO_ALLOCATE, holding

@@ -1,0 +1,1 @@
+"""Devices that are kept for the members of a gang together."""

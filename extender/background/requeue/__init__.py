@@ -1,0 +1,1 @@
+"""Which rejected pods fit now, and waking them."""

@@ -1,0 +1,1 @@
+"""Statuses and objects that are kept up with the cluster."""

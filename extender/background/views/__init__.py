@@ -1,0 +1,1 @@
+"""What people look at, worked out before they ask."""
