@@ -54,8 +54,8 @@ from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, Reports
-from extender.verbs.immediate_claims import ImmediateClaims
+from extender.verbs.bind.bind import Binder, Reports
+from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations

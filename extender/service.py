@@ -16,7 +16,7 @@ from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
-from extender.explain.explanations import Explanations
+from extender.explain.explanation_service import Explanations
 from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
 from extender.kube.api import RESOURCES, ObjectKey, OutcomeUnknownError
@@ -30,16 +30,16 @@ from extender.pods.policy import policy_of
 from extender.refused import RefusedError
 from extender.state.objects import ClaimObject, NodeObject, Pod, parse_node_object
 from extender.state.snapshot import Snapshot
-from extender.verbs.bind import Binder
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.bind import Binder
+from extender.verbs.bind.errors import BindError
+from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
-from extender.verbs.immediate_claims import ImmediateClaims
+from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.verbs.merits import Merits
-from extender.verbs.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_by_cpu, score_nodes
 from extender.verbs.volume_gate import VolumeGate
-from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.writes.claim_json import WriteRefusedError
 
 _T = TypeVar("_T")
@@ -198,7 +198,7 @@ class Service:
         return found
 
     async def bind(self, args: BindArgs) -> None:
-        """Allocate, reserve and bind; see `extender.verbs.bind`.
+        """Allocate, reserve and bind; see `extender.verbs.bind.bind`.
 
         Raises:
             RefusedError: the pod is not bound, and why.
@@ -211,7 +211,7 @@ class Service:
         self._decisions.drop(args.uid)
 
     async def serve_pinned(self, pod: Pod) -> None:
-        """Allocate and reserve the claims of a pod that has a node; see `extender.verbs.pinned_claims`.
+        """Allocate and reserve the claims of a pod that has a node; see `extender.verbs.bind.pinned_claims`.
 
         Raises:
             RefusedError: the pod does not have its claims, and why.

@@ -18,7 +18,7 @@ from rich.table import Table
 from extender.assembly import make_service, make_solver
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.text import as_text
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RESOURCES
@@ -27,7 +27,7 @@ from extender.service import Service
 from extender.state.objects import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly

@@ -31,7 +31,7 @@ from extender.observe import logs
 from extender.serving.garbage import sparing_survivors
 from extender.state.objects import Pod, PodClaim
 from extender.state.state import ClusterState
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from loadtest.churn import Churn
 from loadtest.sync_bench import fake_server
 from tests.kit.measure import MEGABYTE, Footprint, alone, footprint, resident, resident_peak

@@ -10,8 +10,8 @@ from typing import Any, Final
 from allocator import Fields, InvalidObjectError, driver_name
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
-from extender.scheduler.checks import rejection
-from extender.scheduler.daemons import tolerating
+from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler.daemons import tolerating
 from extender.state.node_requirements import NodeRequirements, read_requirements
 from extender.state.objects import NodeObject
 

@@ -2,7 +2,7 @@
 
 A plan of nodes to add has to count this in, or it would choose groups that the scheduler then refuses. Rules that need
 to know of other pods and nodes (affinity between pods, topology spread, volumes) are not looked at. Source: the plugin
-NodeResourcesFit of Kubernetes 1.36; `extender.scheduler.checks` has the others.
+NodeResourcesFit of Kubernetes 1.36; `extender.kube_scheduler.checks` has the others.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import Fields, Quantity, raise_if_invalid, shown
-from extender.scheduler.checks import rejection
+from extender.kube_scheduler.checks import rejection
 from extender.state.node_requirements import ANY_NODE, NodeRequirements, read_requirements
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.peak import ContainerNeeds, peak

@@ -24,11 +24,11 @@ from extender.autoscaler.new_nodes import NewNodes
 from extender.autoscaler.plans import GroupPlan, NodeGroup, PendingPod, Plan
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
+from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.device_quota import PodQuota, Refusal
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.pods.kinds import resources_kind
-from extender.scheduler.attempts import no_attempt
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

@@ -9,7 +9,7 @@ that the watch has shown.
 from extender.kube.api import NODES
 from extender.kube.raw import revision_of
 from extender.state.state import ClusterState
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 
 
 def is_simulated(args: FilterArgs, state: ClusterState) -> bool:

@@ -16,11 +16,11 @@ from extender.autoscaler.scope import Scope
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler.plugins import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
 from extender.pods.case import refreshed
 from extender.pods.claims import claim_from_template, without_pods
-from extender.scheduler.plugins import PluginCapacity
 from extender.state.consumers import consumer_of
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot

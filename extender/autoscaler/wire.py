@@ -1,6 +1,6 @@
 """The autoscaler's JSON: requests to values, answers to bytes; names in the style of kube-scheduler's extender/v1.
 
-``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.verbs.wire`);
+``filter`` and ``prioritize`` have the very requests and answers of the scheduler's verbs (`extender.verbs.json.wire`);
 the others are described in docs/reference/api.md.
 """
 
@@ -15,8 +15,8 @@ from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
 from extender.autoscaler.readiness import Readiness
 from extender.config.wording import suggestion
 from extender.state.objects import NodeObject, Pod, parse_node_object
-from extender.verbs import wire
-from extender.verbs.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
+from extender.verbs.json import wire
+from extender.verbs.json.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
 
 DEFAULT_EXPANDER: Final = "least-waste"
 

@@ -10,7 +10,7 @@ from extender.faults import Faults
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 
 PAUSE_SECONDS: Final = 0.2
 """Between two turns of the tasks."""

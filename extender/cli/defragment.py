@@ -33,8 +33,8 @@ from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, de
 from extender.explain.absence import unknown_pod
 from extender.kube.api import RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
 from extender.kube.credentials import Origin, find_origin
+from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.tables.terminal import Table, print_table
-from extender.scheduler.attempts import no_attempt
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
 from extender.simulation.quiet import log_quietly

@@ -33,10 +33,10 @@ from extender.cli.remote import Remote, RemoteError
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
-from extender.explain.admission import read_admission
-from extender.explain.claims import explain_claim, unknown_claim
+from extender.explain.claim_admission import read_admission
 from extender.explain.document import as_json
-from extender.explain.explaining import Explainer
+from extender.explain.explain_claim import explain_claim, unknown_claim
+from extender.explain.explain_pod import Explainer
 from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.raw import key_of

@@ -10,14 +10,14 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Rehearsal
 from extender.explain.explanation import Spared
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler.checks import rejection
 from extender.quota.device_quota import quotas_of
-from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import rejection
 from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.pod_conditions import NOTHING_KEPT
 from extender.state.snapshot import Snapshot
-from extender.verbs.evictions import budgets_covering
+from extender.verbs.preempt.victims import budgets_covering
 
 TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
 """Kinds of controllers whose pods run again on the same node only, with the reason."""

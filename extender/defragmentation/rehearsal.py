@@ -7,8 +7,8 @@ from typing import NamedTuple
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.policy import policy_of
-from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes

@@ -13,14 +13,14 @@ from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
 from extender.defragmentation.shapes import Shape
 from extender.defragmentation.trial import Trials
+from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, claims_of, without_pods
 from extender.pods.nominated import held_for_nominated
 from extender.preemption.choice import holders_near
-from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.evictions import Evictions, is_evictable, violations
-from extender.verbs.smallest_set import MOST_SETS
+from extender.verbs.preempt.smallest_set import MOST_SETS
+from extender.verbs.preempt.victims import Evictions, is_evictable, violations
 
 ENOUGH: Final = 4
 """Proposals with equally few moves that are compared by the number of pods that they serve."""

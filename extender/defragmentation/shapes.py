@@ -9,10 +9,10 @@ from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.case import open_case
 from extender.pods.claims import Blocked
 from extender.quota.device_quota import quotas_of
-from extender.scheduler.attempts import no_attempt
 from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

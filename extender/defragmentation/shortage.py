@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 from allocator import ways_to_serve
 from extender.decisions.solver import Solver
+from extender.explain.claim_references import targets_of
+from extender.explain.device_survey import Survey
 from extender.explain.explanation import RequestReport
 from extender.explain.holders import Holders
-from extender.explain.references import targets_of
-from extender.explain.survey import Survey
+from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.scheduler.checks import rejection
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 

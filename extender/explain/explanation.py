@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from allocator import DeviceId, LeftOut, Obstacle, Quantity, ReadValues
-from extender.explain.changes import Change
+from extender.explain.change import Change
 from extender.explain.holders import Holder
 
 

@@ -9,8 +9,8 @@ from extender.preemption.choice import Preemption, choose, holders_near
 from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.borrowers import Borrowers
-from extender.verbs.evictions import is_evictable
+from extender.verbs.preempt.borrowers import Borrowers
+from extender.verbs.preempt.victims import is_evictable
 
 Reason = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""

@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from extender.explain.explanation import Explanation, NodeGroup, Rejections, Verdict
+from extender.kube_scheduler.checks import unmet_requirements
 from extender.pods.case import Case
-from extender.scheduler.checks import unmet_requirements
 
 
 def with_rejections(

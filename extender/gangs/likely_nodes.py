@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 
-from extender.scheduler.checks import SchedulerChecks
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 

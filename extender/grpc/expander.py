@@ -15,7 +15,7 @@ from extender.autoscaler.plans import NodeGroup, PendingPod
 from extender.autoscaler.wire import as_pending, as_room
 from extender.grpc import messages
 from extender.grpc.objects import as_json, decoded
-from extender.verbs.body import WireError
+from extender.verbs.json.body import WireError
 
 SERVICE: Final = "grpcplugin.Expander"
 METHOD: Final = "BestOptions"

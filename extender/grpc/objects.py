@@ -8,7 +8,7 @@ from google.protobuf.message import DecodeError, Message
 
 from allocator import JSON
 from extender.grpc import messages
-from extender.verbs.body import WireError
+from extender.verbs.json.body import WireError
 
 _INLINE: Final = "volumeSource"
 """The JSON of a volume has the fields of its source in itself."""

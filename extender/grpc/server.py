@@ -21,7 +21,7 @@ from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, decode_option
 from extender.grpc.start import GrpcError, Start
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
-from extender.verbs.body import WireError
+from extender.verbs.json.body import WireError
 
 logger = structlog.get_logger()
 

@@ -20,8 +20,8 @@ from extender.config.settings import AUTOSCALER_PREFIX
 from extender.http.endpoint import Application, Elsewhere, Endpoints, nowhere_else
 from extender.http.guard import USER
 from extender.http.scheduler_verbs import POD, filter_facts
-from extender.verbs import wire as scheduler_wire
 from extender.verbs.filter import FilterResult
+from extender.verbs.json import wire as scheduler_wire
 from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
 
 _LONGEST_CALLER: Final = 100

@@ -6,7 +6,7 @@ from typing import Final, Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from extender.verbs.body import WireError
+from extender.verbs.json.body import WireError
 
 FREE_BYTES: Final = 256 * 1024
 """Bytes of each body that do not count. The names of 5,000 nodes are half of this; 256 connections hold 64 MiB."""

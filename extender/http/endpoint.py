@@ -22,8 +22,8 @@ from extender.http.origins import Callers
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.tracing.tracing import Call, Tracing
-from extender.verbs import wire
-from extender.verbs.body import WireError
+from extender.verbs.json import wire
+from extender.verbs.json.body import WireError
 from extender.verbs.verb import Doc, Verb
 
 logger = structlog.get_logger()

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from allocator import JSON, InvalidObjectError
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
-from extender.explain.explanations import Explanations
+from extender.explain.explanation_service import Explanations
 from extender.explain.text import as_text
 from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.endpoint import TOO_DEEP
@@ -25,8 +25,8 @@ from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
 from extender.state.objects import Pod
-from extender.verbs import wire
-from extender.verbs.body import WireError, as_pod, optional, root_of
+from extender.verbs.json import wire
+from extender.verbs.json.body import WireError, as_pod, optional, root_of
 
 
 class Nodes(BaseModel):

@@ -13,7 +13,7 @@ from allocator import JSON
 from extender.access.gate import AccessError, Gate, Knock
 from extender.http.handshakes import CERTIFICATE
 from extender.http.refusals import Refusals
-from extender.verbs import wire
+from extender.verbs.json import wire
 
 USER: Final = "dra_extender.user"
 """Key of the scope of a request: the name of the user that sends it."""

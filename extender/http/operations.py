@@ -17,7 +17,7 @@ from extender.http.console import page_reply
 from extender.http.negotiation import prefers_page
 from extender.http.shared import Shared
 from extender.service import Service
-from extender.verbs import wire
+from extender.verbs.json import wire
 from extender.version import __version__
 
 _PAUSE: Final = 9

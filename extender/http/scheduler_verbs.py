@@ -19,9 +19,9 @@ from extender.http.endpoint import Application, Endpoints
 from extender.observe.decision_log import Draft
 from extender.service import Service
 from extender.state.objects import Pod
-from extender.verbs import wire
 from extender.verbs.filter import FilterResult
-from extender.verbs.preempt import Victims
+from extender.verbs.json import wire
+from extender.verbs.preempt.preempt import Victims
 from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
 
 _NO_USE: Final = "evicting pods would not suffice"

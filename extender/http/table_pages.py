@@ -18,7 +18,7 @@ from extender.kube.api import Resource
 from extender.observe.overview import Overview
 from extender.observe.tables.names import meant
 from extender.observe.tables.table import Page, QueryError, View, page
-from extender.verbs import wire
+from extender.verbs.json import wire
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500

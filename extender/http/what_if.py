@@ -22,8 +22,8 @@ from extender.http.negotiation import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
-from extender.verbs import wire
-from extender.verbs.body import WireError, root_of
+from extender.verbs.json import wire
+from extender.verbs.json.body import WireError, root_of
 from extender.whatif.answer import Answer
 from extender.whatif.asking import WhatIf
 from extender.whatif.document import as_json

@@ -6,7 +6,7 @@ from allocator import shown
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.http.bodies import FREE_BYTES, TooLargeError
 from extender.kube.encoding import dumps
-from extender.verbs.body import WireError
+from extender.verbs.json.body import WireError
 
 MOST_BYTES: Final = FREE_BYTES
 """The longest body in YAML: a Pod with its managed fields is far shorter. The parser is in C and keeps other threads

@@ -16,10 +16,10 @@ from extender.http.app import create_app
 from extender.kube.api import PODS, RESOURCES, ObjectKey, RawObject
 from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
+from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.metrics import Metrics
 from extender.observe.states import PodState, state_of_pod
-from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import SchedulerChecks
 from extender.state.state import ClusterState
 
 _HOST = "http://127.0.0.1:8888"

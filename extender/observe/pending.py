@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import DecisionLog
 from extender.observe.states import PendingReason, PodState, state_of_pod
 from extender.observe.tally import Tally
-from extender.scheduler.attempts import no_attempt
 from extender.state.changes import Change
 from extender.state.kinds import Topic
 from extender.state.objects import Pod

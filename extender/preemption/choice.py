@@ -13,16 +13,16 @@ from typing import Final
 
 from allocator import Allocation, DeviceId, Features, InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
+from extender.kube_scheduler.checks import rejection
 from extender.pods.case import Case, fits, open_case
 from extender.pods.claims import without_pods
 from extender.pods.nominated import held_for_nominated
-from extender.scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.pod_conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
-from extender.verbs.borrowers import loans_of
-from extender.verbs.evictions import Evictions, is_evictable, violations
-from extender.verbs.smallest_set import Members
+from extender.verbs.preempt.borrowers import loans_of
+from extender.verbs.preempt.smallest_set import Members
+from extender.verbs.preempt.victims import Evictions, is_evictable, violations
 
 FEWEST_NODES: Final = 100
 SHARE_OF_NODES: Final = 0.1

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from allocator import DeviceId
-from extender.scheduler.checks import rejection
+from extender.kube_scheduler.checks import rejection
 from extender.state.consumers import users_of
 from extender.state.objects import Pod
 from extender.state.pod_conditions import Keeping

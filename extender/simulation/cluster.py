@@ -12,9 +12,9 @@ from extender.assembly import Surroundings, make_service, make_solver
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
-from extender.explain.admission import read_admission
-from extender.explain.claims import explain_claim, unknown_claim
-from extender.explain.explaining import Explainer
+from extender.explain.claim_admission import read_admission
+from extender.explain.explain_claim import explain_claim, unknown_claim
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from extender.scheduler.checks import SchedulerChecks
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 
 

@@ -14,9 +14,9 @@ from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
+from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.extended_resources.requests import request_words
-from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import SchedulerChecks
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer

@@ -12,12 +12,12 @@ from extender.autoscaler.simulated_cluster import with_claims
 from extender.defragmentation.mobility import TIED, unbound
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER
 from extender.pods.claims import without_pods
-from extender.scheduler.attempts import DEFAULT_SCHEDULER
 from extender.state.node_requirements import CORDON
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
 from extender.state.snapshot import Snapshot
-from extender.verbs.evictions import budgets_covering
+from extender.verbs.preempt.victims import budgets_covering
 from extender.whatif.edits import edited
 from extender.whatif.question import NewNodes, NewPods, Question, QuestionError, RequestEdit
 

@@ -15,7 +15,7 @@ import yaml
 from allocator import conditions_of
 from extender import Cluster, Placement
 from extender.config.settings import Settings
-from extender.explain.changes import Change
+from extender.explain.change import Change
 from tests.kit.clusters import Object
 from tests.kit.objects.parts import api_object
 

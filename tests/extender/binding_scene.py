@@ -7,8 +7,8 @@ from typing import Any
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
 from extender.kube.raw import Event
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.bind import Binder
+from extender.verbs.bind.errors import BindError
 from extender.writes.double_allocations import DoubleAllocations
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of, held

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 from allocator import POLICIES, DeviceId, Features, Shape, parse_claim
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER

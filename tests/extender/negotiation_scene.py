@@ -18,7 +18,7 @@ from extender.service import Service
 from extender.state.objects import parse_pod
 from extender.state.state import ClusterState
 from extender.verbs.filter import FilterResult
-from extender.verbs.wire import BindArgs, FilterArgs
+from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED
 from extender.writes.controller_marks import MARK, MARK_FINALIZER
 from tests.extender.replica_gates import Watch

@@ -21,7 +21,7 @@ from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import allocated_elsewhere
 from extender.state.consumers import claim_keys
 from extender.state.objects import ClaimObject, Pod
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.errors import BindError
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.claim_writes import Claims
 from extender.writes.writer import Writer

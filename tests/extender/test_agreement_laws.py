@@ -25,7 +25,7 @@ from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects import parse_pod
-from extender.verbs.wire import BindArgs, FilterArgs
+from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 from tests.kit.clusters import solver
 

@@ -12,7 +12,7 @@ from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.offload import at_once
 from extender.refused import RefusedError
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from tests.extender.autoscaling import autoscaler_over, group_of, machine, made_up, pending, pod_of
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene
 from tests.kit import virtualtime

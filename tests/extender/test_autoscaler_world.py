@@ -16,7 +16,7 @@ from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
-from extender.verbs.wire import BindArgs
+from extender.verbs.json.wire import BindArgs
 from tests.extender.autoscaling import (
     machine,
     made_up,

@@ -6,7 +6,7 @@ from extender.faults import Faults
 from extender.state.objects import Pod
 from extender.state.snapshot import EMPTY
 from extender.verbs.filter import FilterResult
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")

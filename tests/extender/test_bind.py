@@ -8,7 +8,7 @@ import pytest
 from extender.kube.api import CLASSES, NODES, PODS, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.state.objects import parse_pod
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.errors import BindError
 from extender.writes.pods import ATTEMPTS
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
 from tests.kit import virtualtime

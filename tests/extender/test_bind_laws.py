@@ -14,7 +14,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import CLAIMS, PODS, ApiError, RawObject, Resource
 from extender.kube.raw import Event
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
+from extender.verbs.bind.bind import Binder
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.kube.api import CLAIMS, ObjectKey
-from extender.verbs.bind_errors import DoubleAllocationError
+from extender.verbs.bind.errors import DoubleAllocationError
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, Scene, action
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pod

@@ -11,7 +11,7 @@ import pytest
 from extender.decisions.solver import Solver
 from extender.kube.api import RESOURCES, RawObject
 from extender.kube.raw import Event, EventType
-from extender.verbs.bind_plan import MOST_TRIES
+from extender.verbs.bind.plan import MOST_TRIES
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import (
     Object,

@@ -15,8 +15,8 @@ from extender.config.sources import load
 from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.scheduler_verbs import VERBS
 from extender.http.shared import Shared
-from extender.verbs.body import WireError
-from extender.verbs.wire import decode_filter
+from extender.verbs.json.body import WireError
+from extender.verbs.json.wire import decode_filter
 from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 

@@ -8,7 +8,7 @@ from extender.background.claims.deallocate import claim_in_the_way
 from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
 from extender.state.pod_conditions import RELEASED
 from extender.verbs.filter import filter_nodes
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from tests.kit.clusters import (
     GPU,
     Cluster,

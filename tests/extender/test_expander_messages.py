@@ -12,7 +12,7 @@ from extender.autoscaler.demand import parse_demand, parse_room
 from extender.grpc.expander import decode_options
 from extender.grpc.objects import as_json, decoded
 from extender.state.objects import parse_pod
-from extender.verbs.body import WireError
+from extender.verbs.json.body import WireError
 from tests.kit.protobuf import encoded
 
 EXAMPLES = [

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.explain.admission import NOTHING_ASKED, Admission, read_admission
-from extender.explain.explaining import Explainer
+from extender.explain.claim_admission import NOTHING_ASKED, Admission, read_admission
+from extender.explain.explain_pod import Explainer
 from extender.explain.text import as_text
 from extender.kube.api import EVENTS, NAMESPACES, ApiError, ObjectKey
 from extender.state.objects import Pod

@@ -5,8 +5,8 @@ from itertools import permutations
 import pytest
 
 from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
-from extender.explain.changes import Change, Target, combined, invasiveness
-from extender.explain.edits import correct_constraint, drop_constraint
+from extender.explain.change import Change, Target, combined, invasiveness
+from extender.explain.proposals.claim_edits import correct_constraint, drop_constraint
 from extender.state.objects import ClaimObject
 from extender.state.snapshot import EMPTY
 

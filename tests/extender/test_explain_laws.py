@@ -21,9 +21,9 @@ from allocator import (
     conditions_of,
 )
 from extender.decisions.solver import Solver
-from extender.explain.changes import Change, combined, configured
+from extender.explain.change import Change, combined, configured
 from extender.explain.document import as_json
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.explain.text import as_text
 from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Verdict
 from extender.kube.api import ObjectKey
 from tests.kit.clusters import (

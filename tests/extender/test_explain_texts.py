@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from allocator import CAUSES, Cause, Limits
-from extender.explain.changes import combined, configured
+from extender.explain.change import combined, configured
+from extender.explain.claim_references import with_claims_made
 from extender.explain.document import as_json
-from extender.explain.explaining import Explainer
-from extender.explain.references import with_claims_made
+from extender.explain.explain_pod import Explainer
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
 from extender.verbs.filter import filter_nodes

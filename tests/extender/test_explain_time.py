@@ -10,7 +10,7 @@ from allocator import Clock, Limits
 from extender.decisions.evaluate import Decider
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.document import as_json
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey

@@ -11,7 +11,7 @@ from extender.autoscaler.estimate import estimate
 from extender.autoscaler.expander import EXPANDERS
 from extender.background.requeue.unserved import PATIENCE, Unserved
 from extender.config.settings import Settings
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Verdict
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
@@ -24,8 +24,8 @@ from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects import Pod
 from extender.verbs.filter import filter_nodes
-from extender.verbs.preempt import Victims
-from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.verbs.preempt.preempt import Victims
 from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned

@@ -13,7 +13,7 @@ from extender.simulation.cluster import Cluster as Simulation
 from extender.state.consumers import consumer_of, users_of
 from extender.state.pod_conditions import RELEASED
 from extender.state.snapshot import Snapshot
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import FORBIDDEN, Scene, action

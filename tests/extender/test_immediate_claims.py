@@ -20,7 +20,7 @@ from extender.pods.claims import Blocked, claims_of
 from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.verbs.immediate_claims import ImmediateClaims
+from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease

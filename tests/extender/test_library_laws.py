@@ -14,13 +14,13 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import NODES, PODS, ObjectKey
+from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
-from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import SchedulerChecks
 from extender.simulation.scheduling import devices_of
 from extender.state.objects import Pod, parse_pod
-from extender.verbs.wire import BindArgs, FilterArgs
+from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 
 EXAMPLES = int(os.environ.get("AGREEMENT_EXAMPLES", "40"))

@@ -10,7 +10,7 @@ from extender import Cluster, Settings
 from extender.kube.api import PODS, ObjectKey
 from extender.state.node_resources import ClaimResources, read_pod_resources
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.errors import BindError
 from tests.extender.binding_scene import BIND, FORBIDDEN
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from extender.verbs.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import Victims, choose_victims
 from tests.extender.preempting import runs
 from tests.kit.clusters import (
     GPU,

@@ -14,8 +14,8 @@ from extender.pods.case import fits
 from extender.pods.claims import without_pods
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.evictions import Evictions
-from extender.verbs.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import Victims, choose_victims
+from extender.verbs.preempt.victims import Evictions
 from tests.extender.decisions_scene import pool_of, tolerates, wants
 from tests.kit.clusters import (
     DRIVER,

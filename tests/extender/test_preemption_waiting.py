@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from extender.background.preemption.nominations import CHECK_SECONDS, WAITING_SECONDS
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.kube.api import CLAIMS, NODES, SLICES, ObjectKey, RawObject, Resource
 from extender.pods.case import refreshed
 from extender.state.pod_conditions import KEPT

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from allocator import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.verdict import Verdict, Verdicts
+from extender.verbs.json.wire import FilterArgs
 from extender.verbs.ranking import Ranking
-from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
 HIGH, LOW = Merit(preference=8), Merit(preference=7)

@@ -14,7 +14,7 @@ from extender.config.settings import Settings
 from extender.kube.api import PODS, SLICES, ObjectKey
 from extender.metrics.metrics import Metrics
 from extender.verbs.filter import FilterResult
-from extender.verbs.wire import FilterArgs
+from extender.verbs.json.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
     Object,

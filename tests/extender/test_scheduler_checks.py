@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.scheduler.checks import SchedulerChecks, rejection
+from extender.kube_scheduler.checks import SchedulerChecks, rejection
 from extender.state.objects import parse_node_object
 from tests.kit.clusters import Object, node, parsed, pod, snapshot_of
 

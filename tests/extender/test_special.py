@@ -10,7 +10,7 @@ from extender.kube.api import CLAIMS, CLASSES, PODS, ApiError, ObjectKey, RawObj
 from extender.kube.claim_rules import FINALIZER
 from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import parse_claim_object
-from extender.verbs.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.writes.events import Note
 from tests.extender.special_scene import (
     ALLOCATE,

@@ -20,7 +20,7 @@ from extender.service import Service
 from extender.state.objects import POD_CLAIM_NAME, SPECIAL, Pod
 from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
-from extender.verbs.wire import BindArgs
+from extender.verbs.json.wire import BindArgs
 from tests.extender.http_scene import post
 from tests.kit.binders import binder_over
 from tests.kit.clusters import (

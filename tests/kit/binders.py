@@ -11,8 +11,8 @@ from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload, at_once
 from extender.state.objects import Pod
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder, Reports
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.bind import Binder, Reports
+from extender.verbs.bind.errors import BindError
 from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note

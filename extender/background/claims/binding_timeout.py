@@ -14,7 +14,7 @@ from extender.pods.claims import Blocked, PodClaims, claims_of, unready
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
+from extender.verbs.bind.bind import Binder
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note

@@ -23,8 +23,8 @@ from extender.state.kinds import Topic
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError
-from extender.verbs.immediate_claims import ImmediateClaims, turn
+from extender.verbs.bind.errors import BindError
+from extender.verbs.bind.immediate_claims import ImmediateClaims, turn
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease

@@ -13,7 +13,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import OutcomeUnknownError
 from extender.pods.negotiated import waiting
 from extender.state.objects import Pod
-from extender.verbs.bind_errors import ControllerRefusesError
+from extender.verbs.bind.errors import ControllerRefusesError
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease
 

@@ -14,7 +14,7 @@ from extender.pods.extended_resources.requests import is_ours
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind import Binder
+from extender.verbs.bind.bind import Binder
 from extender.writes.binding_conditions import unmet
 
 IDLE: Final = timedelta(seconds=60)

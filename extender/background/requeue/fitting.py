@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from extender.decisions.evaluate import Decider
-from extender.scheduler.checks import rejection
+from extender.kube_scheduler.checks import rejection
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes

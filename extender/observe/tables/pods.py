@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import Entry
 from extender.observe.states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
-from extender.scheduler.attempts import no_attempt
 from extender.state.extended_resources import asked
 from extender.state.objects import Pod, PodClaim
 from extender.state.snapshot import Snapshot

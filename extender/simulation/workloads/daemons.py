@@ -6,8 +6,8 @@ Source: the daemon controller of kube-controller-manager, Kubernetes 1.36.
 from collections.abc import Iterator
 from typing import Any
 
-from extender.scheduler.checks import rejection
-from extender.scheduler.daemons import tolerating
+from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler.daemons import tolerating
 from extender.simulation.workloads.workload import JsonObject, Workload
 from extender.state.objects import parse_pod
 

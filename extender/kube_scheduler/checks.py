@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
-from extender.scheduler.plugins import PluginCapacity
+from extender.kube_scheduler.plugins import PluginCapacity
 from extender.state.node_requirements import CORDON, NodeRequirements
 from extender.state.objects import NodeObject, Pod
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from allocator import Kind
-from extender.explain.changes import Change, Fork
+from extender.explain.change import Change, Fork
 from extender.explain.holders import in_words, users
 from extender.kube.encoding import loads
 from extender.state.objects import ClaimObject, Pod

@@ -11,20 +11,20 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.absence import needs_no_devices
-from extender.explain.admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
+from extender.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
+from extender.explain.claim_references import advice, resource_advice, with_claims_made
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.explain.gangs import gang_hindrance, gang_note
-from extender.explain.judgement import Judgement
-from extender.explain.references import advice, resource_advice, with_claims_made
+from extender.explain.judged_pod import Judgement
 from extender.kube.claim_rules import ADMIN_LABEL
+from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.case import Case, open_case
 from extender.pods.claims import Blocked, bound_pod, unready
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.pods.nominated import awaits_kept, found_on, held_for_nominated
-from extender.scheduler.attempts import no_attempt
-from extender.scheduler.checks import SchedulerChecks
 from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot

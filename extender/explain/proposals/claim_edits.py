@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from allocator import AllocationMode, ConstraintSpec, DeviceClass, Kind, Remedy, Wanted
-from extender.explain.changes import Change, Fork, Target
+from extender.explain.change import Change, Fork, Target
 
 
 def remedied(target: Target, wanted: Wanted, remedy: Remedy, there: str = "") -> Change:

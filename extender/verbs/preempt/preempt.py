@@ -16,8 +16,8 @@ from extender.pods.claims import Blocked
 from extender.pods.nominated import held_for_nominated
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.evictions import Evictions, violations
-from extender.verbs.smallest_set import Members
+from extender.verbs.preempt.smallest_set import Members
+from extender.verbs.preempt.victims import Evictions, violations
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,9 @@ from allocator import (
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import STOPPED, Solver
 from extender.decisions.verdict import OUT_OF_TIME
-from extender.explain.bundles import Bundles
-from extender.explain.changes import Target
-from extender.explain.edits import constraint_text
+from extender.explain.change import Target
+from extender.explain.claim_references import targets_of
+from extender.explain.device_survey import Survey
 from extender.explain.explanation import (
     Clash,
     Explanation,
@@ -40,11 +40,11 @@ from extender.explain.explanation import (
 from extender.explain.holders import Holders, held_by
 from extender.explain.merits import ranking, why_here
 from extender.explain.preemption import preemption_of
-from extender.explain.proposals import one_of_each, promising, proposals_on
-from extender.explain.references import targets_of
+from extender.explain.proposals.claim_edits import constraint_text
+from extender.explain.proposals.node_changes import Bundles
+from extender.explain.proposals.proposals import one_of_each, promising, proposals_on
+from extender.explain.proposals.trials import Trials
 from extender.explain.rejections import node_groups, with_rejections
-from extender.explain.survey import Survey
-from extender.explain.trials import Trials
 from extender.pods.case import Case
 from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.special_claim import Needs

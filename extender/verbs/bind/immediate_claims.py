@@ -18,9 +18,9 @@ from extender.state.claim_annotations import priority_of
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError
+from extender.verbs.bind.errors import BindError
+from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.filter import Bounds, filter_nodes
-from extender.verbs.pinned_claims import PinnedClaims
 from extender.verbs.prioritize import score_nodes
 
 SEARCH_SECONDS: Final = 2.0

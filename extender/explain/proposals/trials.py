@@ -6,9 +6,9 @@ from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
 from extender.decisions.solver import Solver
-from extender.explain.changes import Change, combined, configured, invasiveness
+from extender.explain.change import Change, combined, configured, invasiveness
+from extender.explain.claim_references import with_claims_made
 from extender.explain.explanation import Proposal
-from extender.explain.references import with_claims_made
 from extender.kube.api import ObjectKey
 from extender.pods.case import open_case
 from extender.pods.claims import Blocked

@@ -12,9 +12,9 @@ from extender.pods.claims import Blocked, without_pods
 from extender.state.consumers import claim_keys
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.borrowers import Borrowers
-from extender.verbs.holder_kinds import holder_kinds
-from extender.verbs.smallest_set import Members, irreducible_set, smallest_set
+from extender.verbs.preempt.borrowers import Borrowers
+from extender.verbs.preempt.holder_kinds import holder_kinds
+from extender.verbs.preempt.smallest_set import Members, irreducible_set, smallest_set
 
 _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""

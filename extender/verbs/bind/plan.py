@@ -28,8 +28,8 @@ from extender.state.node_resources import ClaimResources
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError, ControllerRefusesError, DoubleAllocationError
-from extender.verbs.bind_quota import check_planned
+from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
+from extender.verbs.bind.quota import check_planned
 from extender.verbs.filter import KEPT_ELSEWHERE
 from extender.writes.claim_json import Reservation, is_reserved
 from extender.writes.double_allocations import DoubleAllocations
@@ -68,7 +68,7 @@ class Plan:
 
 
 class Planner:
-    """Decides what binds write. Arguments: as those of `extender.verbs.bind.Binder`."""
+    """Decides what binds write. Arguments: as those of `extender.verbs.bind.bind.Binder`."""
 
     def __init__(
         self,

@@ -14,9 +14,9 @@ import anyio.to_thread
 from allocator import InvalidObjectError, dns_label, dns_subdomain
 from extender.config.settings import SchedulingSettings
 from extender.explain.absence import needs_no_devices, unknown_pod
-from extender.explain.admission import read_admission
-from extender.explain.claims import explain_claim, unknown_claim
-from extender.explain.explaining import Explainer
+from extender.explain.claim_admission import read_admission
+from extender.explain.explain_claim import explain_claim, unknown_claim
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject

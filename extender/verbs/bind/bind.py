@@ -1,6 +1,7 @@
 """Bind: allocate, reserve, check, bind; or undo what was written.
 
-The order of the writes: of all claims here and in `bind_plan`; of one claim in `extender.writes.claim_writes`.
+The order of the writes: of all claims here and in `extender.verbs.bind.plan`; of one claim in
+`extender.writes.claim_writes`.
 
 Idempotent: after its timeout the scheduler calls again, although the first call may still run, or have succeeded. A pod
 has one bind at a time, and a second call gets the answer of the bind that runs.
@@ -22,10 +23,10 @@ from extender.state.consumers import is_in_use
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
-from extender.verbs.bind_plan import Plan, Planner, to_give_back
-from extender.verbs.bind_quota import check_written
-from extender.verbs.pinned_claims import PinnedClaims
+from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
+from extender.verbs.bind.pinned_claims import PinnedClaims
+from extender.verbs.bind.plan import Plan, Planner, to_give_back
+from extender.verbs.bind.quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError
 from extender.writes.double_allocations import DoubleAllocations

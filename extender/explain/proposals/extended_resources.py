@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocator import Kind, Quantity, Wanted
-from extender.explain.changes import Change, Fork
+from extender.explain.change import Change, Fork
 from extender.pods.extended_resources.requests import request_name
 from extender.state.extended_resources import Container, ExtendedRequest
 from extender.state.objects import Pod

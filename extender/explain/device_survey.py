@@ -26,7 +26,7 @@ from allocator import (
     values_read,
 )
 from extender.decisions.solver import Solver
-from extender.explain.changes import Target
+from extender.explain.change import Target
 from extender.explain.explanation import Fallout, RequestReport, UnusablePool
 from extender.explain.holders import Holder, Holders
 from extender.state.objects import NodeObject

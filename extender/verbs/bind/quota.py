@@ -7,7 +7,7 @@ from extender.pods.device_quota import PodQuota
 from extender.state.consumers import is_in_use
 from extender.state.objects import ClaimObject, NodeObject, Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.bind_errors import BindError, QuotaExceededError
+from extender.verbs.bind.errors import BindError, QuotaExceededError
 
 _LATE = "out of time: selectors of the namespace's DeviceQuotas take too long"
 

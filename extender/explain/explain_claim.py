@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from allocator import Claim, LeftOut, did_you_mean, nearest, not_served
-from extender.explain.explaining import Explainer
+from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.kube.api import ObjectKey
 from extender.pods.stand_in import is_open, stand_in

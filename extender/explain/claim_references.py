@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocator import ClaimSpec, hint
-from extender.explain.changes import Target
+from extender.explain.change import Target
 from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.pods.claims import claim_from_template, is_made_for

@@ -20,14 +20,14 @@ from allocator import (
     nearest_attribute,
     selector_matches,
 )
-from extender.explain.administration import closed_gates, declare, turn_on
-from extender.explain.changes import Change, Target, size
-from extender.explain.edits import ask_for, correct_constraint, drop_constraint, remedied
+from extender.explain.change import Change, Target, size
+from extender.explain.device_survey import Survey
 from extender.explain.holders import Holders, users
-from extender.explain.releases import release, renew
-from extender.explain.repairs import repair
-from extender.explain.resources import request_fewer
-from extender.explain.survey import Survey
+from extender.explain.proposals.claim_edits import ask_for, correct_constraint, drop_constraint, remedied
+from extender.explain.proposals.extended_resources import request_fewer
+from extender.explain.proposals.features import closed_gates, declare, turn_on
+from extender.explain.proposals.pool_repairs import repair
+from extender.explain.proposals.releases import release, renew
 from extender.pods.claims import PodClaims
 from extender.state.objects import NodeObject, Pod
 from extender.state.snapshot import Snapshot

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from extender.explain.quota import unmade
+from extender.explain.resource_quota import unmade
 from extender.kube.api import EVENTS, NAMESPACES, QUOTAS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED
 from extender.pods.claims import claim_from_template

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from allocator import CounterConsumption, Device, DeviceId, Kind, Pool, Quantity, Slice, meant_by
-from extender.explain.changes import Change
+from extender.explain.change import Change
 from extender.explain.holders import MAX_NAMED
 from extender.state.snapshot import Snapshot
 

@@ -1,4 +1,4 @@
-"""Sets of changes that make a pod fit, the smallest first; `extender.explain.trials` tries each out.
+"""Sets of changes that make a pod fit, the smallest first; `extender.explain.proposals.trials` tries each out.
 
 Of nodes that are alike only a few are examined, starting with the nodes that lack least. On a node, each bundle of
 changes is tried alone, then two releases of devices together. If none of them suffices, all claims in the way are
@@ -11,11 +11,11 @@ from itertools import combinations
 from typing import Final
 
 from allocator import Kind
-from extender.explain.bundles import Bundle, Bundles
-from extender.explain.changes import Change, invasiveness, size
+from extender.explain.change import Change, invasiveness, size
+from extender.explain.device_survey import Survey
 from extender.explain.explanation import Proposal
-from extender.explain.survey import Survey
-from extender.explain.trials import Trials
+from extender.explain.proposals.node_changes import Bundle, Bundles
+from extender.explain.proposals.trials import Trials
 
 MAX_PROPOSALS: Final = 5
 MAX_ALIKE: Final = 2

@@ -23,9 +23,9 @@ from extender.state.consumers import claim_keys, has_other_consumers, is_in_use,
 from extender.state.objects import ClaimObject, Pod
 from extender.state.snapshot import Snapshot
 from extender.state.state import ClusterState
-from extender.verbs.bind_errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
-from extender.verbs.bind_plan import Plan, Planner
-from extender.verbs.bind_quota import check_written
+from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
+from extender.verbs.bind.plan import Plan, Planner
+from extender.verbs.bind.quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import AllocationFirst, Reservation
 from extender.writes.controller_marks import is_marked

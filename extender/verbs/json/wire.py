@@ -15,7 +15,7 @@ import orjson
 from allocator import JSON
 from extender.state.objects import Pod
 from extender.state.plain_pods import parse_waiting_pod
-from extender.verbs.body import (
+from extender.verbs.json.body import (
     NAME,
     NAMESPACE,
     WireError,
@@ -29,8 +29,8 @@ from extender.verbs.body import (
     root_of,
     text,
 )
-from extender.verbs.node_names import Names
-from extender.verbs.preempt import Victims
+from extender.verbs.json.node_names import Names
+from extender.verbs.preempt.preempt import Victims
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allocator import GATES, Features, Kind
-from extender.explain.changes import Change
+from extender.explain.change import Change
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 

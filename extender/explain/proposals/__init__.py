@@ -1,0 +1,1 @@
+"""Changes that would make a pod fit: found, and tried out."""

@@ -1,0 +1,1 @@
+"""Bind, and claims that are allocated without a scheduler's bind."""

@@ -1,0 +1,1 @@
+"""Kube-scheduler's JSON."""

@@ -1,0 +1,1 @@
+"""Preempt, and which pods of a node become victims."""
