@@ -37,7 +37,7 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.tables.terminal import Table, print_table
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
-from extender.simulation.quiet import log_quietly
+from extender.simulation.quiet_logs import log_quietly
 from extender.state.live import connect
 from extender.state.snapshot import Snapshot
 

@@ -41,7 +41,7 @@ from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, 
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.raw import key_of
 from extender.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError, UnreadableFilesError
-from extender.simulation.quiet import log_quietly
+from extender.simulation.quiet_logs import log_quietly
 from extender.state.live import connect
 from extender.state.objects import parse_pod
 from extender.state.snapshot import Snapshot

@@ -26,7 +26,7 @@ from extender.cli.options import (
 from extender.cli.reading import one_cluster, settings_of
 from extender.kube.api import NODES, SLICES, ApiError, ConnectError, OutcomeUnknownError, RawObject, Resource
 from extender.kube.credentials import Origin, find_origin
-from extender.simulation.quiet import log_quietly
+from extender.simulation.quiet_logs import log_quietly
 from extender.state.live import connect
 from extender.state.state import ClusterState
 

@@ -12,7 +12,7 @@ from extender.cli.answer import Answer, print_answer
 from extender.cli.messages import fail
 from extender.cli.options import ExplainOutput, ExplainOutputOption, examples
 from extender.cli.remote import RemoteError
-from extender.kubectl.changes import watch
+from extender.kubectl.list_watch import watch
 from extender.kubectl.listings import (
     CLAIMS,
     DEVICE_NUMBERS,

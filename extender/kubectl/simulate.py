@@ -21,7 +21,7 @@ from extender.kube.credentials import Origin
 from extender.kubectl.place import Place, at_place
 from extender.simulation.cluster import Cluster
 from extender.simulation.placement import Placement
-from extender.simulation.quiet import log_quietly
+from extender.simulation.quiet_logs import log_quietly
 from extender.state.live import connect
 
 

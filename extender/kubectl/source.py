@@ -21,10 +21,10 @@ from extender.kube.discovery import discover
 from extender.kube.port_forward import forward, pod_path
 from extender.kube.remote import RemoteApi
 from extender.kubectl.computed import Computed
+from extender.kubectl.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.place import Place
-from extender.kubectl.pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.tunnel import Tunnel
-from extender.simulation.quiet import log_quietly
+from extender.simulation.quiet_logs import log_quietly
 from extender.state.live import connect
 
 _SECONDS: Final = 60.0

@@ -41,7 +41,7 @@ from extender.observe import logs
 from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
-from extender.serving.heap import give_back_early
+from extender.serving.libc_heap import give_back_early
 from extender.serving.listeners import FurtherServer, MainServer, Ports, beside, following, open_ports, server_config
 from extender.state.follow import FollowTiming
 from extender.state.live import LiveCluster, Timing, connect

@@ -27,7 +27,7 @@ from extender.service import Service
 from extender.simulation.node_choice import NodeChoice
 from extender.simulation.parameter_objects import ParameterObjects
 from extender.simulation.placement import Placement
-from extender.simulation.quiet import log_quietly
+from extender.simulation.quiet_logs import log_quietly
 from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
 from extender.state.device_expressions import check_expression

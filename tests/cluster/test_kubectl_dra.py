@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, RawObject, Resource
 from extender.kube.credentials import Origin
-from extender.kubectl.glance import look
 from extender.kubectl.main import app
 from extender.kubectl.place import Place
 from extender.kubectl.source import open_source
+from extender.kubectl.top_view import look
 from tests.kit.controlplane.access import ADMIN, Access
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane

@@ -7,10 +7,10 @@ from textual.widgets import DataTable, Static
 from typer.testing import CliRunner
 
 from extender.cli.remote import RemoteError
-from extender.kubectl.glance import Glance, look, node_table
 from extender.kubectl.main import app
-from extender.kubectl.screen import TopScreen
 from extender.kubectl.source import Query, Source
+from extender.kubectl.top_screen import TopScreen
+from extender.kubectl.top_view import TopView, look, node_table
 from extender.observe.tables.table import Item
 from extender.observe.tables.terminal import Table
 from tests.extender.cli_scene import post_nothing
@@ -54,21 +54,21 @@ def source(*, has_decisions: bool = True) -> tuple[Source, list[tuple[str, Query
 
 async def test_a_look_asks_for_the_pods_of_the_namespace() -> None:
     here, asked = source()
-    glance = await look(here, "demo")
+    view = await look(here, "demo")
     assert [(path, query.get("namespace")) for path, query in asked] == [
         ("/pools", None),
         ("/pods", "demo"),
         ("/decisions", "demo"),
     ]
-    assert glance.notes == ("pods: old",)
-    assert [row[6] for row in glance.decisions.rows] == ["2x no device"]
+    assert view.notes == ("pods: old",)
+    assert [row[6] for row in view.decisions.rows] == ["2x no device"]
 
 
 async def test_without_a_service_there_are_no_decisions_and_that_is_said() -> None:
     here, asked = source(has_decisions=False)
-    glance = await look(here, "")
+    view = await look(here, "")
     assert "/decisions" not in {path for path, _ in asked}
-    assert glance.notes[-1] == "no service answers, so there are no decisions"
+    assert view.notes[-1] == "no service answers, so there are no decisions"
 
 
 async def test_the_screen_shows_what_was_found_as_text() -> None:
@@ -88,7 +88,7 @@ async def test_a_source_that_is_gone_leaves_the_old_rows_and_says_so() -> None:
     here, _ = source()
     looks = [look(here, "")]
 
-    async def once() -> Glance:
+    async def once() -> TopView:
         if looks:
             return await looks.pop()
         raise RemoteError("the pod is gone\x1b")

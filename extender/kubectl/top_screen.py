@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Footer, Static
 from allocator import printable
 from extender.cli.remote import RemoteError
 from extender.kube.api import ApiError, OutcomeUnknownError
-from extender.kubectl.glance import Glance
+from extender.kubectl.top_view import TopView
 from extender.observe.tables.terminal import Table
 
 _TABLES: Final = ("nodes", "waiting", "decisions")
@@ -35,7 +35,7 @@ class TopScreen(App[None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [("q", "quit", "Quit"), ("r", "look", "Look now")]
 
-    def __init__(self, look: Callable[[], Awaitable[Glance]], seconds: float) -> None:
+    def __init__(self, look: Callable[[], Awaitable[TopView]], seconds: float) -> None:
         super().__init__()
         self._look = look
         self._seconds = seconds
@@ -60,12 +60,12 @@ class TopScreen(App[None]):
     async def _show(self) -> None:
         source = self.query_one("#source", Static)
         try:
-            glance = await self._look()
+            view = await self._look()
         except (RemoteError, ApiError, OutcomeUnknownError) as error:
             source.update(Text(f"no answer, so this is old: {printable(str(error))}"))
             return
-        source.update(Text("; ".join(map(printable, (f"answered by {glance.source}", *glance.notes)))))
-        for name, table in zip(_TABLES, (glance.nodes, glance.waiting, glance.decisions), strict=True):
+        source.update(Text("; ".join(map(printable, (f"answered by {view.source}", *view.notes)))))
+        for name, table in zip(_TABLES, (view.nodes, view.waiting, view.decisions), strict=True):
             self.query_one(f"#{name}-heading", Static).update(f"{name}: {len(table.rows)}")
             _fill(self.query_one(f"#{name}", DataTable), table)
 

@@ -9,7 +9,7 @@ import pytest
 _BLOCKS = 40
 _PROGRAM = f"""
 import ctypes
-from extender.serving.heap import give_back_early
+from extender.serving.libc_heap import give_back_early
 
 class Totals(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks",

@@ -18,7 +18,7 @@ _MOST_DECISIONS: Final = "50"
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class TopView:
     """One look at a cluster.
 
     Attributes:
@@ -33,7 +33,7 @@ class Glance:
     notes: tuple[str, ...] = ()
 
 
-async def look(source: Source, namespace: str) -> Glance:
+async def look(source: Source, namespace: str) -> TopView:
     """Ask for everything that is shown; of a namespace, or of all if it is empty.
 
     Raises:
@@ -49,7 +49,7 @@ async def look(source: Source, namespace: str) -> Glance:
         decided = found.get("items") or ()
     else:
         notes.append("no service answers, so there are no decisions")
-    return Glance(
+    return TopView(
         source.name,
         node_table(pools.items),
         table_of(waiting.items, PENDING.columns),
