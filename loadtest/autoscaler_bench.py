@@ -17,19 +17,19 @@ from typing import Any, Final
 import yaml
 
 from allocator import Limits, Selectors
-from extender.autoscaler.catalog import Catalog
-from extender.autoscaler.daemon_sets import DriverDaemonSets
-from extender.autoscaler.demand import parse_demand, parse_room
-from extender.autoscaler.estimate import estimate
-from extender.autoscaler.expander import EXPANDERS
-from extender.autoscaler.expansion import expand
-from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.plans import NodeGroup, PendingPod
-from extender.autoscaler.service import Autoscaler
-from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets
+from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.scale_up.demand import parse_demand, parse_room
+from extender.autoscaler.scale_up.estimate import estimate
+from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.next_group import expand
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
+from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates import load_templates
+from extender.autoscaler.templates.catalog import Catalog
+from extender.autoscaler.templates.node_templates import load_templates
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.grpc.expander import decode_options, encode_expansion

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.assembly import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
@@ -60,9 +60,7 @@ class Churn:
             self._api.load(TEMPLATES, _template(name, wish))
         self._api.follow(state)
         self._service = make_service(self._api, state, solver, settings, Metrics(CollectorRegistry()))
-        autoscaler = make_autoscaler(
-            self._api, state, solver, settings, read_catalog(settings), self._service.binder.negotiation.controllers
-        )
+        autoscaler = make_autoscaler(self._service, solver, settings, read_catalog(settings))
         self._app = create_app(self._service, autoscaler, settings)
         self._controller = Controller(self._api)
         self._names = [each["metadata"]["name"] for each in objects["nodes"]]

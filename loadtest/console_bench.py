@@ -19,7 +19,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.assembly import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import LogSettings, Settings
 from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app
@@ -78,9 +78,7 @@ async def _measure(seconds: float, nodes: int) -> int:
     settings = Settings()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
     service = make_service(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
-    autoscaler = make_autoscaler(
-        api, state, make_solver(settings), settings, read_catalog(settings), service.binder.negotiation.controllers
-    )
+    autoscaler = make_autoscaler(service, make_solver(settings), settings, read_catalog(settings))
     async with _serving(create_app(service, autoscaler, settings), settings) as url:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
             began = time.perf_counter()

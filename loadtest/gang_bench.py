@@ -66,7 +66,7 @@ class Bench:
         self.figures = Figures()
         self._cluster = cluster
         self._service = cluster.service()
-        self._client: AsyncClient = client_of(app_over(self._service, cluster.state))
+        self._client: AsyncClient = client_of(app_over(self._service))
         self._names = sorted(cluster.state.snapshot.nodes)
 
     async def filter(self, name: str) -> Sequence[str]:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.templates.catalog import Catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.metrics.metrics import Metrics

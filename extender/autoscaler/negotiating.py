@@ -11,7 +11,7 @@ from typing import Any
 
 from immutables import Map
 
-from extender.autoscaler.plans import NodeGroup, PendingPod
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
 from extender.kube.api import TEMPLATES, Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped

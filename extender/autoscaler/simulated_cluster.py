@@ -10,9 +10,9 @@ from typing import Final
 from immutables import Map
 
 from allocator import AllocationResult
-from extender.autoscaler.blueprints import Blueprint
-from extender.autoscaler.catalog import Supply
-from extender.autoscaler.scope import Scope
+from extender.autoscaler.driver_scope import Scope
+from extender.autoscaler.templates.blueprints import Blueprint
+from extender.autoscaler.templates.catalog import Supply
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import JSON, InvalidObjectError, driver_name, shown
-from extender.autoscaler.demand import Room, parse_demand, parse_room
-from extender.autoscaler.expander import EXPANDERS
-from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
-from extender.autoscaler.readiness import Readiness
+from extender.autoscaler.readiness.node_readiness import Readiness
+from extender.autoscaler.scale_up.demand import Room, parse_demand, parse_room
+from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, Plan
 from extender.config.wording import suggestion
 from extender.state.objects import NodeObject, Pod, parse_node_object
 from extender.verbs.json import wire

@@ -2,8 +2,8 @@
 
 import typer
 
-from extender.autoscaler.assembly import read_catalog
-from extender.autoscaler.templates import TemplateError
+from extender.autoscaler.from_settings import read_catalog
+from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.messages import FOUND_PROBLEMS, say
 from extender.cli.options import ConfigOption, command_app, examples
 from extender.cli.reading import read_settings, settings_of

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from allocator import dns_subdomain
-from extender.autoscaler.templates import TemplateError, load_templates
+from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.cli.messages import fail
 from extender.cli.options import (
     CDI_DIR,

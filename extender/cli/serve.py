@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from extender.autoscaler.templates import TemplateError
+from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.messages import fail
 from extender.cli.options import (
     ConfigOption,

@@ -19,7 +19,7 @@ from allocator import (
     optional_problem,
     parameters_ref,
 )
-from extender.autoscaler.daemon_sets import DRIVERS
+from extender.autoscaler.readiness.daemon_sets import DRIVERS
 from extender.cli.convert import judgements_of, refusals
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples

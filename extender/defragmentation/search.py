@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import comb
 from typing import Final
 
-from extender.autoscaler.counts import free_devices, least_devices
+from extender.autoscaler.scale_up.device_counts import free_devices, least_devices
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices

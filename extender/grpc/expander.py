@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from extender.autoscaler.demand import Room
-from extender.autoscaler.expansion import Expansion
-from extender.autoscaler.plans import NodeGroup, PendingPod
+from extender.autoscaler.scale_up.demand import Room
+from extender.autoscaler.scale_up.next_group import Expansion
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.wire import as_pending, as_room
 from extender.grpc import messages
 from extender.grpc.objects import as_json, decoded

@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.grpc.start import GrpcError, Start
 from extender.metrics.metrics import Metrics

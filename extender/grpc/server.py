@@ -13,7 +13,7 @@ import grpc
 import structlog
 
 from allocator import InvalidObjectError
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.certificates import Certificates
 from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials

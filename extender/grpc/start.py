@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.metrics.metrics import Metrics
 
 Start = Callable[[Autoscaler, Metrics], Awaitable[None]]

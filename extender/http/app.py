@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator import did_you_mean, nearest
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
 from extender.http.bodies import Bodies

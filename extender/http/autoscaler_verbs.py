@@ -1,6 +1,6 @@
 """The autoscaler's verbs (KEP-3063): start, filter, prioritize, NodeSelected, NodeReady, estimate. One entry each.
 
-A new verb is an entry here, its JSON in `extender.autoscaler.wire`, a method of `extender.autoscaler.service`, and a
+A new verb is an entry here, its JSON in `extender.autoscaler.wire`, a method of `extender.autoscaler.autoscaler`, and a
 method of `extender.client`.
 """
 
@@ -12,10 +12,10 @@ from starlette.requests import Request
 
 from allocator import JSON
 from extender.autoscaler import wire
-from extender.autoscaler.peers import FORWARDED, SESSION, PassedCall
-from extender.autoscaler.plans import Plan
-from extender.autoscaler.readiness import Readiness
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.readiness.node_readiness import Readiness
+from extender.autoscaler.scale_up.plan import Plan
+from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.http.endpoint import Application, Elsewhere, Endpoints, nowhere_else
 from extender.http.guard import USER

@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.session_views import SessionViews
 from extender.config.settings import Settings
+from extender.http.autoscaler_sessions import add_autoscaler_sessions
 from extender.http.autoscaler_verbs import add_autoscaler_verbs
 from extender.http.console import add_console
 from extender.http.endpoint import Application, Endpoints
 from extender.http.explain import add_explain
 from extender.http.operations import add_health, add_index
 from extender.http.scheduler_verbs import add_scheduler_verbs
-from extender.http.sessions import add_sessions
 from extender.http.tables import add_tables
 from extender.http.what_if import add_what_if
 from extender.service import Service
 from extender.whatif.asking import WhatIf
-from extender.whatif.sessions import SessionViews
 
 
 class Listener(Enum):
@@ -67,7 +67,7 @@ def _tables(app: Application, parts: Parts) -> None:
 
 def _console(app: Application, parts: Parts) -> None:
     add_console(app, parts.service, parts.settings.autoscaler.learn_from_label)
-    add_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now, secrets.token_hex(8)))
+    add_autoscaler_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now, secrets.token_hex(8)))
 
 
 def _health(app: Application, parts: Parts) -> None:

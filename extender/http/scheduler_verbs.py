@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from typing import Any, Final
 
 from allocator import JSON
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.simulated_calls import is_simulated
 from extender.autoscaler.wire import simulated
 from extender.config.settings import Settings

@@ -9,7 +9,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service, make_solver
-from extender.autoscaler.assembly import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.cli.explain import EXPLAINED
 from extender.config.settings import Settings
 from extender.http.app import create_app
@@ -46,9 +46,7 @@ class Computed:
         solver = make_solver(settings)
         around = Surroundings(simulation=True)
         service = make_service(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
-        autoscaler = make_autoscaler(
-            api, self._state, solver, settings, read_catalog(settings), service.binder.negotiation.controllers
-        )
+        autoscaler = make_autoscaler(service, solver, settings, read_catalog(settings))
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(create_app(service, autoscaler, settings)), base_url=_HOST
         )

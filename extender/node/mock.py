@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocator import Node, parse_node
-from extender.autoscaler.templates import NodeTemplate, of_node
+from extender.autoscaler.templates.node_templates import NodeTemplate, of_node
 from extender.kube.api import ConnectError
 from extender.kube.credentials import Origin
 from extender.node.cdi import CdiFolder

@@ -19,9 +19,9 @@ from allocator import DEFAULTS_OF
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import REVIEWS, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
-from extender.autoscaler.assembly import make_autoscaler, read_catalog
-from extender.autoscaler.catalog import Catalog
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.from_settings import make_autoscaler, read_catalog
+from extender.autoscaler.templates.catalog import Catalog
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.opening import open_grpc
@@ -174,10 +174,7 @@ async def serve(
         searches = Searches()
         service = _service_over(cluster, settings, searches, tracing)
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
-        autoscaler = make_autoscaler(
-            cluster.api, cluster.state, solver, settings, catalog, service.binder.negotiation.controllers, off_loop
-        )
-        service.metrics.sessions.watch(lambda: len(autoscaler.sessions))
+        autoscaler = make_autoscaler(service, solver, settings, catalog, off_loop)
         service.metrics.registry.register(LogMetrics(dropped_lines))
         ProcessCollector(registry=service.metrics.registry)
         servers = _servers(cluster, service, autoscaler, settings, ports, tracing)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator import JSON, PoolId
+from allocator import JSON
+from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import PlacedDevice, PreemptionReport
 
 MOST_PREEMPTIONS: Final = 10
@@ -97,26 +98,6 @@ class PodAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer:
-    """A node that does not exist, and what happens there.
-
-    Attributes:
-        origin: where it is known from what it brings; empty: from nowhere, so that it brings nothing.
-        pools: that it brings.
-        devices: how many it brings.
-        stranded: how many of them nothing is taken from; what can be had in parts counts once.
-        pods: that run there, with their devices.
-    """
-
-    name: str
-    origin: str
-    pools: tuple[PoolId, ...]
-    devices: int
-    stranded: int
-    pods: tuple[tuple[str, tuple[PlacedDevice, ...]], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Answer:
     """What would be.
 
@@ -130,7 +111,7 @@ class Answer:
     """
 
     pods: tuple[PodAnswer, ...]
-    nodes: tuple[NodeAnswer, ...] = ()
+    nodes: tuple[MadeUpNode, ...] = ()
     drained: tuple[str, ...] = ()
     staying: tuple[tuple[str, str], ...] = ()
     unmodeled: tuple[str, ...] = ()

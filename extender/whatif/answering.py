@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from extender.autoscaler.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
@@ -21,7 +22,6 @@ from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
 from extender.whatif.applying import Applying, Changed
-from extender.whatif.new_nodes import devices_of, node_answer, picture_of
 from extender.whatif.question import Question
 from extender.whatif.turns import Turns
 
@@ -108,7 +108,7 @@ class Answering:
             notes.append(_GANG)
         if snapshot.controllers:
             notes.append(_CONTROLLERS)
-        nodes = tuple(node_answer(each.name, each.origin, end, features) for each in changed.nodes)
+        nodes = tuple(made_up_node(each.name, each.origin, end, features) for each in changed.nodes)
         pools = [pool for node in nodes for pool in node.pools]
         return Answer(
             pods=tuple(found),

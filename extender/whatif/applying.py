@@ -6,9 +6,9 @@ from itertools import count
 from typing import Final
 
 from allocator import Claim, ClaimSpec, Features, Node, Problem, hint
-from extender.autoscaler.blueprints import Blueprint, learned
-from extender.autoscaler.catalog import Catalog, Supply
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.autoscaler.templates.blueprints import Blueprint, learned
+from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.defragmentation.mobility import TIED, unbound
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey

@@ -14,8 +14,8 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from extender.autoscaler.catalog import Catalog
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.autoscaler.templates.catalog import Catalog
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError

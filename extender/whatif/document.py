@@ -1,10 +1,9 @@
 """An answer as JSON."""
 
-from collections.abc import Mapping
-
+from extender.autoscaler.made_up_nodes import node_as_json
 from extender.explain.document import placed_as_json, preemption_as_json
 from extender.explain.explanation import PlacedDevice
-from extender.whatif.answer import Answer, Fate, NodeAnswer, PodAnswer
+from extender.whatif.answer import Answer, Fate, PodAnswer
 from extender.whatif.text import as_text, unexamined
 
 
@@ -23,18 +22,6 @@ def as_json(answer: Answer) -> dict[str, object]:
         "notes": list(answer.notes),
         "picture": answer.picture,
         "text": as_text(answer),
-    }
-
-
-def node_as_json(node: NodeAnswer) -> Mapping[str, object]:
-    """A node that does not exist, with its pods."""
-    return {
-        "node": node.name,
-        "origin": node.origin,
-        "pools": [each._asdict() for each in node.pools],
-        "devices": node.devices,
-        "stranded": node.stranded,
-        "pods": [{"pod": pod, "devices": _devices(devices)} for pod, devices in node.pods],
     }
 
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allocator import printable
+from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import PreemptionReport
-from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, NodeAnswer, Origin, PodAnswer
+from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
 
 NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
 
@@ -114,7 +115,7 @@ def _evictions(report: PreemptionReport) -> str:
     return f"dra-extender would evict {names} for it on node {report.node}"
 
 
-def _node_lines(node: NodeAnswer) -> Iterator[str]:
+def _node_lines(node: MadeUpNode) -> Iterator[str]:
     origin = f" ({node.origin})" if node.origin else ""
     devices = f"{node.devices} devices, {node.stranded} of its own untouched" if node.devices else "no devices"
     yield f"new node {node.name}{origin}: {devices}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from extender.autoscaler.made_up_nodes import allocations_of
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued, Rehearsal, Rehearsed
@@ -10,7 +11,6 @@ from extender.state.changes import Change, ChangeLog
 from extender.state.kinds import Topic
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot, pools_of
-from extender.whatif.new_nodes import allocations_of
 
 _SIGNATURES = 1024
 """More than the waiting pods of most clusters have."""

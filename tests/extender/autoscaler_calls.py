@@ -6,7 +6,7 @@ import orjson
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from tests.extender.autoscaling import (

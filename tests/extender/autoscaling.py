@@ -7,17 +7,17 @@ from typing import Any
 
 import yaml
 
-from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
-from extender.autoscaler.demand import parse_demand, parse_room
-from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.peers import Peers
-from extender.autoscaler.plans import NodeGroup, PendingPod
-from extender.autoscaler.service import Autoscaler
-from extender.autoscaler.sessions import SessionLimits, Sessions
+from extender.autoscaler.readiness.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
+from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.scale_up.demand import parse_demand, parse_room
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
+from extender.autoscaler.sessions.peers import Peers
+from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates import NodeTemplate, load_templates
+from extender.autoscaler.templates.catalog import Catalog, Supply
+from extender.autoscaler.templates.node_templates import NodeTemplate, load_templates
 from extender.decisions.evaluate import Decider
 from extender.state.objects import NodeObject, parse_node_object
 from extender.state.state import ClusterState

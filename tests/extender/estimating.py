@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from extender.autoscaler.estimate import estimate
-from extender.autoscaler.expander import EXPANDERS
-from extender.autoscaler.plans import NodeGroup, Plan
+from extender.autoscaler.scale_up.estimate import estimate
+from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.plan import NodeGroup, Plan
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import Solver
 from tests.extender.autoscaling import (

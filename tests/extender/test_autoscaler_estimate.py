@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import Features
-from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS, estimate
-from extender.autoscaler.expander import EXPANDERS
-from extender.autoscaler.plans import NodeGroup
+from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS, estimate
+from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
 from extender.decisions.solver import No

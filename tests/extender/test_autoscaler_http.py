@@ -9,7 +9,7 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
-from extender.autoscaler.sessions import SessionLimits
+from extender.autoscaler.sessions.sessions import SessionLimits
 from extender.config.sources import load
 from extender.decisions.evaluate import Decider
 from extender.http.autoscaler_verbs import AUTOSCALER_VERBS

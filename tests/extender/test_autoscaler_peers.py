@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
-from extender.autoscaler.peers import FORWARDED, PassedCall, Peers, PeerUnreachableError, Reply
+from extender.autoscaler.sessions.peers import FORWARDED, PassedCall, Peers, PeerUnreachableError, Reply
 from extender.kube.api import PODS, ApiError, ObjectKey
 from tests.extender.autoscaler_calls import NEW, app_of, book, passing, post, start
 from tests.extender.autoscaling import autoscaler_over, machine, pod_of

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from extender.autoscaler.daemon_set_reader import DaemonSetReader
-from extender.autoscaler.expectation import Expectations
-from extender.autoscaler.readiness import node_readiness
+from extender.autoscaler.readiness.daemon_set_reader import DaemonSetReader
+from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.readiness.node_readiness import node_readiness
 from extender.autoscaler.simulated_cluster import World
 from extender.kube.api import DAEMON_SETS, Api, ApiError, Listing
 from tests.extender.autoscaling import (

@@ -6,8 +6,7 @@ from itertools import count
 
 import pytest
 
-from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.sessions import (
+from extender.autoscaler.sessions.sessions import (
     OBJECT_BYTES,
     Session,
     SessionLimits,
@@ -16,6 +15,7 @@ from extender.autoscaler.sessions import (
     UnknownSessionError,
 )
 from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.decisions.solver import No
 from tests.extender.autoscaling import (
     machine,

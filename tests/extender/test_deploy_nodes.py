@@ -7,7 +7,7 @@ from typing import Any
 from click import Command
 from typer.main import get_command
 
-from extender.autoscaler.templates import load_templates
+from extender.autoscaler.templates.node_templates import load_templates
 from extender.cli.main import app
 from extender.cli.options import KUBELET_DIR
 from extender.kube.api import SLICES

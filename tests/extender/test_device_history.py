@@ -120,7 +120,7 @@ async def test_the_history_on_http() -> None:
     cluster = Cluster.of(GPU, node("a"), local_slice("a"), held("early", users=["p"]))
     service = cluster.service()
     service.overview.history.look(cluster.state.snapshot)
-    async with client_of(app_over(service, cluster.state)) as asked:
+    async with client_of(app_over(service)) as asked:
         found = (await asked.get(f"/console/history?driver={DRIVER}&pool=a&device=gpu-0")).json()
         refused = await asked.get("/console/history?driver=x")
     assert found["holds"] == [{"claim": "ns/early", "users": ["p"], "since": None, "until": None}]

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from allocator import CAUSES, Cause, Unsatisfiable
 from allocator.outcome import Reason
-from extender.autoscaler.estimate import AT_LIMIT, NO_GROUPS
+from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable

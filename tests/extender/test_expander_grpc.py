@@ -10,7 +10,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from extender.autoscaler.service import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.certificates import CertificateFiles, Certificates
 from extender.config.settings import Settings
 from extender.grpc.credentials import Newest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.autoscaler.demand import parse_demand, parse_room
+from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.grpc.expander import decode_options
 from extender.grpc.objects import as_json, decoded
 from extender.state.objects import parse_pod

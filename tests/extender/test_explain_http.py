@@ -131,7 +131,7 @@ async def test_whether_a_pod_exists_is_left_open_where_the_api_server_does_not_s
     cluster: Cluster, fault: Fault, why: str
 ) -> None:
     service = service_behind(cluster, fault)
-    async with client_of(app_over(service, cluster.state)) as client:
+    async with client_of(app_over(service)) as client:
         reply = await client.get("/explain/ns/other")
         assert (reply.status_code, reply.json()) == (503, {"error": OPEN + why})
 

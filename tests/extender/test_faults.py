@@ -7,8 +7,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
-from extender.autoscaler.estimate import estimate
-from extender.autoscaler.expander import EXPANDERS
+from extender.autoscaler.scale_up.estimate import estimate
+from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.background.requeue.unserved import PATIENCE, Unserved
 from extender.config.settings import Settings
 from extender.explain.explain_pod import Explainer

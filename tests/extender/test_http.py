@@ -153,7 +153,7 @@ async def test_a_fault_of_ours_is_told_without_its_traceback_which_is_logged(clu
     broken = replace(solver(), clock=broken_clock)
     service = make_service(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
     with structlog.testing.capture_logs() as logs:
-        async with client_of(app_over(service, cluster.state)) as client:
+        async with client_of(app_over(service)) as client:
             reply = await post(client, "filter", asking(pod("p", "c"), "a"))
     failed = [each for each in logs if each["event"] == "verb failed"]
     assert [(each["verb"], str(each["exc_info"])) for each in failed] == [("filter", "the clock is broken")]
@@ -181,7 +181,7 @@ async def test_readiness_can_be_asked_for_kind_by_kind(client: AsyncClient, clus
 
 async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> None:
     service = cluster.service()
-    async with client_of(app_over(service, cluster.state)) as client:
+    async with client_of(app_over(service)) as client:
         service.stop()
         assert (await client.get("/livez")).status_code == 200
         ready = await client.get("/readyz")
@@ -253,7 +253,7 @@ async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) 
     settings = load("scheduling: {deadlineSeconds: 60}")
     waiting = replace(solver(), clock=clock)
     service = make_service(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
-    async with client_of(app_over(service, cluster.state, settings)) as client:
+    async with client_of(app_over(service, settings)) as client:
         filtering = asyncio.create_task(post(client, "filter", asking(pod("p", "c"), "a")))
         await asyncio.to_thread(clock.reached.wait)
         assert (await client.get("/livez")).text == "ok\n"

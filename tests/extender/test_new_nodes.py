@@ -7,9 +7,9 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.autoscaler.demand import Demand
-from extender.autoscaler.fills import Shape
-from extender.autoscaler.new_nodes import Filling, NewNodes
+from extender.autoscaler.scale_up.demand import Demand
+from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes
+from extender.autoscaler.scale_up.node_fill import Shape
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.solver import No
 from extender.pods.claims import PodClaims, claims_of

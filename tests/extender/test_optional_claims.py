@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster
-from extender.autoscaler.counts import least_devices
+from extender.autoscaler.scale_up.device_counts import least_devices
 from extender.cli.main import app
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation

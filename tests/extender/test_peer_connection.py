@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.autoscaler.peer_connection import PeerConnection
-from extender.autoscaler.peers import PassedCall, PeerUnreachableError, Reply
+from extender.autoscaler.sessions.peer_connection import PeerConnection
+from extender.autoscaler.sessions.peers import PassedCall, PeerUnreachableError, Reply
 from tests.kit.certificates import Authority
 
 NAME = "dra-extender.kube-system.svc"

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.autoscaler.peers import PassedCall, Peers, Reply
-from extender.autoscaler.service import Autoscaler
-from extender.http.sessions import add_sessions
+from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.session_views import MOST_NODES, SessionViews
+from extender.autoscaler.sessions.peers import PassedCall, Peers, Reply
+from extender.http.autoscaler_sessions import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
-from extender.whatif.sessions import MOST_NODES, SessionViews
 from tests.extender.autoscaler_calls import NEW, app_of, book, post, start
 from tests.extender.autoscaling import autoscaler_over, machine, pod_of
 from tests.kit.clusters import GPU, Cluster, claim_template, client_of
@@ -99,7 +99,7 @@ async def test_pages_that_ask_at_once_are_answered_by_one_document() -> None:
     autoscaler = autoscaler_over(cluster().state, NEW)
     autoscaler.start(caller="me")
     app = FastAPI()
-    add_sessions(app, SessionViews(autoscaler, now, "process"))
+    add_autoscaler_sessions(app, SessionViews(autoscaler, now, "process"))
     async with client_of(app) as client:
         answers = await asyncio.gather(*(read(client) for _ in range(20)))
     assert {each["sessions"][0]["caller"] for each in answers} == {"me"}

@@ -242,7 +242,7 @@ async def test_selectors_that_take_too_long_are_an_error() -> None:
     slow = replace(solver(), clock=lambda: float(next(seconds)))
     cluster = mig_cluster()
     service = make_service(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry()))
-    async with client_of(app_over(service, cluster.state)) as client:
+    async with client_of(app_over(service)) as client:
         response = await client.get("/devices?class=small")
         assert response.status_code == 503
         assert response.json() == {

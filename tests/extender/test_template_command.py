@@ -9,8 +9,8 @@ import yaml
 from typer.testing import CliRunner
 
 from allocator import Features
-from extender.autoscaler.blueprints import Blueprint, learned
-from extender.autoscaler.templates import load_templates
+from extender.autoscaler.templates.blueprints import Blueprint, learned
+from extender.autoscaler.templates.node_templates import load_templates
 from extender.cli.main import app
 from extender.cli.messages import OK, USAGE
 from tests.kit.clusters import DRIVER, Object, local_slice, node, snapshot_of

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from extender.assembly import make_service
-from extender.autoscaler.assembly import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
@@ -83,15 +83,7 @@ async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]
     metrics = Metrics(CollectorRegistry())
     off_loop = tracing.off_loop(in_thread)
     service = make_service(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
-    autoscaler = make_autoscaler(
-        cluster.api,
-        cluster.state,
-        solver(),
-        settings,
-        read_catalog(settings),
-        service.binder.negotiation.controllers,
-        off_loop,
-    )
+    autoscaler = make_autoscaler(service, solver(), settings, read_catalog(settings), off_loop)
     async with client_of(create_app(service, autoscaler, settings, tracing=tracing)) as found:
         yield found
 

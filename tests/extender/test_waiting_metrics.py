@@ -82,7 +82,7 @@ async def test_a_pending_pod_waits_for_what_filter_has_answered(reason: str) -> 
     cluster = Cluster.of(*ANSWERED[reason])
     service, asked = cluster.service(PATIENT), next(each for each in ANSWERED[reason] if each["kind"] == "Pod")
     assert waiting(service) == {"not_asked": 1}
-    async with client_of(app_over(service, cluster.state, PATIENT)) as client:
+    async with client_of(app_over(service, PATIENT)) as client:
         await post(client, "filter", asking(asked, "a"))
     assert waiting(service) == {reason: 1}
 
@@ -104,7 +104,7 @@ def test_a_pod_that_no_scheduler_of_ours_tries_is_told_apart(raw: Object, reason
 async def test_calls_that_end_with_an_error_are_reasons() -> None:
     cluster = Cluster.of(*NODE_A, MINE, claim("c"))
     service = cluster.service()
-    async with client_of(app_over(service, cluster.state)) as client:
+    async with client_of(app_over(service)) as client:
         assert "nowhere" in (await post(client, "bind", binding("p", "nowhere")))["Error"]
         assert waiting(service) == {"bind_error": 1}
         cluster.state.doubt(RESOURCES["Node"], "not synced")
@@ -121,7 +121,7 @@ def test_a_search_that_a_limit_has_stopped_is_a_reason() -> None:
 async def test_a_pod_that_is_bound_or_gone_waits_no_longer() -> None:
     cluster = Cluster.of(*NODE_A, MINE, claim("c"), pod("q", "d"))
     service = cluster.service()
-    async with client_of(app_over(service, cluster.state)) as client:
+    async with client_of(app_over(service)) as client:
         await post(client, "filter", asking(MINE, "a"))
         assert waiting(service) == {"fits": 1, "not_asked": 1}
         assert await post(client, "bind", binding("p", "a")) == {}

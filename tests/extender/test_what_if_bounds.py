@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.templates.catalog import Catalog
 from extender.refused import RefusedError
 from extender.whatif.answer import MOST_PREEMPTIONS, Answer
 from extender.whatif.asking import WhatIf

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.autoscaler.catalog import Catalog
+from extender.autoscaler.templates.catalog import Catalog
 from extender.http.bodies import Bodies
 from extender.http.listeners import Listener
 from extender.http.what_if import LONGEST_QUESTION, add_what_if

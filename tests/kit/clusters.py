@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.assembly import make_service
-from extender.autoscaler.assembly import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
@@ -237,24 +237,17 @@ class Cluster:
 
     def app(self, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
         """The application of a listener."""
-        return app_over(self.service(settings), self.state, settings, listener)
+        return app_over(self.service(settings), settings, listener)
 
     async def node_of(self, name: str) -> str:
         """Where a pod of namespace "ns" is bound; empty while it is pending."""
         return parse_pod(await self.api.get(PODS, ObjectKey("ns", name))).node_name
 
 
-def app_over(
-    service: Service,
-    state: ClusterState,
-    settings: Settings | None = None,
-    listener: Listener = Listener.SERVER,
-) -> FastAPI:
+def app_over(service: Service, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
     """The application over a service, with an autoscaler's verbs over its cluster."""
     found = settings or Settings()
-    autoscaler = make_autoscaler(
-        service.overview.api, state, solver(), found, read_catalog(found), service.binder.negotiation.controllers
-    )
+    autoscaler = make_autoscaler(service, solver(), found, read_catalog(found))
     return create_app(service, autoscaler, found, listener)
 
 

@@ -1,20 +1,44 @@
-"""What becomes of a node that does not exist: its devices, the pods on it, and the devices that nobody takes."""
+"""What becomes of a node that does not exist: its devices, the pods on it, and the devices that nobody takes.
+
+Answers to what-ifs and the console's view of sessions tell of such nodes.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from allocator import JSON, AllocationResult, Features, PoolId
-from extender.autoscaler.counts import stranded_devices
+from extender.autoscaler.scale_up.device_counts import stranded_devices
 from extender.console.fleet import STATES, Fleet
+from extender.explain.document import placed_as_json
 from extender.explain.explanation import PlacedDevice
 from extender.observe.device_states import DeviceStates
 from extender.pods.extended_resources.requests import request_words
 from extender.state.consumers import claim_keys
 from extender.state.objects import Pod
 from extender.state.snapshot import Snapshot
-from extender.whatif.answer import NodeAnswer
 
 
-def node_answer(name: str, origin: str, snapshot: Snapshot, features: Features) -> NodeAnswer:
+@dataclass(frozen=True, slots=True)
+class MadeUpNode:
+    """A node that does not exist, and what happens there.
+
+    Attributes:
+        origin: where it is known from what it brings; empty: from nowhere, so that it brings nothing.
+        pools: that it brings.
+        devices: how many it brings.
+        stranded: how many of them nothing is taken from; what can be had in parts counts once.
+        pods: that run there, with their devices.
+    """
+
+    name: str
+    origin: str
+    pools: tuple[PoolId, ...]
+    devices: int
+    stranded: int
+    pods: tuple[tuple[str, tuple[PlacedDevice, ...]], ...]
+
+
+def made_up_node(name: str, origin: str, snapshot: Snapshot, features: Features) -> MadeUpNode:
     """A node of a fork.
 
     Args:
@@ -25,7 +49,7 @@ def node_answer(name: str, origin: str, snapshot: Snapshot, features: Features) 
     """
     pools = tuple(sorted(snapshot.inventory.local.get(name, ())))
     views = [snapshot.inventory.pools[pool].at(snapshot.nodes[name].node, features) for pool in pools]
-    return NodeAnswer(
+    return MadeUpNode(
         name,
         origin,
         pools,
@@ -33,6 +57,18 @@ def node_answer(name: str, origin: str, snapshot: Snapshot, features: Features) 
         stranded=stranded_devices(snapshot, name, features),
         pods=tuple((str(pod), devices_of(pod, snapshot)) for pod in snapshot.pods_on(name)),
     )
+
+
+def node_as_json(node: MadeUpNode) -> Mapping[str, object]:
+    """A node that does not exist, with its pods."""
+    return {
+        "node": node.name,
+        "origin": node.origin,
+        "pools": [each._asdict() for each in node.pools],
+        "devices": node.devices,
+        "stranded": node.stranded,
+        "pods": [{"pod": pod, "devices": [placed_as_json(each) for each in devices]} for pod, devices in node.pods],
+    }
 
 
 def picture_of(pools: Iterable[PoolId], snapshot: Snapshot, features: Features) -> Mapping[str, JSON]:

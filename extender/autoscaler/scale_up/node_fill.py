@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator import ClaimSpec
-from extender.autoscaler.demand import Demand
+from extender.autoscaler.scale_up.demand import Demand
 from extender.state.snapshot import Snapshot
 
 

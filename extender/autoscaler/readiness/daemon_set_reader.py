@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from extender.autoscaler.daemon_sets import DriverDaemonSets, read_daemon_sets
+from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets, read_daemon_sets
 from extender.kube.api import DAEMON_SETS, Api, ApiError, OutcomeUnknownError
 
 _FRESH_SECONDS: Final = 10.0

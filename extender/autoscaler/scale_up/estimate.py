@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final
 
 from allocator import without_selectors
-from extender.autoscaler.counts import least_devices, stranded_devices, typical_devices
-from extender.autoscaler.demand import Demand
-from extender.autoscaler.expander import Expander, Offer
-from extender.autoscaler.fills import Fill, Option, Shape
-from extender.autoscaler.new_nodes import NewNodes
-from extender.autoscaler.plans import GroupPlan, NodeGroup, PendingPod, Plan
+from extender.autoscaler.scale_up.demand import Demand
+from extender.autoscaler.scale_up.device_counts import least_devices, stranded_devices, typical_devices
+from extender.autoscaler.scale_up.expanders import Expander, Offer
+from extender.autoscaler.scale_up.new_nodes import NewNodes
+from extender.autoscaler.scale_up.node_fill import Fill, Option, Shape
+from extender.autoscaler.scale_up.plan import GroupPlan, NodeGroup, PendingPod, Plan
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler.attempts import no_attempt

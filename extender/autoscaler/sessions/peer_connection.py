@@ -7,7 +7,7 @@ from typing import Final
 
 import httpx
 
-from extender.autoscaler.peers import FORWARDED, SESSION, PassedCall, PeerUnreachableError, Reply
+from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall, PeerUnreachableError, Reply
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.config.text_file import UnreadableError, read_bytes
 

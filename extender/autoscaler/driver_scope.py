@@ -26,7 +26,7 @@ from allocator import (
     TimedSelectors,
     conditions_of,
 )
-from extender.autoscaler.catalog import Supply
+from extender.autoscaler.templates.catalog import Supply
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.extended_resources.special_claim import class_serving

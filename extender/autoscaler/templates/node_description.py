@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator import Node, Quantity, hint, shown
-from extender.autoscaler.blueprints import Blueprint
-from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.templates import NODE_NAME, of_node
+from extender.autoscaler.templates.blueprints import Blueprint
+from extender.autoscaler.templates.catalog import Catalog, Supply
+from extender.autoscaler.templates.node_templates import NODE_NAME, of_node
 from extender.kube.api import RawObject
 from extender.state.snapshot import Snapshot
 

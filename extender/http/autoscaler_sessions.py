@@ -10,8 +10,8 @@ from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from extender.autoscaler.session_views import Seen, SessionViews
 from extender.http.shared import Shared
-from extender.whatif.sessions import Seen, SessionViews
 
 _PAUSE: Final = 4
 """The pause after a rendering, in times of its duration: so rendering takes at most a fifth of the time."""
@@ -25,7 +25,7 @@ class Since(BaseModel):
     after: str = Field(default="", description='The "position" that the page has read.', max_length=64)
 
 
-def add_sessions(app: FastAPI, views: SessionViews) -> None:
+def add_autoscaler_sessions(app: FastAPI, views: SessionViews) -> None:
     """``/console/sessions``."""
 
     async def rendered() -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from extender.autoscaler.plans import NodeGroup, Plan
+from extender.autoscaler.scale_up.plan import NodeGroup, Plan
 from extender.autoscaler.simulated_cluster import World
 from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from extender.autoscaler.estimate import Estimate
-from extender.autoscaler.expander import Expander, Offer, least_waste, most_pods
-from extender.autoscaler.plans import NodeGroup, PendingPod
+from extender.autoscaler.scale_up.estimate import Estimate
+from extender.autoscaler.scale_up.expanders import Expander, Offer, least_waste, most_pods
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import Solver
 

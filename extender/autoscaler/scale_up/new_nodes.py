@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from allocator import Candidate, PoolId, Usage
-from extender.autoscaler.counts import free_devices
-from extender.autoscaler.fills import Shape
-from extender.autoscaler.plans import NodeGroup
+from extender.autoscaler.scale_up.device_counts import free_devices
+from extender.autoscaler.scale_up.node_fill import Shape
+from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.pods.node_resources import is_counted

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import structlog
 
 from allocator import Recent, dns_subdomain, printable, shown
-from extender.autoscaler.sessions import UnknownSessionError
+from extender.autoscaler.sessions.sessions import UnknownSessionError
 from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.refused import RefusedError
 

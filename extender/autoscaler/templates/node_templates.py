@@ -21,7 +21,7 @@ from allocator import (
     shown,
     validate,
 )
-from extender.autoscaler.blueprints import Blueprint
+from extender.autoscaler.templates.blueprints import Blueprint
 from extender.config.wording import suggestion
 from extender.config.yamltext import SyntaxProblem, documents
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from extender.autoscaler.blueprints import local_pools
-from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.readiness.expected_drivers import Expectations
 from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.templates.blueprints import local_pools
 from extender.decisions.verdict import UNKNOWN_NODE
 
 NOTHING_KNOWN: Final = "nothing is known of what it should have"

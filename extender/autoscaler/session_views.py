@@ -8,13 +8,12 @@ from itertools import count
 from typing import Final
 
 from allocator import PoolId
-from extender.autoscaler.service import Autoscaler
-from extender.autoscaler.sessions import Planned, Session
+from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.made_up_nodes import devices_of, made_up_node, node_as_json, picture_of
+from extender.autoscaler.sessions.sessions import Planned, Session
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.state.objects import NodeObject, Pod
-from extender.whatif.document import node_as_json
-from extender.whatif.new_nodes import devices_of, node_answer, picture_of
 
 MOST_NODES: Final = 50
 """New nodes of a session, or of a plan, that are told; the others are counted."""
@@ -72,7 +71,7 @@ class SessionViews:
         world = session.world
         names, features = list(world.fictional), solver.features
         told = sorted(names)[:MOST_NODES]
-        nodes = [node_answer(name, _origin(world, name), world.snapshot, features) for name in told]
+        nodes = [made_up_node(name, _origin(world, name), world.snapshot, features) for name in told]
         pools = [pool for node in nodes for pool in node.pools]
         before = world.supply.snapshot.pods
         booked = [str(pod) for key, pod in world.snapshot.pods.items() if before.get(key) is not pod]
@@ -105,7 +104,7 @@ def _plan(world: World, planned: Planned, solver: Solver) -> dict[str, object]:
         for name, pods in zip(names, group.nodes[:left], strict=False):
             node = replace(templates[group.name], node=replace(templates[group.name].node, name=name))
             world = _with_pods(world.with_nodes((node,)), pods, node, solver)
-            found = node_answer(name, _origin(world, name), world.snapshot, solver.features)
+            found = made_up_node(name, _origin(world, name), world.snapshot, solver.features)
             placed = tuple((str(pod), devices_of(pod, world.snapshot)) for pod in pods)
             nodes.append(node_as_json(replace(found, pods=placed)))
             pools += found.pools

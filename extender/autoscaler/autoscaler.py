@@ -13,18 +13,18 @@ from typing import TypeVar
 
 from immutables import Map
 
-from extender.autoscaler.catalog import Catalog, Supply
-from extender.autoscaler.estimate import estimate
-from extender.autoscaler.expander import EXPANDERS
-from extender.autoscaler.expansion import Expansion, expand
-from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.peers import Peers
-from extender.autoscaler.plans import NodeGroup, PendingPod, Plan
-from extender.autoscaler.readiness import Readiness, node_readiness
-from extender.autoscaler.scope import Scope
-from extender.autoscaler.sessions import Planned, Sessions
+from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.readiness.node_readiness import Readiness, node_readiness
+from extender.autoscaler.scale_up.estimate import estimate
+from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.next_group import Expansion, expand
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, Plan
+from extender.autoscaler.sessions.peers import Peers
+from extender.autoscaler.sessions.sessions import Planned, Sessions
 from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver

@@ -1,29 +1,27 @@
-"""Makes the autoscaler's service and its catalog from the settings."""
+"""Makes the autoscaler and its catalog from the settings."""
 
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from extender.autoscaler.catalog import Catalog
-from extender.autoscaler.daemon_set_reader import DaemonSetReader
-from extender.autoscaler.expectation import Expectations
+from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.peer_connection import PeerConnection
-from extender.autoscaler.peers import Peers
-from extender.autoscaler.service import Autoscaler
-from extender.autoscaler.sessions import SessionLimits, Sessions
-from extender.autoscaler.templates import TemplateError, load_templates
+from extender.autoscaler.readiness.daemon_set_reader import DaemonSetReader
+from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.sessions.peer_connection import PeerConnection
+from extender.autoscaler.sessions.peers import Peers
+from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
+from extender.autoscaler.templates.catalog import Catalog
+from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
-from extender.negotiation.known import KnownController
 from extender.offload import Offload, in_thread
-from extender.state.state import ClusterState
+from extender.service import Service
 
 
 def read_catalog(settings: Settings) -> Catalog:
@@ -42,26 +40,18 @@ def read_catalog(settings: Settings) -> Catalog:
 
 
 def make_autoscaler(
-    api: Api,
-    state: ClusterState,
-    solver: Solver,
-    settings: Settings,
-    catalog: Catalog,
-    controllers: Mapping[str, KnownController],
-    off_loop: Offload = in_thread,
+    service: Service, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
 ) -> Autoscaler:
-    """The autoscaler's service. Ids of sessions can't be guessed.
+    """The autoscaler over the cluster of a service, whose metrics count its sessions. Ids of sessions can't be guessed.
 
     Args:
-        api: the API server.
-        state: the cluster.
+        service: knows the API server, the cluster, and the controllers of negotiated claims.
         solver: the allocator.
         settings: for sessions, and for other replicas.
         catalog: what new nodes bring.
-        controllers: of negotiated claims, by name. Without any, nobody is asked.
         off_loop: where the work is done.
     """
-    wanted = settings.autoscaler
+    wanted, api, state = settings.autoscaler, service.overview.api, service.overview.state
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
     peers = _peers(api, settings)
 
@@ -70,15 +60,24 @@ def make_autoscaler(
         return secret if peers is None else peers.named(secret)
 
     sessions = Sessions(limits, clock=time.monotonic, new_id=new_id)
+    service.metrics.sessions.watch(lambda: len(sessions))
     decider, catalog = Decider(solver, state.changes_since), replace(catalog, features=solver.features)
     daemon_sets, patience = DaemonSetReader(api, wanted.daemon_set_drivers, time.monotonic), wanted.publish_seconds
 
     async def expectations() -> Expectations:
         return Expectations(await daemon_sets.latest(), datetime.now(UTC), timedelta(seconds=patience))
 
-    negotiating, seconds = Negotiating(controllers, api), wanted.deadline_seconds
+    negotiating = Negotiating(service.binder.negotiation.controllers, api)
     return Autoscaler(
-        state, decider, catalog, sessions, seconds, expectations, negotiating, peers=peers, off_loop=off_loop
+        state,
+        decider,
+        catalog,
+        sessions,
+        wanted.deadline_seconds,
+        expectations,
+        negotiating,
+        peers=peers,
+        off_loop=off_loop,
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from extender.autoscaler.demand import Demand, Room
+from extender.autoscaler.scale_up.demand import Demand, Room
 from extender.state.objects import Pod
 
 

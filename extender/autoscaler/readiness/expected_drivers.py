@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from extender.autoscaler.blueprints import local_pools
-from extender.autoscaler.catalog import Supply
-from extender.autoscaler.daemon_sets import DriverDaemonSets
+from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets
+from extender.autoscaler.templates.blueprints import local_pools
+from extender.autoscaler.templates.catalog import Supply
 from extender.state.objects import NodeObject
 
 

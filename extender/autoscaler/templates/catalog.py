@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from allocator import Features, Node
-from extender.autoscaler.blueprints import Blueprint, learned
-from extender.autoscaler.templates import NodeTemplate
+from extender.autoscaler.templates.blueprints import Blueprint, learned
+from extender.autoscaler.templates.node_templates import NodeTemplate
 from extender.state.objects import NodeObject
 from extender.state.snapshot import Snapshot
 

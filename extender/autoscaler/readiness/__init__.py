@@ -1,0 +1,1 @@
+"""NodeReady: which drivers are expected on a new node, and whether they have published all their slices."""

@@ -1,0 +1,1 @@
+"""The sessions of autoscalers: those that this replica keeps, and calls for those of other replicas."""
