@@ -52,8 +52,8 @@ from extender.observe.overview import Overview
 from extender.observe.pending import PendingPods
 from extender.offload import Offload, in_thread
 from extender.service import Service
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
@@ -66,7 +66,7 @@ from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.state.live import LiveCluster
+    from extender.state.live.live_cluster import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.explain.verb_priority import VerbPriority
 from extender.faults import Faults
-from extender.kube.api import RESOURCES, ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
+from extender.kube.errors import OutcomeUnknownError
+from extender.kube.resources import RESOURCES
 from extender.metrics.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
@@ -28,7 +30,9 @@ from extender.pods.device_quota import is_counted
 from extender.pods.kept_world import KeptWorld
 from extender.pods.policy import policy_of
 from extender.refused import RefusedError
-from extender.state.objects import ClaimObject, NodeObject, Pod, parse_node_object
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject, parse_node_object
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.bind import Binder
 from extender.verbs.bind.errors import BindError

@@ -23,13 +23,14 @@ from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import LogSettings, Settings
 from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app
-from extender.kube.api import CLAIMS, CLASSES, NODES, RESOURCES, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.metrics import Metrics
 from extender.observe import logs
 from extender.service import Service
 from extender.serving.listeners import FurtherServer, server_config
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from tests.kit.measure import MEGABYTE, resident
 from tests.kit.objects import synthetic
 from tests.kit.process import printing

@@ -31,10 +31,10 @@ from allocator import POLICIES, Allocation
 from extender.assembly import make_solver
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
+from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
 from extender.pods.nominated import found_on
-from extender.state.objects import Pod, PodClaim
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod, PodClaim
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from tests.kit.objects.manifests import DEVICE_CLASS
 from tests.kit.objects.parts import api_object

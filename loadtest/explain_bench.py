@@ -21,12 +21,12 @@ from extender.config.sources import load
 from extender.explain.explain_pod import Explainer
 from extender.explain.text import as_text
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import RESOURCES
+from extender.kube.resources import RESOURCES
 from extender.metrics.metrics import Metrics
 from extender.service import Service
-from extender.state.objects import Pod, parse_pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.json.wire import FilterArgs
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic

@@ -16,10 +16,12 @@ import uvicorn
 import uvloop
 
 from extender.http.one_write import OneWriteProtocol
-from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.credentials import Origin
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of, timestamp
-from extender.state.live import connect
+from extender.kube.resources import CLAIMS
+from extender.state.live.live_cluster import connect
 from extender.writes.claim_json import is_protected, protected
 
 _DRIVER: Final = "idle.example.com"

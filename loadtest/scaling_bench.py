@@ -28,9 +28,9 @@ from extender.assembly import make_solver
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
-from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
+from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
 from extender.pods.nominated import found_on
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from loadtest.decision_bench import DisagreementError, pod_with
 from tests.kit.measure import alone

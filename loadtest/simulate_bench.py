@@ -27,7 +27,7 @@ from rich.table import Table
 from extender import Cluster
 from extender.fakekube.manifests import load
 from extender.serving.garbage import undisturbed
-from extender.state.device_expressions import check_expression
+from extender.state.objects.device_expressions import check_expression
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import NAMESPACE, Machine, Wish, waiting_pod, world

@@ -27,8 +27,8 @@ from extender.kube.credentials import Origin
 from extender.kube.transport import Request
 from extender.observe import logs
 from extender.serving.garbage import sparing_survivors
-from extender.state.live import connect
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.live_cluster import connect
 from tests.kit.measure import LOOPS, MEGABYTE, calibration, resident_peak
 from tests.kit.service import kubeconfig
 

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from extender.access.user import User, user_of_review
-from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, Resource
+from extender.kube.api import RawObject
 from extender.kube.encoding import dumps
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.permissions import Permission
+from extender.kube.resources import Resource
 from extender.kube.transport import Request, Transport, ask
 
 TOKEN_REVIEWS: Final = Resource("TokenReview", "tokenreviews", "authentication.k8s.io", ("v1",), namespaced=False)

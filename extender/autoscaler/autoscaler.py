@@ -31,7 +31,7 @@ from extender.decisions.solver import No, Solver
 from extender.offload import Offload, in_thread
 from extender.pods.policy import policy_of
 from extender.refused import RefusedError
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import FilterResult
 from extender.verbs.prioritize import score_nodes
 

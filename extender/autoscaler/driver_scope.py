@@ -30,8 +30,9 @@ from extender.autoscaler.templates.catalog import Supply
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.extended_resources.special_claim import class_serving
-from extender.state.extended_resources import Container
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import Container
 from extender.state.snapshot import Snapshot
 
 _SECONDS: Final = 1.0

@@ -14,7 +14,7 @@ from extender.explain.explanation import PlacedDevice
 from extender.observe.device_states import DeviceStates
 from extender.pods.extended_resources.requests import request_words
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

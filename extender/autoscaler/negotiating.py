@@ -13,8 +13,10 @@ from immutables import Map
 
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
-from extender.kube.api import TEMPLATES, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import Api, ObjectKey
 from extender.kube.encoding import dumped
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import TEMPLATES
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.known import KnownController
 from extender.negotiation.merging import is_for
@@ -24,7 +26,8 @@ from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated import NegotiatedClaim
 from extender.state.controller_answers import ControllerAnswer
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.controller_marks import Mark
 

@@ -22,7 +22,8 @@ from extender.negotiation.protocol import ClaimAsk, NodeName
 from extender.pods.case import refreshed
 from extender.pods.claims import claim_from_template, without_pods
 from extender.state.consumers import consumer_of
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place

@@ -14,7 +14,8 @@ from extender.autoscaler.scale_up.demand import Room, parse_demand, parse_room
 from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, Plan
 from extender.config.wording import suggestion
-from extender.state.objects import NodeObject, Pod, parse_node_object
+from extender.state.objects.nodes import NodeObject, parse_node_object
+from extender.state.objects.pods import Pod
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
 

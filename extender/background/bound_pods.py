@@ -5,9 +5,12 @@ from itertools import islice
 from typing import Final
 
 from allocator import InvalidObjectError
-from extender.kube.api import CLAIMS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import Api, ObjectKey
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS
 from extender.state.consumers import claim_keys
-from extender.state.objects import ClaimObject, Pod, parse_claim_object, parse_pod
+from extender.state.objects.claims import ClaimObject, parse_claim_object
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 
 AT_ONCE: Final = 500

@@ -7,7 +7,7 @@ from typing import Final
 
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs

@@ -22,26 +22,16 @@ from extender.cli.options import (
 )
 from extender.cli.reading import one_cluster
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.kube.api import (
-    CLAIMS,
-    CLASSES,
-    NODES,
-    PODS,
-    SLICES,
-    Api,
-    ApiError,
-    ConnectError,
-    Listing,
-    OutcomeUnknownError,
-    Resource,
-)
+from extender.kube.api import Api, Listing
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.observe.tables.terminal import Table, print_table
 from extender.pods.claims import bound_pod
-from extender.state.live import connect
+from extender.state.cluster_state import ClusterState
+from extender.state.live.live_cluster import connect
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""

@@ -31,14 +31,16 @@ from extender.config.settings import Settings
 from extender.defragmentation.advice import Advice, ShapeAdvice
 from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
 from extender.explain.absence import unknown_pod
-from extender.kube.api import RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
 from extender.kube.credentials import Origin, find_origin
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.resources import RESOURCES
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.tables.terminal import Table, print_table
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live import connect
+from extender.state.live.live_cluster import connect
 from extender.state.snapshot import Snapshot
 
 DEFRAGMENTED: Final = tuple(RESOURCES.values())

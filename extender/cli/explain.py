@@ -37,13 +37,15 @@ from extender.explain.claim_admission import read_admission
 from extender.explain.document import as_json
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
-from extender.kube.api import BUDGETS, PODS, RESOURCES, ApiError, ConnectError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
 from extender.kube.credentials import Origin, find_origin
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.raw import key_of
+from extender.kube.resources import BUDGETS, PODS, RESOURCES
 from extender.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError, UnreadableFilesError
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live import connect
-from extender.state.objects import parse_pod
+from extender.state.live.live_cluster import connect
+from extender.state.objects.pods import parse_pod
 from extender.state.snapshot import Snapshot
 
 _CLAIM: Final = "claim"

@@ -24,8 +24,8 @@ from extender.cli.options import (
 )
 from extender.config.settings import LogSettings
 from extender.config.text_file import UnreadableError, read_text
-from extender.kube.api import ConnectError
 from extender.kube.credentials import find_origin
+from extender.kube.errors import ConnectError
 from extender.observe import logs
 
 _EXTRA: Final = "the packages for drivers are not installed: pip install 'dra-extender[node]'"

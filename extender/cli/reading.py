@@ -15,7 +15,7 @@ from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
 from extender.fakekube.manifests import load as load_manifests
 from extender.kube.feature_gates import server_gates
 from extender.kube.remote import RemoteApi
-from extender.state.device_expressions import check_expression
+from extender.state.objects.device_expressions import check_expression
 
 
 def settings_of(config: Path | None, flags: dict[str, JSON]) -> Settings:

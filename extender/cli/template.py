@@ -24,11 +24,13 @@ from extender.cli.options import (
     examples,
 )
 from extender.cli.reading import one_cluster, settings_of
-from extender.kube.api import NODES, SLICES, ApiError, ConnectError, OutcomeUnknownError, RawObject, Resource
+from extender.kube.api import RawObject
 from extender.kube.credentials import Origin, find_origin
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.resources import NODES, SLICES, Resource
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live import connect
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.live_cluster import connect
 
 app = command_app()
 

@@ -26,12 +26,13 @@ from extender.cli.options import Output, OutputOption, PathsArgument, command_ap
 from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, RawObject
-from extender.kube.api import CLAIMS, TEMPLATES
+from extender.kube.resources import CLAIMS, TEMPLATES
 from extender.observe.tables.terminal import Table, print_table
 from extender.pods.policy import policy_problem
-from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
-from extender.state.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
-from extender.state.objects import POLICY, ClaimObject
+from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import POLICY
+from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED, MARK
 
 app = command_app()

@@ -10,8 +10,8 @@ from typing import Any, Final
 from allocator import MAX_CONSTRAINTS, MAX_RESULTS, OPTIONAL_REQUESTS, Fields, InvalidObjectError, Problem, shown
 from extender.compute_claims.parameters import CORES, CoreGroup, Need, read_parameters
 from extender.compute_claims.requests import CLASS, Parts, parts_of
-from extender.kube.api import CLAIMS, TEMPLATES
 from extender.kube.encoding import loads
+from extender.kube.resources import CLAIMS, TEMPLATES
 
 _FILE: Final = "config.json"
 _CONFIG_MAP: Final = "ConfigMap"

@@ -22,7 +22,7 @@ from extender.observe.device_states import pools_of
 from extender.observe.overview import Overview
 from extender.observe.tables.decisions import decision_item
 from extender.observe.tables.pods import Waiting, pod_item
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
 from extender.state.snapshot import Snapshot
 

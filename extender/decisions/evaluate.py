@@ -24,8 +24,8 @@ from extender.decisions.shapes import Weighing
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
-from extender.state.changes import Change
-from extender.state.objects import NodeObject
+from extender.state.change_log import Change
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 

@@ -7,9 +7,9 @@ from typing import Final, Optional
 
 from allocator import NOTHING_USED, Node, NodePool, PoolId, PoolUsage
 from extender.decisions.node_view import NodeView, NodeViewBuilder, PoolFingerprint
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 STEPS: Final = 64

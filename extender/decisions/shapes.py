@@ -31,7 +31,7 @@ from allocator import (
     fragmentation,
 )
 from extender.decisions.verdict import TOO_LATE, Verdict
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 _PODS: Final = 20_000
 """After this number of pods, all counts are halved."""

@@ -38,7 +38,7 @@ from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
 from extender.faults import Faults
 from extender.quota.totals import Totals
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")

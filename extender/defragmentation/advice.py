@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from extender.explain.explanation import Spared
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

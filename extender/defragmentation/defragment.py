@@ -18,7 +18,7 @@ from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.case import after_departures
 from extender.pods.claims import Blocked, claims_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 

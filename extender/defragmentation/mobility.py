@@ -14,8 +14,8 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import rejection
 from extender.quota.device_quota import quotas_of
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
-from extender.state.pod_conditions import NOTHING_KEPT
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import NOTHING_KEPT
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.victims import budgets_covering
 

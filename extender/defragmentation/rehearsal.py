@@ -9,7 +9,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.policy import policy_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place

@@ -17,7 +17,8 @@ from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, claims_of, without_pods
 from extender.pods.nominated import held_for_nominated
 from extender.preemption.choice import holders_near
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.smallest_set import MOST_SETS
 from extender.verbs.preempt.victims import Evictions, is_evictable, violations

@@ -14,7 +14,7 @@ from extender.pods.case import open_case
 from extender.pods.claims import Blocked
 from extender.quota.device_quota import quotas_of
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -12,7 +12,9 @@ from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -15,7 +15,8 @@ from extender.defragmentation.mobility import unbound
 from extender.defragmentation.rehearsal import Queued, Rehearsal
 from extender.pods.claims import without_pods
 from extender.state.consumers import claim_keys
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot, pools_of
 
 

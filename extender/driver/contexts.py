@@ -14,7 +14,8 @@ import structlog
 from allocator import Claim, Recent
 from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
-from extender.kube.api import ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
 from extender.negotiation.contexts import MOST_NODES
 from extender.negotiation.parameters import Parameters
 from extender.negotiation.protocol import (
@@ -31,9 +32,9 @@ from extender.negotiation.questions import claim_ask, node_name
 from extender.offload import Offload
 from extender.pods.claims import named_claims
 from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
-from extender.state.claim_annotations import is_immediate
-from extender.state.objects import ClaimObject
-from extender.state.scheduling_contexts import SchedulingContext
+from extender.state.objects.claim_annotations import is_immediate
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.scheduling_contexts import SchedulingContext
 from extender.state.snapshot import Snapshot
 from extender.writes.claim_writes import Claims, ReadClaim
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED, Mark, asks_to_deallocate

@@ -25,10 +25,11 @@ from allocator import dns_label, dns_subdomain, shown
 from extender.driver.controller import Controller
 from extender.driver.responder import Responder
 from extender.driver.store import Store
-from extender.kube.api import ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
 from extender.kube.credentials import Origin, find_origin
+from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.protocol import Object, Question
-from extender.state.live import connect
+from extender.state.live.live_cluster import connect
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator import ClaimSpec, DeviceRequest, Features, Kind, Request, Wanted, with_gates
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
 Fork = Callable[[Snapshot], Snapshot]

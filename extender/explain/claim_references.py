@@ -6,13 +6,15 @@ from typing import Final
 
 from allocator import ClaimSpec, hint
 from extender.explain.change import Target
-from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
+from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
+from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.claims import claim_from_template, is_made_for
 from extender.pods.extended_resources.requests import wanted
 from extender.pods.extended_resources.special_claim import class_serving, groups_of
-from extender.state.claim_annotations import is_immediate, mode_problem
-from extender.state.objects import ClaimObject, Pod, PodClaim
+from extender.state.objects.claim_annotations import is_immediate, mode_problem
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod, PodClaim
 from extender.state.snapshot import Snapshot
 
 _IN_CLAIM: Final = "the spec of {} is immutable: delete the claim and create it again"

@@ -29,7 +29,7 @@ from extender.decisions.solver import Solver
 from extender.explain.change import Target
 from extender.explain.explanation import Fallout, RequestReport, UnusablePool
 from extender.explain.holders import Holder, Holders
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 EXAMPLES: Final = 3

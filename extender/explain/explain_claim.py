@@ -11,8 +11,8 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
 from extender.kube.api import ObjectKey
 from extender.pods.stand_in import is_open, stand_in
-from extender.state.claim_annotations import is_immediate, mode_problem, priority_of
-from extender.state.objects import ClaimObject
+from extender.state.objects.claim_annotations import is_immediate, mode_problem, priority_of
+from extender.state.objects.claims import ClaimObject
 
 _SUBJECT = "claim"
 

@@ -26,7 +26,7 @@ from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.pods.nominated import awaits_kept, found_on, held_for_nominated
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

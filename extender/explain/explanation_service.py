@@ -19,13 +19,15 @@ from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.verb_priority import VerbPriority
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.negotiation import Negotiation
 from extender.observe.overview import Overview
 from extender.pods.case import refreshed
 from extender.pods.stand_in import stand_in
 from extender.refused import RefusedError
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")

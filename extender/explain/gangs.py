@@ -9,7 +9,7 @@ from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import Shortfall
 from extender.gangs.planning import Planner
 from extender.pods.gangs import Gang, gang_at, gang_refusal
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 PLANNING_SECONDS: Final = 0.5

@@ -6,7 +6,8 @@ from typing import Final
 
 from allocator import DeviceId, DeviceResult, PoolId, Quantity
 from extender.kube.api import ObjectKey
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 Amounts = Mapping[str, Quantity]

@@ -50,7 +50,8 @@ from extender.pods.device_quota import PodQuota
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
 from extender.quota.device_quota import OVER
-from extender.state.objects import ClaimObject, NodeObject
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, Question, selector_reason
 

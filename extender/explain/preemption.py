@@ -7,7 +7,8 @@ from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
 from extender.preemption.choice import Preemption, choose, holders_near
 from extender.state.consumers import claim_keys
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.victims import is_evictable

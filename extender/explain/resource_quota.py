@@ -10,7 +10,8 @@ from extender.pods.extended_resources.special_claim import class_serving, groups
 from extender.quota.account import Account, Charge
 from extender.quota.charges import claim_charges, pod_charges
 from extender.quota.resource_quota import Extended, parse_resource_quota
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from allocator import parse_device_class
 from extender.fakekube.manifests import RawObject
 from extender.fakekube.namespaces import parse_namespace
-from extender.kube.api import CLAIMS, CLASSES, NAMESPACES, PODS, QUOTAS, TEMPLATES
 from extender.kube.claim_rules import admin_problems
+from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, PODS, QUOTAS, TEMPLATES
 from extender.quota.account import Account, Charge, charges_of
 from extender.quota.resource_quota import Extended, ResourceQuota, parse_resource_quota
-from extender.state.objects import parse_claim_object, parse_pod
+from extender.state.objects.claims import parse_claim_object
+from extender.state.objects.pods import parse_pod
 
 
 @dataclass(frozen=True, slots=True)

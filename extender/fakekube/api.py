@@ -11,7 +11,18 @@ from typing import Any
 
 from allocator import Slice
 from extender.fakekube.quota import QuotaAdmission
-from extender.kube.api import (
+from extender.kube.api import Listing, ObjectKey, RawObject
+from extender.kube.claim_rules import (
+    admin_problems,
+    admin_status_problems,
+    drop_freed_devices,
+    spec_problems,
+    status_problems,
+)
+from extender.kube.encoding import dumps, loads
+from extender.kube.errors import ApiError
+from extender.kube.raw import Event, EventType, key_of, timestamp
+from extender.kube.resources import (
     CLAIMS,
     DAEMON_SETS,
     EVENTS,
@@ -22,25 +33,12 @@ from extender.kube.api import (
     QUOTAS,
     RESOURCES,
     TEMPLATES,
-    ApiError,
-    Listing,
-    ObjectKey,
-    RawObject,
     Resource,
 )
-from extender.kube.claim_rules import (
-    admin_problems,
-    admin_status_problems,
-    drop_freed_devices,
-    spec_problems,
-    status_problems,
-)
-from extender.kube.encoding import dumps, loads
-from extender.kube.raw import Event, EventType, key_of, timestamp
-from extender.state.edit import Unreadable, read
-from extender.state.kinds import Kind, all_kinds
-from extender.state.objects import NodeObject
-from extender.state.state import Sink
+from extender.state.cluster_state import Sink
+from extender.state.kinds import WatchedKind, all_kinds
+from extender.state.objects.nodes import NodeObject
+from extender.state.snapshot_edit import Unreadable, read
 
 _UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -57,7 +55,7 @@ class MemoryApi:
     def __init__(self, *, now: Callable[[], datetime], new_uid: Callable[[], str]) -> None:
         self._now = now
         self._new_uid = new_uid
-        self._kinds: Mapping[str, Kind[object]] = all_kinds()
+        self._kinds: Mapping[str, WatchedKind[object]] = all_kinds()
         self._objects: dict[str, dict[ObjectKey, bytes]] = {
             kind: {} for kind in (*RESOURCES, *(each.kind for each in _UNWATCHED))
         }

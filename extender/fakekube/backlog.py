@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from extender.kube.api import CLAIMS, POD_GROUPS, PODS, TEMPLATES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, key_of
+from extender.kube.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES, Resource
 
 _OWNERS: Final = frozenset({PODS.kind, POD_GROUPS.kind})
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})

@@ -16,11 +16,13 @@ from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, ApiError, ObjectKey, Resource
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, Resource
 from extender.resource_classes.keeper import keep_device_classes
-from extender.state.edit import REFUSED, Unreadable
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.snapshot_edit import REFUSED, Unreadable
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
 

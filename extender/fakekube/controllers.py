@@ -12,10 +12,12 @@ from typing import Final
 
 from extender.fakekube.backlog import Backlog, group_name, owner_of
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, EVENTS, POD_GROUPS, PODS, TEMPLATES, Api, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
+from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
-from extender.state.objects import POD_CLAIM_NAME
+from extender.kube.resources import CLAIMS, EVENTS, POD_GROUPS, PODS, TEMPLATES, Resource
+from extender.state.objects.claims import POD_CLAIM_NAME
 
 _POD: Final = (PODS.group, PODS.plural)
 _POD_GROUP: Final = (POD_GROUPS.group, POD_GROUPS.plural)

@@ -14,7 +14,8 @@ from allocator import InvalidObjectError, Problem, pod_problems, schema_problems
 from extender.compute_claims.text_form import with_cores
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace
-from extender.kube.api import NAMESPACES, QUOTAS, RESOURCES, ObjectKey, Resource
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCES, Resource
 from extender.quota.resource_quota import parse_resource_quota
 from extender.resource_classes.text_form import from_text_form
 from extender.state.kinds import all_kinds

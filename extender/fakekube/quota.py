@@ -8,13 +8,16 @@ from http import HTTPStatus
 from typing import Final
 
 from allocator import parse_device_class
-from extender.kube.api import CLAIMS, CLASSES, PODS, QUOTAS, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.encoding import loads
+from extender.kube.errors import ApiError
 from extender.kube.raw import EventType
+from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, Resource
 from extender.quota.account import Account, Charge, charges_of
 from extender.quota.charges import charged_before, claim_charges, pod_charges
 from extender.quota.resource_quota import Extended, parse_resource_quota
-from extender.state.objects import SPECIAL, ClaimObject, parse_claim_object, parse_pod
+from extender.state.objects.claims import SPECIAL, ClaimObject, parse_claim_object
+from extender.state.objects.pods import parse_pod
 
 _CHARGED: Final = (PODS, CLAIMS)
 

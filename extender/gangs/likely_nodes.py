@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

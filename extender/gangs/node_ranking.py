@@ -11,7 +11,7 @@ from allocator import Merit, Policy
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.policy import policy_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 

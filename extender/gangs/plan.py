@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 
 
 @dataclass(frozen=True, slots=True)

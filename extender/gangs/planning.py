@@ -23,8 +23,8 @@ from extender.pods.gangs import Gang
 from extender.pods.kinds import kind_of
 from extender.pods.nominated import held_for_nominated
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
-from extender.state.pod_conditions import NOTHING_KEPT
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import NOTHING_KEPT
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import place
 

@@ -14,8 +14,8 @@ from extender.decisions.solver import No, Solver
 from extender.gangs.node_ranking import Options, options_after, options_of
 from extender.gangs.plan import Plan, Seat, Shortfall
 from extender.gangs.topology import Domain
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import Grant, grant
 

@@ -1,6 +1,6 @@
 """Topology domains: nodes that have the same value of a label, or devices that have the same value of an attribute.
 
-The label or attribute is named by the annotations of pods (`extender.state.gang_annotations`) or by a PodGroup.
+A PodGroup names the label or attribute, or the annotations of pods do (`extender.state.pod_fields.gang_annotations`).
 """
 
 from collections.abc import Iterator, Sequence

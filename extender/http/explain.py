@@ -24,7 +24,7 @@ from extender.http.negotiation import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, as_pod, optional, root_of
 

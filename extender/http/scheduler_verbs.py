@@ -18,7 +18,7 @@ from extender.config.settings import Settings
 from extender.http.endpoint import Application, Endpoints
 from extender.observe.decision_log import Draft
 from extender.service import Service
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
 from extender.verbs.preempt.preempt import Victims

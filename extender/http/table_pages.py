@@ -14,7 +14,7 @@ from starlette.responses import Response
 from allocator import JSON, SearchLimitError, shown
 from extender.http.error_replies import error_reply
 from extender.http.negotiation import Format, format_for
-from extender.kube.api import Resource
+from extender.kube.resources import Resource
 from extender.observe.overview import Overview
 from extender.observe.tables.names import meant
 from extender.observe.tables.table import Page, QueryError, View, page

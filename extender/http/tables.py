@@ -10,7 +10,17 @@ from pydantic import AfterValidator, Field
 
 from allocator import JSON, ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
 from extender.http.table_pages import Paging, Table, add_table
-from extender.kube.api import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, RESOURCES, SLICES, TAINT_RULES, TEMPLATES
+from extender.kube.resources import (
+    CLAIMS,
+    CLASSES,
+    DEVICE_QUOTAS,
+    NODES,
+    PODS,
+    RESOURCES,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+)
 from extender.observe.overview import Overview
 from extender.observe.states import ClaimState, PodState
 from extender.observe.tables.claims import claims
@@ -88,15 +98,8 @@ class Devices(Paging):
 
 def _devices(overview: Overview, query: Devices) -> View:
     snapshot, states = overview.state.snapshot, overview.devices
-    wanted = DeviceFilter(
-        query.driver,
-        query.pool,
-        query.node,
-        _text(query.state),
-        query.free,
-        _members(overview, query.device_class) if query.device_class else None,
-        query.device,
-    )
+    members = _members(overview, query.device_class) if query.device_class else None
+    wanted = DeviceFilter(query.driver, query.pool, query.node, _text(query.state), query.free, members, query.device)
     return (
         device_numbers(snapshot, states, wanted) if query.count else devices(snapshot, states, wanted, wide=query.wide)
     )

@@ -6,7 +6,8 @@ Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from extender.kube.api import TEMPLATES, RawObject
+from extender.kube.api import RawObject
+from extender.kube.resources import TEMPLATES
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 """Finalizer of allocated claims: their deletion waits until they are released."""

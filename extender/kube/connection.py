@@ -14,8 +14,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import structlog
 
-from extender.kube.api import ConnectError
 from extender.kube.credentials import Credentials, Origin, load_credentials
+from extender.kube.errors import ConnectError
 from extender.kube.transport import JSON_TYPE, NotSentError, Reply, Request, TransportError
 
 _log = structlog.get_logger()

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import yaml
 
-from extender.kube.api import ConnectError
+from extender.kube.errors import ConnectError
 from extender.kube.kubeconfig import Choice, choose
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"

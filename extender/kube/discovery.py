@@ -8,18 +8,9 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from extender.kube.api import (
-    DAEMON_SETS,
-    EVENTS,
-    LEASES,
-    NAMESPACES,
-    POOL_REQUESTS,
-    QUOTAS,
-    RESOURCES,
-    ApiError,
-    ObjectKey,
-    Resource,
-)
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
+from extender.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS, RESOURCES, Resource
 from extender.kube.transport import Request, Transport, ask
 
 _DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)

@@ -12,8 +12,8 @@ from http import HTTPStatus
 from typing import Final
 
 from allocator import DEFAULTS_OF, GATES, NO_FEATURES, Features
-from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.discovery import server_version
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.transport import Reply, Request, Stream, Transport, TransportError, succeeded
 
 GATES_SECONDS: Final = 15.0

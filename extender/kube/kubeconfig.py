@@ -16,7 +16,7 @@ from allocator import Fields, shown
 from extender.config.text_file import UnreadableError, read_bytes, read_text
 from extender.config.wording import suggestion
 from extender.config.yamltext import single_mapping
-from extender.kube.api import ConnectError
+from extender.kube.errors import ConnectError
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """The lists of a kubeconfig, and the field of their entries beside the name."""

@@ -9,11 +9,13 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 import orjson
 
-from extender.kube.api import ApiError, Listing, OutcomeUnknownError, RawObject, Resource
+from extender.kube.api import Listing, RawObject
 from extender.kube.discovery import Served
 from extender.kube.encoding import dumps, loads, loads_aside
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.kube.relevance import Relevance
+from extender.kube.resources import Resource
 from extender.kube.transport import Reply, Request, succeeded
 from extender.offload import Offload, at_once
 

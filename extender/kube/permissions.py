@@ -7,8 +7,9 @@ from typing import Final
 
 import orjson
 
-from extender.kube.api import CLAIMS, PODS, RESOURCES, ApiError, Resource, UnreachableError
 from extender.kube.discovery import Served
+from extender.kube.errors import ApiError, UnreachableError
+from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
 from extender.kube.transport import Request, Transport, ask
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from extender.kube.api import ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import Resource
 
 
 class EventType(Enum):
@@ -24,7 +25,7 @@ class Event:
     """One event of a watch, with the last state of a deleted object.
 
     Attributes:
-        value: the object as `extender.state.edit.read` returns it, if the sender has read it already; else None.
+        value: the object as `extender.state.snapshot_edit.read` returns it, if the sender has read it; else None.
     """
 
     type: EventType

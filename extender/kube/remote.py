@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from extender.kube.api import PODS, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource, UnreachableError
+from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
+from extender.kube.errors import OutcomeUnknownError, UnreachableError
 from extender.kube.list import list_all
 from extender.kube.raw import key_of
 from extender.kube.request_counts import CountingTransport, RequestCounts
+from extender.kube.resources import PODS, Resource
 from extender.kube.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,

@@ -12,8 +12,9 @@ from typing import Final, Protocol
 
 import orjson
 
-from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, UnreachableError
+from extender.kube.api import RawObject
 from extender.kube.encoding import loads
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 
 JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"

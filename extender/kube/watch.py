@@ -1,6 +1,6 @@
 """What one connection tells about a kind of object: a list, in pages or in a stream, or a watch.
 
-`extender.state.follow.Follower` makes one connection after the other.
+`extender.state.live.follower.Follower` makes one connection after the other.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, Resource
+from extender.kube.api import RawObject
 from extender.kube.encoding import loads_aside
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.list import pages
 from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import Resource
 from extender.kube.transport import Reply, Request, Stream, TransportError, decoded
 from extender.offload import Offload, in_thread
 

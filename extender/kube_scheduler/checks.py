@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
 from extender.kube_scheduler.plugins import PluginCapacity
-from extender.state.node_requirements import CORDON, NodeRequirements
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.node_requirements import CORDON, NodeRequirements
 
 
 class Unmet(NamedTuple):

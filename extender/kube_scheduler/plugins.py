@@ -6,8 +6,9 @@ Source: pkg/scheduler/framework/plugins/noderesources/fit.go, Kubernetes 1.36.
 from collections import Counter
 from collections.abc import Iterable
 
-from extender.state.extended_resources import asked
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import asked
 
 
 class PluginCapacity:

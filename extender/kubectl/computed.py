@@ -13,14 +13,15 @@ from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.cli.explain import EXPLAINED
 from extender.config.settings import Settings
 from extender.http.app import create_app
-from extender.kube.api import PODS, RESOURCES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import PODS, RESOURCES
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.metrics import Metrics
 from extender.observe.states import PodState, state_of_pod
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 
 _HOST = "http://127.0.0.1:8888"
 _JUDGING_SECONDS = 20.0

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.kube.api import LEASES, PODS, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
 from extender.kube.permissions import Permission, denied
 from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import LEASES, PODS
 from extender.kube.transport import decoded
 
 _LABEL: Final = "app.kubernetes.io/name=dra-extender"

@@ -23,8 +23,8 @@ from extender.cli.options import (
 from extender.cli.reading import settings_of
 from extender.cli.remote import Remote
 from extender.config.settings import Settings
-from extender.kube.api import ConnectError
 from extender.kube.credentials import Origin, find_origin
+from extender.kube.errors import ConnectError
 from extender.kube.kubeconfig import choose
 
 _DEFAULT_NAMESPACE: Final = "default"

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from extender.cli.messages import fail
 from extender.cli.remote import RemoteError
-from extender.kube.api import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kubectl.place import Place
 from extender.kubectl.source import Source, SourceError, open_source
 

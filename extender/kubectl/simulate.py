@@ -16,13 +16,15 @@ from extender.cli.reading import manifests_of, settings_on
 from extender.cli.simulate import draw, print_placements, say_skipped
 from extender.config.settings import Settings
 from extender.fakekube.manifests import RawObject as Manifest
-from extender.kube.api import NAMESPACES, QUOTAS, ApiError, ConnectError, OutcomeUnknownError, RawObject
+from extender.kube.api import RawObject
 from extender.kube.credentials import Origin
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.resources import NAMESPACES, QUOTAS
 from extender.kubectl.place import Place, at_place
 from extender.simulation.cluster import Cluster
 from extender.simulation.placement import Placement
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live import connect
+from extender.state.live.live_cluster import connect
 
 
 @at_place

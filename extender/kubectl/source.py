@@ -14,10 +14,10 @@ from extender.cli.explain import EXPLAINED
 from extender.cli.messages import note, warn
 from extender.cli.reading import settings_on
 from extender.cli.remote import RemoteError, document
-from extender.kube.api import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.connection import Connection, open_connection
 from extender.kube.credentials import Origin
 from extender.kube.discovery import discover
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.port_forward import forward, pod_path
 from extender.kube.remote import RemoteApi
 from extender.kubectl.computed import Computed
@@ -25,7 +25,7 @@ from extender.kubectl.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.place import Place
 from extender.kubectl.tunnel import Tunnel
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live import connect
+from extender.state.live.live_cluster import connect
 
 _SECONDS: Final = 60.0
 _LISTING_SECONDS: Final = 10.0

@@ -11,7 +11,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from allocator import printable
 from extender.cli.remote import RemoteError
-from extender.kube.api import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kubectl.top_view import TopView
 from extender.observe.tables.terminal import Table
 

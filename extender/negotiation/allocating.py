@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import AllocationResult, Recent
-from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.encoding import dumped
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.known import KnownController
 from extender.negotiation.merging import is_for, merged
@@ -22,7 +22,8 @@ from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated import NegotiatedClaim
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.writes.claim_json import Reservation, protected
 from extender.writes.claim_writes import Claims, ReadClaim
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark

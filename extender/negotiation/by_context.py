@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from allocator import AllocationResult
-from extender.kube.api import CLAIMS, CONTEXTS, ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
 from extender.kube.discovery import NotServedError
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
+from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, PodName, Question

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import structlog
 
-from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.encoding import loads
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known import KnownController
-from extender.state.claim_annotations import is_immediate
-from extender.state.objects import ClaimObject
+from extender.state.objects.claim_annotations import is_immediate
+from extender.state.objects.claims import ClaimObject
 from extender.writes.claim_writes import Claims
 from extender.writes.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 

@@ -19,10 +19,11 @@ from extender.negotiation.questions import node_name, pod_name
 from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated import NegotiatedClaim
+from extender.state.cluster_state import ClusterState
 from extender.state.controller_answers import ControllerAnswer
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import Reservation
 from extender.writes.controller_marks import Mark
 

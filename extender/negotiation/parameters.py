@@ -10,7 +10,9 @@ from typing import Final
 
 from allocator import FROM_CLAIM, FROM_CLASS, JSON, ParametersRef
 from extender.config.controllers import ParameterKind
-from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, Resource
+from extender.kube.api import Api, ObjectKey
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import Resource
 from extender.pods.negotiated import NegotiatedClaim
 
 _SECONDS: Final = 1.0

@@ -6,7 +6,9 @@ from allocator import FROM_CLAIM, FROM_CLASS, JSON, AllocatedConfig, AllocationR
 from extender.kube.encoding import loads
 from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NodeName, Object, PodName, Question
 from extender.pods.negotiated import NegotiatedClaim
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.writes.controller_marks import Mark
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS
 from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
 
 _FROM_CLASS: Final = "FromClass"

@@ -10,9 +10,11 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
-from extender.kube.api import CLAIMS, Api, ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.api import Api
 from extender.kube.credentials import Origin
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission
+from extender.kube.resources import CLAIMS
 from extender.node import cpu_list
 from extender.node.cci.metrics import CciMetrics
 from extender.node.cdi import CdiFolder

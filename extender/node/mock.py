@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from allocator import Node, parse_node
 from extender.autoscaler.templates.node_templates import NodeTemplate, of_node
-from extender.kube.api import ConnectError
 from extender.kube.credentials import Origin
+from extender.kube.errors import ConnectError
 from extender.node.cdi import CdiFolder
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice
 from extender.node.running import Published, open_api, read_node, run

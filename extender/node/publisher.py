@@ -15,8 +15,10 @@ from typing import Any, Final
 import structlog
 
 from allocator import Quantity
-from extender.kube.api import NODES, SLICES, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of
+from extender.kube.resources import NODES, SLICES
 
 logger = structlog.get_logger()
 

@@ -11,23 +11,15 @@ from typing import Any, Final
 
 import structlog
 
-from extender.kube.api import (
-    CLAIMS,
-    NODES,
-    SLICES,
-    Api,
-    ApiError,
-    ConnectError,
-    ObjectKey,
-    OutcomeUnknownError,
-    RawObject,
-)
+from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.credentials import Origin
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission, denied
+from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.node.driver import Driver
 from extender.node.plugin import Sockets, serving
 from extender.node.publisher import Publisher, Spec
-from extender.state.live import connect
+from extender.state.live.live_cluster import connect
 
 logger = structlog.get_logger()
 

@@ -8,9 +8,9 @@ from typing import TypeAlias
 from extender.kube.api import ObjectKey
 from extender.observe.states import ClaimState, state_of_claim
 from extender.observe.tally import Tally
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects import POD_CLAIM_NAME, ClaimObject
+from extender.state.objects.claims import POD_CLAIM_NAME, ClaimObject
 from extender.state.snapshot import Snapshot
 
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from allocator import AllocationResult, DeviceId
 from extender.kube.api import ObjectKey
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
 KEPT: Final = timedelta(hours=1)

@@ -20,9 +20,9 @@ from allocator import (
     Vantage,
     vantages,
 )
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 _Nodes: TypeAlias = Map[str, NodeObject]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from allocator import Features
 from extender.decisions.evaluate import Decider
-from extender.kube.api import RESOURCES, Api
+from extender.kube.api import Api
+from extender.kube.resources import RESOURCES
 from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
@@ -15,10 +16,10 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.pending import PendingPods
 from extender.observe.quota_use import quota_use
 from extender.offload import Offload, in_thread
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.state.live import LiveCluster
+    from extender.state.live.live_cluster import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)

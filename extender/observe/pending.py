@@ -7,9 +7,9 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import DecisionLog
 from extender.observe.states import PendingReason, PodState, state_of_pod
 from extender.observe.tally import Tally
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

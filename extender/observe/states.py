@@ -2,7 +2,8 @@
 
 from enum import Enum
 
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from extender.kube.api import ObjectKey
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
 from extender.state.snapshot import Snapshot
 

@@ -14,9 +14,10 @@ from extender.pods.device_quota import within_quota
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
 from extender.pods.node_resources import Held, ShortageError, is_counted, taken
 from extender.pods.policy import policy_of, unknown_policy
-from extender.state.node_requests import NodeRequests
-from extender.state.node_resources import ClaimResources
-from extender.state.objects import NodeObject, Pod
+from extender.state.indexes.node_requests import NodeRequests
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.resources.node_resources import ClaimResources
 from extender.state.snapshot import Snapshot
 
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)

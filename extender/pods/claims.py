@@ -8,15 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, required
-from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, ObjectKey, Resource
+from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
+from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
-from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.consumers import claim_keys, claim_name, group_of, is_in_use
-from extender.state.edit import REFUSED
-from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
+from extender.state.objects.claim_annotations import is_immediate, mode_problem
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod, PodClaim
 from extender.state.snapshot import Snapshot
+from extender.state.snapshot_edit import REFUSED
 from extender.writes.binding_conditions import unmet
 from extender.writes.controller_marks import asks_to_deallocate, is_marked
 from extender.writes.other_writers import double_allocation

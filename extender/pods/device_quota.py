@@ -20,8 +20,9 @@ from extender.pods.claims import PodClaims
 from extender.quota.device_quota import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
 from extender.quota.device_usage import Measure, Meter, Taken, in_flight, least, most, total
 from extender.quota.totals import Total
-from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.other_writers import is_before
 

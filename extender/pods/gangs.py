@@ -1,8 +1,8 @@
 """Gangs: pods that get devices all or none.
 
-Devices are kept for the pods of a gang (`extender.state.pod_conditions.Keeping`). No pod of the gang may be bound
-before the pods that have a node or kept devices are as many as the gang's size. So the conditions of the pods are the
-state of a gang: every replica, and a process that starts, reads it from there.
+Devices are kept for the pods of a gang (`extender.state.pod_fields.conditions.Keeping`). No pod of the gang may be
+bound before the pods that have a node or kept devices are as many as the gang's size. So the conditions of the pods are
+the state of a gang: every replica, and a process that starts, reads it from there.
 """
 
 from collections.abc import Iterable
@@ -13,11 +13,12 @@ from operator import attrgetter
 from immutables import Map
 
 from allocator import printable
-from extender.kube.api import POD_GROUPS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import POD_GROUPS
 from extender.pods.kept_losses import lost_members
-from extender.state.gang_annotations import GROUP, GROUP_SIZE, GangKey
-from extender.state.gang_index import Stage, is_live
-from extender.state.objects import Pod
+from extender.state.indexes.gang_index import Stage, is_live
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GangKey
 from extender.state.snapshot import Snapshot
 
 

@@ -7,10 +7,10 @@ from extender.kube.api import ObjectKey
 from extender.pods.case import Case
 from extender.pods.nominated import nominated_near
 from extender.pods.nomination_grounds import NominationGrounds, is_local
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
 
 _IDLE = frozenset(

@@ -13,7 +13,7 @@ from extender.pods.nominated import Room
 from extender.pods.nomination_grounds import NominationGrounds, is_local
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 Key: TypeAlias = tuple[Topic, Hashable]

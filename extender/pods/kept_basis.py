@@ -6,7 +6,7 @@ from allocator import FREE, AllocationMode, Claim
 from extender.decisions.solver import Solver
 from extender.pods.node_resources import is_counted
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 _SHARED: Final = frozenset({"consumes_counters", "allow_multiple_allocations"})

@@ -6,9 +6,9 @@ from operator import attrgetter
 from allocator import FREE, DeviceId
 from extender.kube.api import ObjectKey
 from extender.state.consumers import claim_keys
-from extender.state.gang_annotations import GangKey
-from extender.state.gang_index import is_live
-from extender.state.objects import Pod
+from extender.state.indexes.gang_index import is_live
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
 
 

@@ -15,11 +15,11 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.held_nodes import Held, HeldNodes, held_on
 from extender.pods.node_resources import is_counted
-from extender.state.changes import Change, ChangeLog
-from extender.state.indexes import added
-from extender.state.kept_index import KeptIndex
+from extender.state.change_log import Change, ChangeLog
+from extender.state.indexes.kept_index import KeptIndex
+from extender.state.indexes.nested_maps import added
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import EMPTY, Snapshot
 
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})

@@ -6,7 +6,7 @@ from allocator import FIRST_FIT
 from extender.decisions.signature import signature_of
 from extender.pods.claims import Blocked, claims_of
 from extender.quota.device_quota import quotas_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -18,7 +18,8 @@ from allocator import (
     selector_matches,
 )
 from extender.state.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
-from extender.state.objects import ClaimObject, NodeObject
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 

@@ -21,8 +21,10 @@ from allocator import (
     PoolId,
     Quantity,
 )
-from extender.state.node_resources import Amounts, ClaimResources, Envelope, added, counted
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.resources.node_resources import Amounts, ClaimResources, Envelope, added, counted
 from extender.state.snapshot import Snapshot
 
 INSUFFICIENT: Final = "too little"

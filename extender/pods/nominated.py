@@ -1,8 +1,9 @@
 """The devices that are held for nominated pods, and what another pod finds beside them.
 
 Room was made for a nominated pod on its node, perhaps by evictions. If dra-extender made the room, the nomination names
-the devices (`extender.state.pod_conditions.Keeping`). So each of several pods gets the devices that were freed for it,
-in whatever order they become free. If a scheduler made the room, the devices that the pod would get on its node count.
+the devices (`extender.state.pod_fields.conditions.Keeping`). So each of several pods gets the devices that were freed
+for it, in whatever order they become free. If a scheduler made the room, the devices that the pod would get on its node
+count.
 """
 
 import math
@@ -19,8 +20,9 @@ from extender.pods.case import Case, after_departures, fits, holding, open_case
 from extender.pods.claims import Blocked, without_pods
 from extender.pods.kept_basis import kept_basis
 from extender.state.consumers import claim_keys
-from extender.state.objects import NodeObject, Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
 
 WAITING: Final = "waiting for devices of terminating pods"

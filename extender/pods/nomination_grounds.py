@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from allocator import PoolId
 from extender.kube.api import ObjectKey
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -1,7 +1,7 @@
 """The policy of a pod: its annotation names it, or the policy for all pods counts."""
 
 from allocator import POLICIES, Policy, hint, shown
-from extender.state.objects import POLICY, Pod
+from extender.state.objects.pods import POLICY, Pod
 
 
 def policy_of(pod: Pod, default: Policy) -> Policy | None:

@@ -3,8 +3,9 @@
 from typing import Final
 
 from allocator import Claim, Toleration
-from extender.state.node_requirements import CORDON, NodeRequirements
-from extender.state.objects import NodeObject, Pod, PodClaim
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod, PodClaim
+from extender.state.pod_fields.node_requirements import CORDON, NodeRequirements
 
 _LOWEST: Final = -(2**31)
 """Devices that are kept for nominated pods stay theirs, whatever their priority is."""

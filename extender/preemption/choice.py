@@ -17,8 +17,9 @@ from extender.kube_scheduler.checks import rejection
 from extender.pods.case import Case, fits, open_case
 from extender.pods.claims import without_pods
 from extender.pods.nominated import held_for_nominated
-from extender.state.objects import NodeObject, Pod
-from extender.state.pod_conditions import NOTHING_KEPT, Keeping
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import loans_of
 from extender.verbs.preempt.smallest_set import Members

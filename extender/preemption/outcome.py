@@ -5,8 +5,8 @@ from collections.abc import Collection
 from allocator import DeviceId
 from extender.kube_scheduler.checks import rejection
 from extender.state.consumers import users_of
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
 
 

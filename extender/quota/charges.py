@@ -9,8 +9,9 @@ from typing import Final
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
 from extender.quota.resource_quota import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
-from extender.state.extended_resources import IMPLICIT_PREFIX, asked
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX, asked
 
 NOTHING: Final[Charges] = {}
 

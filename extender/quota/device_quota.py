@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator import Quantity
-from extender.kube.api import DEVICE_QUOTAS
+from extender.kube.resources import DEVICE_QUOTAS
 from extender.quota.device_usage import Measure, total
-from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
+from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 
 Use: TypeAlias = Callable[[DeviceQuota, DeviceLimit], Amounts]

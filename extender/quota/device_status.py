@@ -9,8 +9,8 @@ from extender.kube.api import RawObject
 from extender.quota.device_quota import excess
 from extender.quota.totals import Total
 from extender.state.consumers import pods_of
-from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 
 MOST_CLAIMS: Final = 20

@@ -21,7 +21,7 @@ from allocator import (
     required,
 )
 from extender.quota.largest import qualified
-from extender.state.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
+from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
 from extender.state.snapshot import Snapshot
 
 Measure: TypeAlias = Callable[[DeviceLimit], Amounts]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from extender.quota.device_quota import excess
 from extender.quota.totals import Total
-from extender.state.device_quotas import DeviceLimit, DeviceQuota
+from extender.state.objects.device_quotas import DeviceLimit, DeviceQuota
 from extender.state.snapshot import Snapshot
 
 

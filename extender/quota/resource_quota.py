@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator import DeviceClass, Fields, ObjectReader, Quantity, shown
 from extender.quota.scopes import Scope, read_scopes
-from extender.state.extended_resources import IMPLICIT_PREFIX
+from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 """Resource of a quota: the number of claims."""

@@ -12,7 +12,7 @@ from immutables import Map
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
 from extender.quota.device_usage import Meter, Taken
 from extender.quota.largest import Largest
-from extender.state.device_quotas import Amounts, DeviceLimit, DeviceQuota
+from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import NO_SPEC, Snapshot
 
 _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()

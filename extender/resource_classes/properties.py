@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from allocator import Quantity, Version, qualified_name, shown
-from extender.state.resource_classes import Operator, Requirement
+from extender.state.objects.resource_classes import Operator, Requirement
 
 _T = TypeVar("_T")
 

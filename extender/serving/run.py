@@ -43,9 +43,9 @@ from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.libc_heap import give_back_early
 from extender.serving.listeners import FurtherServer, MainServer, Ports, beside, following, open_ports, server_config
-from extender.state.follow import FollowTiming
-from extender.state.live import LiveCluster, Timing, connect
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.follower import FollowTiming
+from extender.state.live.live_cluster import LiveCluster, Timing, connect
 from extender.tracing.tracing import UNTRACED, Tracing
 
 logger = structlog.get_logger()

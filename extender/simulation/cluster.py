@@ -19,7 +19,9 @@ from extender.explain.explanation import Explanation
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
-from extender.kube.api import NAMESPACES, PODS, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
+from extender.kube.resources import NAMESPACES, PODS
 from extender.metrics.metrics import Metrics
 from extender.offload import at_once
 from extender.pods.stand_in import stand_in
@@ -30,8 +32,8 @@ from extender.simulation.placement import Placement
 from extender.simulation.quiet_logs import log_quietly
 from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
-from extender.state.device_expressions import check_expression
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.device_expressions import check_expression
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 
 _T = TypeVar("_T")

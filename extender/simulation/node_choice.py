@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 
 class NodeChoice(Protocol):

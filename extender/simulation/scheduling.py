@@ -13,7 +13,8 @@ from allocator import Features, LeftOut, not_served
 from extender.background.claims.pinned_pods import is_pinned, lacks_some
 from extender.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.kube.api import NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.states import PendingReason
 from extender.pods.case import refreshed
@@ -23,9 +24,9 @@ from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
-from extender.state.claim_annotations import is_immediate, mode_problem
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.claim_annotations import is_immediate, mode_problem
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.immediate_claims import turn
 from extender.verbs.json.wire import BindArgs, FilterArgs

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from allocator import Claim, Consumer
-from extender.kube.api import PODS, ObjectKey
-from extender.state.gang_annotations import GangKey
-from extender.state.objects import Pod, PodClaim
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
+from extender.state.objects.pods import Pod, PodClaim
+from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
 
 

@@ -1,9 +1,8 @@
 """The registry of watched kinds: how an object is read, where a snapshot has it, and what changes with it.
 
-A new kind is a `Resource` in `extender.kube.api`, a field of `Snapshot`, and a topic and an entry here, with a parser
-as in `extender.state.objects`. `deploy/rbac.yaml` must allow to watch it. Readers of topics (`extender.pods.grounds`,
-`extender.background.requeue.queueing_hints`, `extender.background.preemption.fruitless_choices`) say what a change
-of it means.
+A new kind is a `Resource` in `extender.kube.resources`, a field of `Snapshot`, a parser of its own in
+`extender.state.objects`, and a topic and an entry here. `deploy/rbac.yaml` must allow to watch it. Readers of topics
+say what a change of it means.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -21,7 +20,8 @@ from allocator import (
     parse_slice,
     parse_taint_rule,
 )
-from extender.kube.api import (
+from extender.kube.api import ObjectKey
+from extender.kube.resources import (
     BUDGETS,
     CLAIMS,
     CLASSES,
@@ -34,18 +34,19 @@ from extender.kube.api import (
     SLICES,
     TAINT_RULES,
     TEMPLATES,
-    ObjectKey,
     Resource,
 )
-from extender.state.budgets import parse_budget
-from extender.state.device_expressions import check_expression
-from extender.state.device_quotas import parse_device_quota
-from extender.state.objects import Pod, parse_claim_object, parse_node_object, parse_pod
-from extender.state.pod_groups import parse_pod_group
-from extender.state.resource_classes import parse_resource_class
-from extender.state.scheduling_contexts import parse_scheduling_context
+from extender.state.objects.budgets import parse_budget
+from extender.state.objects.claims import parse_claim_object
+from extender.state.objects.device_expressions import check_expression
+from extender.state.objects.device_quotas import parse_device_quota
+from extender.state.objects.nodes import parse_node_object
+from extender.state.objects.pod_groups import parse_pod_group
+from extender.state.objects.pods import Pod, parse_pod
+from extender.state.objects.resource_classes import parse_resource_class
+from extender.state.objects.scheduling_contexts import parse_scheduling_context
+from extender.state.objects.spec_cache import SpecCache
 from extender.state.snapshot import Snapshot
-from extender.state.spec_cache import SpecCache
 
 _T = TypeVar("_T")
 
@@ -84,7 +85,7 @@ class Topic(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[_T]):
+class WatchedKind(Generic[_T]):
     """One kind of object in a snapshot.
 
     Attributes:
@@ -122,9 +123,9 @@ class Kind(Generic[_T]):
         return all(getattr(one, part) is getattr(other, part) for part in self.parts)
 
 
-def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> Mapping[str, Kind[Any]]:
+def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> Mapping[str, WatchedKind[Any]]:
     """The kinds by name. All slices that they parse share equal values, and all claims share equal specs."""
-    kinds: tuple[Kind[Any], ...] = (
+    kinds: tuple[WatchedKind[Any], ...] = (
         _kind(NODES, parse_node_object, Topic.NODE, "nodes"),
         _pods(parse_pod),
         _kind(
@@ -176,7 +177,7 @@ def _kind(
     *parts: str,
     put: Callable[[Snapshot, _T], Snapshot] | None = None,
     drop: Callable[[Snapshot, Any], Snapshot] | None = None,
-) -> Kind[_T]:
+) -> WatchedKind[_T]:
     """A kind whose objects are in the first of its parts. A kind with more parts needs its own ``put`` and ``drop``."""
     part = parts[0]
 
@@ -190,7 +191,7 @@ def _kind(
         objects = getattr(snapshot, part)
         return snapshot._replace(**{part: objects.delete(place(key))}) if place(key) in objects else snapshot
 
-    return Kind(
+    return WatchedKind(
         resource,
         parse,
         objects=attrgetter(part),
@@ -201,13 +202,13 @@ def _kind(
     )
 
 
-def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> Kind[Pod]:
+def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> WatchedKind[Pod]:
     """Pods. No change of a pod without devices is mentioned: most pods of a cluster have none."""
 
     def touched(key: ObjectKey, old: Pod | None, new: Pod | None) -> Touched:
         return ((Topic.POD, key),) if any(pod is not None and pod.needs_devices for pod in (old, new)) else ()
 
-    return Kind(
+    return WatchedKind(
         PODS,
         parse,
         objects=lambda snapshot: snapshot.pods,
@@ -226,14 +227,14 @@ def _counted(snapshot: Snapshot) -> set[ObjectKey]:
     return {*(snapshot.others or ()), *places, *(() if requests is None else requests.pods)}
 
 
-def _slices() -> Kind[Slice]:
+def _slices() -> WatchedKind[Slice]:
     interner = Interner()
 
     def parse(obj: Mapping[str, object]) -> Slice:
         interner.trim()
         return parse_slice(obj, interner)
 
-    return Kind(
+    return WatchedKind(
         SLICES,
         parse,
         objects=lambda snapshot: snapshot.inventory.slices,

@@ -6,9 +6,9 @@ from typing import Any
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Version, version_of
-from extender.state.edit import Edit, read
-from extender.state.kinds import Kind
+from extender.state.kinds import WatchedKind
 from extender.state.snapshot import Snapshot
+from extender.state.snapshot_edit import Edit, read
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Relist:
         before: the snapshot at the start of the list.
     """
 
-    kind: Kind[Any]
+    kind: WatchedKind[Any]
     known: Mapping[ObjectKey, Version]
     before: Snapshot
     _same: set[ObjectKey] = field(default_factory=set)

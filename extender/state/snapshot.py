@@ -26,17 +26,19 @@ from allocator import (
     Usage,
 )
 from extender.kube.api import ObjectKey
-from extender.state.budgets import Budget
 from extender.state.controller_answers import ControllerAnswer
-from extender.state.device_quotas import DeviceQuota
-from extender.state.gang_index import GangIndex
-from extender.state.indexes import added, put, removed, with_cpu
-from extender.state.kept_index import KeptIndex
-from extender.state.node_requests import NodeRequests
-from extender.state.objects import ClaimObject, NodeObject, Pod
-from extender.state.pod_groups import PodGroup
-from extender.state.resource_classes import ResourceClass
-from extender.state.scheduling_contexts import SchedulingContext
+from extender.state.indexes.gang_index import GangIndex
+from extender.state.indexes.kept_index import KeptIndex
+from extender.state.indexes.nested_maps import added, put, removed, with_cpu
+from extender.state.indexes.node_requests import NodeRequests
+from extender.state.objects.budgets import Budget
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.device_quotas import DeviceQuota
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pod_groups import PodGroup
+from extender.state.objects.pods import Pod
+from extender.state.objects.resource_classes import ResourceClass
+from extender.state.objects.scheduling_contexts import SchedulingContext
 
 NO_SPEC: Final = ClaimSpec()
 """The spec of a claim that is not known."""

@@ -25,7 +25,8 @@ from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.nominated import WAITING, awaits_kept, held_for_nominated
 from extender.quota.device_quota import OVER
-from extender.state.objects import NodeObject, Pod, parse_node_object
+from extender.state.objects.nodes import NodeObject, parse_node_object
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking

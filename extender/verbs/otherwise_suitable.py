@@ -15,9 +15,9 @@ from extender.offload import Offload
 from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
-from extender.state.objects import Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 
 _SEARCH_SECONDS: Final = 0.5

@@ -10,8 +10,8 @@ from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.nominated import found_on
 from extender.state.consumers import consumer_of
-from extender.state.node_resources import ClaimResources
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
+from extender.state.resources.node_resources import ClaimResources
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import selector_reason
 

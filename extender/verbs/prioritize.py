@@ -6,7 +6,7 @@ from itertools import repeat
 from allocator import Policy
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.merits import NOTHING, Merits
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from allocator import JSON
 from extender.observe.decision_log import Draft
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 _By = TypeVar("_By")
 _Asked = TypeVar("_Asked")

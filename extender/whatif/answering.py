@@ -18,7 +18,7 @@ from extender.explain.preemption import preemption_of
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.extended_resources.requests import request_words
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
 from extender.whatif.applying import Applying, Changed

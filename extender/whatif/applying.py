@@ -14,8 +14,10 @@ from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER
 from extender.pods.claims import without_pods
-from extender.state.node_requirements import CORDON
-from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod, PodClaim
+from extender.state.pod_fields.node_requirements import CORDON
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.victims import budgets_covering
 from extender.whatif.edits import edited

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from allocator import ClaimSpec, DeviceRequest, Problem, Request, hint
 from extender.pods.claims import named_claims
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.whatif.question import RequestEdit
 from extender.whatif.requests import written

@@ -15,7 +15,7 @@ from allocator import (
     schema_problems,
     validate,
 )
-from extender.state.device_expressions import check_expression
+from extender.state.objects.device_expressions import check_expression
 
 _FIELDS: Final = {
     "deviceClassName": "device_class",

@@ -7,9 +7,9 @@ from extender.autoscaler.made_up_nodes import allocations_of
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued, Rehearsal, Rehearsed
-from extender.state.changes import Change, ChangeLog
+from extender.state.change_log import Change, ChangeLog
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot, pools_of
 
 _SIGNATURES = 1024

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from allocator import AllocationResult, DeviceId, DeviceResult
 from extender.kube.api import RawObject
 from extender.kube.encoding import loads
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 
 BINDING_TIMEOUT: Final = timedelta(seconds=600)
 """How long a claim may wait after its allocation (upstream's default)."""

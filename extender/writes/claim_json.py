@@ -11,7 +11,8 @@ from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
 from extender.state.consumers import own_consumer
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.writes.controller_marks import MARK, asks_to_deallocate
 
 CONFIRMED: Final = "dra-extender/confirmed"

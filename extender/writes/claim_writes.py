@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from allocator import Claim, InvalidObjectError
-from extender.kube.api import CLAIMS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of, revision_of
-from extender.state.objects import without_managers
-from extender.state.state import ClusterState
+from extender.kube.resources import CLAIMS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claims import without_managers
 from extender.writes.claim_json import (
     Reservation,
     confirmed,

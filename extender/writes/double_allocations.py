@@ -6,11 +6,12 @@ from typing import Final
 
 from allocator import Recent
 from extender.kube.api import ObjectKey
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import users_of
 from extender.state.kinds import Topic
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.events import Note
 from extender.writes.other_writers import double_allocation
 

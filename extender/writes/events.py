@@ -14,8 +14,10 @@ from typing import Final
 import structlog
 
 from allocator import printable
-from extender.kube.api import CLAIMS, EVENTS, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
-from extender.state.objects import Pod
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS, EVENTS, PODS
+from extender.state.objects.pods import Pod
 
 REPORTER: Final = "dra-extender"
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from extender.kube.api import LEASES, Api, ApiError, ObjectKey, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import LEASES
 from extender.writes.pods import refused
 
 PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from extender.kube.api import PODS, Api, ApiError, OutcomeUnknownError, RawObject
-from extender.state.objects import Pod
-from extender.state.pod_conditions import KEPT, Keeping
+from extender.kube.api import Api, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import PODS
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import KEPT, Keeping
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.conditions import DEVICES_CHANGED, condition_patch, marking_patch
 from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, pod_of

@@ -5,7 +5,7 @@ to show came no later than the list. Where that leaves the order open, both are 
 """
 
 from allocator import AllocationResult, DeviceUsage, device_findings
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot, pools_of
 
 

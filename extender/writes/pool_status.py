@@ -1,6 +1,8 @@
 """Writes the answer to a ResourcePoolStatusRequest."""
 
-from extender.kube.api import POOL_REQUESTS, Api, ApiError, RawObject
+from extender.kube.api import Api, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import POOL_REQUESTS
 
 
 async def write_pool_status(api: Api, request: RawObject, status: RawObject) -> None:

@@ -1,6 +1,7 @@
 """Writes the status of a DeviceQuota."""
 
-from extender.kube.api import DEVICE_QUOTAS, Api, ObjectKey, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.resources import DEVICE_QUOTAS
 
 
 async def write_quota_status(api: Api, key: ObjectKey, status: RawObject) -> None:

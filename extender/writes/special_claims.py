@@ -7,11 +7,14 @@ POST finds the claim of the first.
 from dataclasses import dataclass, replace
 
 from allocator import InvalidObjectError
-from extender.kube.api import CLAIMS, PODS, Api, ApiError, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, RawObject
 from extender.kube.encoding import loads
-from extender.state.extended_resources import ExtendedClaim
-from extender.state.objects import ClaimObject, Pod, parse_claim_object
-from extender.state.state import ClusterState
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claims import ClaimObject, parse_claim_object
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import ExtendedClaim
 from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError
 from extender.writes.pods import ATTEMPTS, patch_status, pod_of
 

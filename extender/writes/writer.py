@@ -21,12 +21,15 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from allocator import Claim
-from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision, revision_of
+from extender.kube.resources import PODS
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import users_of
-from extender.state.objects import ClaimObject, Pod
-from extender.state.pod_conditions import RELEASED
-from extender.state.state import ClusterState
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import RELEASED
 from extender.writes.claim_json import Reservation, WriteRefusedError, deallocated, dropped_fields
 from extender.writes.claim_writes import Claims, ReadClaim, Release, Released, Reserved
 from extender.writes.conditions import DEVICES_CHANGED, marking_patch

@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from extender.kube.api import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES, TEMPLATES, Resource
 from loadtest.endtoend.objects import NAMESPACE, device_classes, unmade
 from loadtest.endtoend.plan import Site
 from loadtest.endtoend.subjects import CALLS_PER_SECOND

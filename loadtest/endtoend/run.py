@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import httpx
 
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from loadtest.endtoend import processor
 from loadtest.endtoend.bench import Bench, furnished, together
 from loadtest.endtoend.campaign import Place, Told

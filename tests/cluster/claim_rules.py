@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from extender.fakekube.api import merge_patch
-from extender.kube.api import CLAIMS, Api, ApiError, RawObject
+from extender.kube.api import Api, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS
 from tests.kit.controlplane.client import key_of
 from tests.kit.objects.manifests import allocation, claim, consumer
 

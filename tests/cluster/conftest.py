@@ -13,7 +13,8 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.cluster.claim_rules import FINALIZER
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import Binaries, BinariesError, find_binaries

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, Api, ObjectKey, RawObject, Resource
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
 from tests.kit.controlplane.client import Condition, key_of
 from tests.kit.objects.manifests import allocation, claim, claim_spec, consumer, pod, template
 

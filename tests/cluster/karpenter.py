@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, EVENTS, NODES, PODS
 from tests.kit.controlplane.binaries import BinariesError
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane

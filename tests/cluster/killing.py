@@ -22,7 +22,8 @@ from typing import Final, get_args
 
 from extender.cli.audit import audit_snapshot, listed
 from extender.config.controllers import Transport
-from extender.kube.api import CLAIMS, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.aftermath import is_allocated, losses, why_pending
 from tests.kit.controlplane.binaries import find_binaries

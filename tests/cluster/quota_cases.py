@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.kube.api import CLAIMS, PODS, QUOTAS, Api, ApiError, ObjectKey, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from tests.kit.controlplane.extended import SPECIAL, box
 from tests.kit.objects.manifests import claim, pod, request, requests
 from tests.kit.objects.parts import api_object

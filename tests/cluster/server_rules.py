@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from extender.kube.api import CLAIMS, NAMESPACES, PODS, TEMPLATES, Api, ObjectKey, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL
+from extender.kube.resources import CLAIMS, NAMESPACES, PODS, TEMPLATES
 from tests.cluster.claim_rules import FINALIZER, refusal_of
 from tests.kit.controlplane.client import key_of
 from tests.kit.objects.manifests import claim, pod, request, requests, template

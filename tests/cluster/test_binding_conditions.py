@@ -2,7 +2,8 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, EVENTS, PODS
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.conditions import report_condition

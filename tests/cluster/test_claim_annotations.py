@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, EVENTS, PODS, TEMPLATES
 from tests.kit.controlplane.aftermath import consumers, is_allocated
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver

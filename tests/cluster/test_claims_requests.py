@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from extender.compute_claims.text_form import with_cores
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.client import NAMESPACES, Client, key_of
 from tests.kit.controlplane.driver import Driver, driver
 from tests.kit.controlplane.scenario import bound, by_name, by_template, findings, held, rejection

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.cluster.claim_rules import MAX_CONSUMERS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.driver import Driver

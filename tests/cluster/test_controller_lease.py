@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from extender.kube.api import LEASES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import LEASES
 from extender.writes.lease import LEASE_SECONDS
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.client import Client

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from extender.kube.api import CLAIMS, NODES, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, NODES, PODS
 from tests.kit.controlplane.client import NAMESPACES, Client, key_of
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import by_name, findings, held

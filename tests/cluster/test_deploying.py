@@ -18,7 +18,9 @@ import httpx
 import pytest
 import yaml
 
-from extender.kube.api import SLICES, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import SLICES, Resource
 from tests.kit.controlplane.binaries import RELEASES, USUAL, BinariesError, find_renderer
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import ControlPlane

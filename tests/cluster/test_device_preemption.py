@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import BUDGETS, CLAIMS, CLASSES, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import BUDGETS, CLAIMS, CLASSES, PODS
 from tests.kit.controlplane.aftermath import check_preempted
 from tests.kit.controlplane.client import PRIORITIES, Client
 from tests.kit.controlplane.driver import Driver

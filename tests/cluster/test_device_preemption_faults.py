@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import CLAIMS, NODES, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, NODES, PODS
 from tests.kit.controlplane.aftermath import check_preempted
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane

@@ -6,7 +6,8 @@ from typing import Final
 
 import httpx
 
-from extender.kube.api import CLAIMS, DEVICE_QUOTAS, PODS, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, Resource
 from tests.kit.controlplane.client import Client, Condition, key_of
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, defined
 from tests.kit.controlplane.device_quotas import quota, says

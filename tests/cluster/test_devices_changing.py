@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, TAINT_RULES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS, TAINT_RULES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, has_condition, held, rejection

@@ -2,7 +2,8 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import SITE, bound, by_name, findings, held, rejection

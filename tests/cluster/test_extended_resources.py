@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.extended import add_pod, box, mapped, special_claims

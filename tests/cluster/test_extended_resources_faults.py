@@ -5,7 +5,8 @@ from http import HTTPStatus
 
 import pytest
 
-from extender.kube.api import CLASSES, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLASSES, PODS
 from extender.writes.pods import ATTEMPTS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane

@@ -6,7 +6,8 @@ from http import HTTPStatus
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, RawObject
+from extender.kube.api import RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.aftermath import consumers, losses, wait_settled
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane

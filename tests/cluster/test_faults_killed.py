@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 import orjson
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.aftermath import consumers, is_allocated, losses
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.pair import Pair

@@ -2,7 +2,8 @@
 
 import httpx
 
-from extender.kube.api import CLAIMS, PODS, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, PODS, SLICES
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.pair import Pair
 from tests.kit.controlplane.scenario import GPUS, bound, by_name, findings, rejection

@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 import httpx
 
-from extender.kube.api import PODS
+from extender.kube.resources import PODS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.fleet import fleet

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES, ObjectKey, RawObject
-from extender.state.gang_annotations import GROUP, GROUP_SIZE
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
+from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane

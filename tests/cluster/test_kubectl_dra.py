@@ -14,8 +14,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.credentials import Origin
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
 from extender.kubectl.main import app
 from extender.kubectl.place import Place
 from extender.kubectl.source import open_source

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import CLAIMS, CLASSES, PODS, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, CLASSES, PODS, Resource
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane

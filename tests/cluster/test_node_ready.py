@@ -3,7 +3,8 @@
 import httpx
 
 from extender.client import AsyncAutoscalerClient, AsyncSession, Readiness
-from extender.kube.api import DAEMON_SETS, NODES, SLICES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import DAEMON_SETS, NODES, SLICES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.scenario import GPUS

@@ -12,7 +12,9 @@ from typing import Any, Final
 import pytest
 
 from allocator import validate
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import WAIT_SECONDS, Client

@@ -7,8 +7,9 @@ import orjson
 import pytest
 
 from extender.cli.audit import listed_live
-from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.credentials import Origin
+from extender.kube.resources import CLAIMS, NODES, PODS, SLICES, Resource
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane

@@ -18,7 +18,8 @@ import yaml
 
 from extender.certificates import SECONDS_BETWEEN_LOOKS
 from extender.client import AutoscalerClient, AutoscalerError
-from extender.kube.api import CLASSES, TEMPLATES, ObjectKey, Resource
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLASSES, TEMPLATES, Resource
 from tests.kit.certificates import Authority, Pair
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane

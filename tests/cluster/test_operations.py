@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, EVENTS, PODS, TEMPLATES
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import GPUS, bound, by_template, held, rejection

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import CLAIMS, ApiError, RawObject, Resource
+from extender.kube.api import RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, Resource
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.objects.manifests import allocation, claim, consumer

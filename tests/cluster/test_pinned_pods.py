@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from extender.kube.api import CLAIMS, EVENTS, PODS, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, EVENTS, PODS, TEMPLATES
 from tests.kit.controlplane.aftermath import consumers, is_allocated, wait_settled
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane

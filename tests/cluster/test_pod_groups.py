@@ -8,7 +8,8 @@ from typing import Final
 
 import pytest
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, key_of

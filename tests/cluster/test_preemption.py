@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.driver import Driver

@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client

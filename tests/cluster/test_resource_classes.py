@@ -11,7 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from extender.kube.api import CLASSES, PODS, QUOTAS, RESOURCE_CLASSES, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLASSES, PODS, QUOTAS, RESOURCE_CLASSES
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, Condition, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane

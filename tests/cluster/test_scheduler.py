@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NODES, PODS
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.client import LEASES, Client
 from tests.kit.controlplane.components import ControlPlane

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
 from tests.kit.certificates import Authority, Pair
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.client import Client

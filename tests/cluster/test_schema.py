@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocator import schema_problems
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from tests.cluster.claim_rules import refusal_of
 from tests.conformance.schema import KINDS, TABLE, table_of
 from tests.kit.controlplane.client import Client

@@ -3,8 +3,9 @@
 import pytest
 
 from extender.cli.audit import audit_snapshot, listed_live
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.credentials import Origin
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from extender.client import AsyncAutoscalerClient, AsyncSession, UnknownSessionError
-from extender.kube.api import PODS, ObjectKey, Resource
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS, Resource
 from tests.kit.certificates import Authority, trusting
 from tests.kit.controlplane.access import ADMIN, EXTENDER
 from tests.kit.controlplane.client import Client

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from extender.kube.api import CLAIMS, PODS, RawObject
+from extender.kube.api import RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane

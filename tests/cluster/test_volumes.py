@@ -6,7 +6,8 @@ from typing import Final
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS, Resource
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from extender.writes.conditions import DEVICES_CHANGED
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver

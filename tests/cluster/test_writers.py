@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from extender.cli.audit import audit_snapshot, listed
-from extender.kube.api import CLAIMS, EVENTS, NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, EVENTS, NODES, PODS
 from tests.kit.controlplane.aftermath import is_allocated, losses, wait_settled
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane

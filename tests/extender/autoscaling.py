@@ -19,8 +19,8 @@ from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.autoscaler.templates.node_templates import NodeTemplate, load_templates
 from extender.decisions.evaluate import Decider
-from extender.state.objects import NodeObject, parse_node_object
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.nodes import NodeObject, parse_node_object
 from tests.kit.clusters import (
     CREATED,
     DRIVER,

@@ -4,9 +4,10 @@ from typing import Final
 
 from allocator import device_findings, parse_node, selector_matches
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import CLAIMS, NODES, PODS, RawObject, Resource
+from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.state.objects import SPECIAL, parse_claim_object
+from extender.kube.resources import CLAIMS, NODES, PODS, Resource
+from extender.state.objects.claims import SPECIAL, parse_claim_object
 from tests.kit.clusters import claim, device_class, local_slice, network_slice, node, pod
 from tests.kit.servers.memory import memory_api
 

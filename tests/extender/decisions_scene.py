@@ -6,9 +6,9 @@ from typing import Any
 
 from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity, parse_claim
 from extender.decisions.evaluate import Decided, Decider
-from extender.kube.api import RESOURCES
 from extender.kube.raw import Event, EventType
-from extender.state.objects import NodeObject
+from extender.kube.resources import RESOURCES
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
 

@@ -10,13 +10,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.assembly import make_overview
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.log import LogMetrics
 from extender.metrics.metrics import Metrics
 from extender.node.cci.metrics import CciMetrics
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
 from tests.kit.objects.parts import api_object

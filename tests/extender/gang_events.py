@@ -4,7 +4,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from extender.kube.api import CLAIMS, NODES, PODS, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, NODES, PODS, SLICES
 from tests.extender.ganging import Scene
 from tests.kit.clusters import claim, local_slice
 

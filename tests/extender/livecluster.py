@@ -5,16 +5,17 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import Served
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
+from extender.kube.resources import CLAIMS, RESOURCES, Resource
 from extender.kube.transport import Request
 from extender.kube.watch import Source, WatchTiming
 from extender.offload import at_once
-from extender.state.live import LiveCluster, Timing
+from extender.state.cluster_state import ClusterState
+from extender.state.live.live_cluster import LiveCluster, Timing
 from extender.state.relist import Relist
-from extender.state.state import ClusterState
 from tests.kit.servers.transport import FakeApi, Fault
 
 LACKING = {"DeviceTaintRule", "DeviceQuota", "ResourceClass", "PodSchedulingContext", "PodGroup"}

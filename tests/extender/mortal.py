@@ -8,8 +8,8 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import Resource
-from extender.state.state import ClusterState
+from extender.kube.resources import Resource
+from extender.state.cluster_state import ClusterState
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.servers.memory import Transport
 

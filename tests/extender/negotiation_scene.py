@@ -9,14 +9,16 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service
 from extender.config.settings import Settings
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.metrics import Metrics
 from extender.negotiation.controller import Controller
 from extender.offload import at_once
 from extender.refused import RefusedError
 from extender.service import Service
-from extender.state.objects import parse_pod
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import parse_pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.conditions import DEVICES_CHANGED

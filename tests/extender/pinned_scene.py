@@ -6,9 +6,10 @@ from typing import Any
 
 from allocator import Features
 from extender.background.claims.pinned_pods import PinnedPods
-from extender.kube.api import CLAIMS, ObjectKey, RawObject
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.lease import PINNED_PODS, SharedLease

@@ -9,10 +9,11 @@ from prometheus_client import CollectorRegistry
 from extender.background.preemption.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
-from extender.kube.api import PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import PODS
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
 from extender.writes.nominations import Evictor

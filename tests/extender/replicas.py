@@ -15,12 +15,15 @@ from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
+from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import allocated_elsewhere
 from extender.state.consumers import claim_keys
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import BindError
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.claim_writes import Claims

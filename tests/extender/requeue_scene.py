@@ -9,7 +9,9 @@ from allocator.search.limits import DEFAULT_LIMITS
 from extender.background.requeue.requeue import Requeue
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
-from extender.kube.api import PODS, RESOURCES, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import PODS, RESOURCES
 from extender.verbs.filter import filter_nodes
 from extender.writes.conditions import DEVICES_CHANGED
 from extender.writes.writer import Writer

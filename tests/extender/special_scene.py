@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocator import Features
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
-from extender.state.objects import SPECIAL
-from extender.state.state import ClusterState
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claims import SPECIAL
 from extender.verbs.filter import filter_nodes
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, held

@@ -19,12 +19,13 @@ from extender.config.sources import load
 from extender.explain.document import as_json
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
-from extender.kube.api import PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule
-from extender.state.objects import parse_pod
+from extender.state.objects.pods import parse_pod
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 from tests.kit.clusters import solver

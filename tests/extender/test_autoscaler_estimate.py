@@ -15,7 +15,7 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
 from extender.decisions.solver import No
 from extender.kube.api import RawObject
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from tests.extender.autoscaling import (
     GROUP,
     group_of,

@@ -9,7 +9,9 @@ import pytest
 from httpx import AsyncClient
 
 from extender.autoscaler.sessions.peers import FORWARDED, PassedCall, Peers, PeerUnreachableError, Reply
-from extender.kube.api import PODS, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
+from extender.kube.resources import PODS
 from tests.extender.autoscaler_calls import NEW, app_of, book, passing, post, start
 from tests.extender.autoscaling import autoscaler_over, machine, pod_of
 from tests.kit.clusters import GPU, Cluster, Object, claim_template, client_of, local_slice, pod

@@ -9,7 +9,9 @@ from extender.autoscaler.readiness.daemon_set_reader import DaemonSetReader
 from extender.autoscaler.readiness.expected_drivers import Expectations
 from extender.autoscaler.readiness.node_readiness import node_readiness
 from extender.autoscaler.simulated_cluster import World
-from extender.kube.api import DAEMON_SETS, Api, ApiError, Listing
+from extender.kube.api import Api, Listing
+from extender.kube.errors import ApiError
+from extender.kube.resources import DAEMON_SETS
 from tests.extender.autoscaling import (
     GROUP,
     daemon_set,

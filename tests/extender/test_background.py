@@ -3,7 +3,7 @@
 from extender.background.runner import BackgroundRunner
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import EMPTY
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs

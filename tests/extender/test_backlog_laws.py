@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
 from extender.fakekube.controllers import Controller
-from extender.kube.api import CLAIMS, POD_GROUPS, PODS, TEMPLATES, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES
 from tests.extender.test_group_claims import team
 from tests.kit.clusters import claim, claim_template, pod
 from tests.kit.servers.memory import memory_api

@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from tests.extender.binding_scene import ALLOCATE, BIND, GET_CLAIM, Scene
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, device_class, network_slice, pod, request

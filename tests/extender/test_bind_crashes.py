@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
 from tests.extender.mortal import ENDS, End, Process, killed, live_and_die
 from tests.kit import virtualtime

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import CLAIMS, PODS, ApiError, RawObject, Resource
+from extender.kube.api import RawObject
+from extender.kube.errors import ApiError
 from extender.kube.raw import Event
-from extender.state.state import ClusterState
+from extender.kube.resources import CLAIMS, PODS, Resource
+from extender.state.cluster_state import ClusterState
 from extender.verbs.bind.bind import Binder
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from extender.verbs.bind.errors import DoubleAllocationError
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, Scene, action
 from tests.kit import virtualtime

@@ -9,8 +9,9 @@ from typing import TypeVar
 import pytest
 
 from extender.decisions.solver import Solver
-from extender.kube.api import RESOURCES, RawObject
+from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import RESOURCES
 from extender.verbs.bind.plan import MOST_TRIES
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import (

@@ -8,9 +8,10 @@ import pytest
 from allocator import Features
 from extender.background.claims.binding_timeout import BindingTimeout
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.binding_conditions import BINDING_TIMEOUT
 from extender.writes.events import Note

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from allocator import AllocationResult, DeviceId, DeviceResult
-from extender.kube.api import CLAIMS, CLASSES, TEMPLATES, RawObject
+from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES
 from extender.pods.claims import (
     NOTHING,
     Blocked,
@@ -14,10 +15,10 @@ from extender.pods.claims import (
     claims_of,
     without_pods,
 )
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import AssumedAllocation, Snapshot
-from extender.state.state import ClusterState
 from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of
 
 TEMPLATE = {

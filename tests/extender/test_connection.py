@@ -11,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from extender.kube.api import ConnectError
 from extender.kube.connection import Connection, open_connection
 from extender.kube.credentials import Credentials, Origin, load_credentials
+from extender.kube.errors import ConnectError
 from extender.kube.transport import MERGE_PATCH_TYPE, NotSentError, Request, Stream, TransportError
-from extender.state.live import connect
+from extender.state.live.live_cluster import connect
 from tests.extender.livecluster import half, now
 from tests.kit.servers.canned import (
     CHUNKED,

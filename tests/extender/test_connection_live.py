@@ -13,12 +13,13 @@ from extender.cli.defragment import DEFRAGMENTED
 from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, explained_live
 from extender.cli.main import app
 from extender.config.sources import load
-from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, ConnectError, Resource
+from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
+from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
 from extender.kube.transport import Request
 from extender.serving.run import live
-from extender.state.live import connect
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.live_cluster import connect
 from tests.extender.cli_scene import RUNNER
 from tests.extender.defragmenting import moves, waits
 from tests.extender.livecluster import default, half, make_claim, now

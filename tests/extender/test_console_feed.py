@@ -9,8 +9,9 @@ import pytest
 
 from extender.console.feed import MOST_READERS, PERIOD, Feed, FullError
 from extender.console.fleet import Fleet
-from extender.kube.api import NODES, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import NODES, SLICES
 from extender.offload import at_once
 from extender.service import Service
 from tests.kit import virtualtime

@@ -6,8 +6,9 @@ import pytest
 
 from extender.background.controllers.work import ControllerWork
 from extender.faults import Faults
-from extender.kube.api import LEASES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
+from extender.kube.resources import LEASES
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.writes.controller_marks import MARK, MARK_FINALIZER
 from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS

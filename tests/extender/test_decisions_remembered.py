@@ -16,7 +16,7 @@ from extender.decisions.verdict import Verdict, Verdicts
 from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
 from extender.state.controller_answers import ANY_NODE_SUITS
-from extender.state.objects import parse_node_object
+from extender.state.objects.nodes import parse_node_object
 from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
 from tests.kit.clusters import (
     DRIVER,

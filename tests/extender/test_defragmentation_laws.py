@@ -19,8 +19,9 @@ from extender.assembly import make_solver
 from extender.config.sources import load
 from extender.defragmentation.advice import Advice
 from extender.defragmentation.defragment import SearchBounds, defragment
-from extender.kube.api import NODES as NODE_KIND
-from extender.kube.api import PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NODES as NODE_KIND
+from extender.kube.resources import PODS
 from tests.kit.clusters import DRIVER, GPU, Object, claim_template, local_slice, network_slice, node, request
 from tests.kit.objects.parts import api_object
 

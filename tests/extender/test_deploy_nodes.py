@@ -10,7 +10,7 @@ from typer.main import get_command
 from extender.autoscaler.templates.node_templates import load_templates
 from extender.cli.main import app
 from extender.cli.options import KUBELET_DIR
-from extender.kube.api import SLICES
+from extender.kube.resources import SLICES
 from extender.node.compute_running import CPU_MANAGER, LISTS_CLAIMS
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
 from extender.node.running import PERMISSIONS

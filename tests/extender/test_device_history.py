@@ -7,7 +7,8 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.views.device_history import HistoryKeeper
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from extender.observe.device_history import KEPT, DeviceHistory
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, app_over, claim, client_of, local_slice, node
 

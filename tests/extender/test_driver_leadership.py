@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from extender.driver.leadership import SURE_SECONDS, Leadership, led, renewed, responder_of
 from extender.driver.store import Store
-from extender.kube.api import LEASES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import LEASES
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, Question
 from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
 from tests.extender.transport_scene import Licenses

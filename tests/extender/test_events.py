@@ -5,8 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from extender.kube.api import EVENTS, ApiError, ObjectKey, RawObject
-from extender.state.objects import Pod, parse_pod
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import EVENTS
+from extender.state.objects.pods import Pod, parse_pod
 from extender.writes.events import EventRates, Note, Recorder
 from tests.kit import virtualtime
 from tests.kit.clusters import pod

@@ -13,7 +13,7 @@ from allocator import parse_slice
 from extender import Cluster, Placement
 from extender.fakekube.admission import unauthorized
 from extender.fakekube.manifests import load
-from extender.state.device_expressions import check_expression
+from extender.state.objects.device_expressions import check_expression
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]

@@ -11,7 +11,7 @@ import yaml
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.grpc.expander import decode_options
 from extender.grpc.objects import as_json, decoded
-from extender.state.objects import parse_pod
+from extender.state.objects.pods import parse_pod
 from extender.verbs.json.body import WireError
 from tests.kit.protobuf import encoded
 

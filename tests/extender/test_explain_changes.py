@@ -7,7 +7,7 @@ import pytest
 from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
 from extender.explain.change import Change, Target, combined, invasiveness
 from extender.explain.proposals.claim_edits import correct_constraint, drop_constraint
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import EMPTY
 
 CONSTRAINTS = tuple(ConstraintSpec(ConstraintKind.MATCH, f"gpu.example.com/{name}") for name in "abcd")

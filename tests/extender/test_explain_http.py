@@ -13,12 +13,14 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.absence import unknown_pod
 from extender.http.bodies import FREE_BYTES
-from extender.kube.api import PODS, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import PODS
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.service import Service
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import GPU, Cluster, app_over, client_of, pod, solver, state_of
 from tests.kit.servers.memory import Fault, Transport

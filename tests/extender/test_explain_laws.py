@@ -26,7 +26,9 @@ from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Verdict
 from extender.explain.text import as_text
-from extender.state.objects import ClaimObject, NodeObject, Pod, PodClaim
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod, PodClaim
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.allocator.strategies import Puzzle, puzzles

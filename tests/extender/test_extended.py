@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from extender.pods.extended_resources.requests import DemandError, demand, wanted
-from extender.state.extended_resources import RequestMapping
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.pods import Pod, parse_pod
+from extender.state.pod_fields.extended_resources import RequestMapping
 from tests.kit.clusters import pod
 
 GPU, NIC = "example.com/gpu", "example.com/nic"

@@ -16,13 +16,14 @@ from extender.explain.explanation import Verdict
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.faults import Faults
-from extender.kube.api import PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
 from extender.metrics.metrics import Metrics
 from extender.pods.nominated import held_for_nominated
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.verbs.preempt.preempt import Victims

@@ -20,10 +20,11 @@ from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
-from extender.kube.api import PODS, RESOURCES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import PODS, RESOURCES
 from extender.pods.case import Case, open_case
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy

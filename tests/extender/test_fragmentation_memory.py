@@ -14,8 +14,8 @@ from extender.assembly import make_solver
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
-from extender.kube.api import CLAIMS, CLASSES, NODES, SLICES
-from extender.state.state import ClusterState
+from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
+from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request
 

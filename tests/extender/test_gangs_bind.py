@@ -1,7 +1,8 @@
 """Bind of pods of gangs: to the kept node only, and not once the gang is no longer ready."""
 
-from extender.kube.api import CLAIMS, ObjectKey
-from extender.state.objects import SPECIAL
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
+from extender.state.objects.claims import SPECIAL
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import claim

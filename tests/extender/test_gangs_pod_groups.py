@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from extender.background.gangs.watch import SEEN_SECONDS
-from extender.kube.api import POD_GROUPS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import POD_GROUPS
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.extender.preempting import Scene as Preempting
 from tests.extender.preempting import runs, waits

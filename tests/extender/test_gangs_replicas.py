@@ -4,10 +4,10 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.watch import IDLE_SECONDS, KEPT_SECONDS
-from extender.kube.api import ApiError
+from extender.kube.errors import ApiError
 from extender.pods.gangs import gang_at
-from extender.state.gang_annotations import GangKey
-from extender.state.pod_conditions import Keeping
+from extender.state.pod_fields.conditions import Keeping
+from extender.state.pod_fields.gang_annotations import GangKey
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, request
 from tests.kit.servers.memory import Fault

@@ -9,8 +9,9 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.watch import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
-from extender.kube.api import PODS, ObjectKey
-from extender.state.pod_conditions import Keeping
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
+from extender.state.pod_fields.conditions import Keeping
 from tests.extender.ganging import Scene, members, nodes
 from tests.extender.test_device_quota import limited, quota
 from tests.kit import virtualtime

@@ -15,8 +15,9 @@ from extender.pods.case import Case, open_case
 from extender.pods.claims import PodClaims
 from extender.pods.grounds import rests
 from extender.pods.nominated import found_on
-from extender.state.changes import Change
-from extender.state.objects import ClaimObject, Pod
+from extender.state.change_log import Change
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from tests.extender.decisions_worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen

@@ -6,12 +6,13 @@ import pytest
 
 from allocator import Features
 from extender.config.settings import Settings
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from extender.pods.claims import without_pods
 from extender.preemption.choice import holders_near
 from extender.simulation.cluster import Cluster as Simulation
 from extender.state.consumers import consumer_of, users_of
-from extender.state.pod_conditions import RELEASED
+from extender.state.pod_fields.conditions import RELEASED
 from extender.state.snapshot import Snapshot
 from extender.verbs.json.wire import FilterArgs
 from extender.writes.claim_json import WriteRefusedError

@@ -14,12 +14,13 @@ from extender.background.claims.deallocate import claim_in_the_way
 from extender.background.claims.immediate_claims import INVALID, WAITS, ImmediateAllocation
 from extender.cli.main import app
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.offload import at_once
 from extender.pods.claims import Blocked, claims_of
-from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
+from extender.state.objects.pods import Pod
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from extender.decisions.remembered import Remembered
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from extender.pods.kept_basis import kept_basis
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import GPU, Object, claim, device_class, local_slice, node, pod, taint_rule

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from extender.decisions.evaluate import Decider
 from extender.decisions.remembered import Remembered
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey, Resource
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.pods.gangs import gang_at, gang_refusal
 from extender.pods.kept_world import KeptWorld
 from extender.pods.nominated import held_for_nominated
-from extender.state.objects import Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes

@@ -9,10 +9,11 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from extender.kube.api import PODS, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.discovery import discover
 from extender.kube.kubeconfig import choose
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import PODS
 from extender.kube.transport import Reply, Request
 from extender.kubectl.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.list_watch import Change, changes, watch

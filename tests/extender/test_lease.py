@@ -4,7 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from extender.kube.api import LEASES, ApiError, RawObject
+from extender.kube.api import RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import LEASES
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import LEASE_SECONDS, PINNED_PODS, RENEWAL_SECONDS, SharedLease
 from tests.kit import virtualtime

@@ -13,13 +13,14 @@ from extender.config.sources import load
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import load_objects
-from extender.kube.api import NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.simulation.scheduling import devices_of
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.pods import Pod, parse_pod
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 

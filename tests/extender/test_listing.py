@@ -2,8 +2,9 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS, ApiError
+from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
+from extender.kube.resources import CLAIMS
 from extender.kube.transport import Request
 from tests.extender.livecluster import api_over, make_claim
 from tests.kit.servers.transport import FakeApi, Fault

@@ -8,9 +8,11 @@ import orjson
 import pytest
 
 from allocator.model.json.text import Verbatim
-from extender.kube.api import CLAIMS, NODES, PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
+from extender.kube.api import Api, ObjectKey
 from extender.kube.encoding import dumps, loads
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.kube.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
 from tests.extender.livecluster import api_over, default, make_claim, make_node, now
 from tests.kit.servers.transport import FakeApi, Fault

@@ -8,12 +8,12 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kube.api import CLAIMS, NODES, PODS
 from extender.kube.raw import Event, key_of
+from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.kube.transport import Request
-from extender.state.follow import FollowTiming
-from extender.state.live import Timing
-from extender.state.state import NOT_SYNCED, ClusterState
+from extender.state.cluster_state import NOT_SYNCED, ClusterState
+from extender.state.live.follower import FollowTiming
+from extender.state.live.live_cluster import Timing
 from tests.extender.livecluster import (
     RecordingState,
     claim_lists,

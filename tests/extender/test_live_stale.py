@@ -3,8 +3,9 @@
 import pytest
 import structlog
 
-from extender.kube.api import BUDGETS, CLAIMS, DEVICE_QUOTAS, RESOURCES, TAINT_RULES, RawObject
-from extender.state.state import NOT_SYNCED, ClusterState
+from extender.kube.api import RawObject
+from extender.kube.resources import BUDGETS, CLAIMS, DEVICE_QUOTAS, RESOURCES, TAINT_RULES
+from extender.state.cluster_state import NOT_SYNCED, ClusterState
 from tests.extender.livecluster import (
     RecordingState,
     claim_lists,

@@ -9,12 +9,14 @@ import pytest
 from extender.fakekube.api import MemoryApi, merge_patch
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, RESOURCES, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, RESOURCES
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import all_kinds
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from tests.kit.clusters import GPU, budget, claim, claim_template, device_class, local_slice, node, pod, taint_rule
 from tests.kit.servers.memory import NOW, NOW_TEXT, memory_api
 

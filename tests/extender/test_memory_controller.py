@@ -7,9 +7,11 @@ import pytest
 
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.state.objects import POD_CLAIM_NAME
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS
+from extender.state.objects.claims import POD_CLAIM_NAME
 from tests.kit.clusters import claim, pod, request
 from tests.kit.servers.memory import memory_api
 

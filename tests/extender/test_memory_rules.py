@@ -3,7 +3,8 @@
 import pytest
 
 from extender.fakekube.controllers import Controller
-from extender.kube.api import ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import Resource
 from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, deviations
 from tests.cluster.server_rules import SCENARIOS, Scenario

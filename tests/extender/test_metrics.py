@@ -12,15 +12,16 @@ from extender.assembly import make_overview
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import CLAIMS, NODES, SLICES, ApiError
+from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.request_counts import NO_ANSWER
+from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.metrics.cluster import ClusterMetrics
 from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
-from extender.state.follow import FollowTiming
-from extender.state.live import LiveCluster, Timing
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.follower import FollowTiming
+from extender.state.live.live_cluster import LiveCluster, Timing
 from extender.verbs.filter import filter_nodes
 from tests.extender.livecluster import default, following, make_claim
 from tests.kit.clusters import (

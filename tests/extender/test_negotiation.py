@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 from allocator import DeviceId
 from extender.config.controllers import ControllerSettings
 from extender.decisions.evaluate import Decider
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from extender.metrics.metrics import Metrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.contexts import Contexts
@@ -18,7 +19,7 @@ from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.opening import known_controllers
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.offload import at_once
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claim_writes import Claims
 from extender.writes.scheduling_contexts import ContextWrites

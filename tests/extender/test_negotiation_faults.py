@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
 from extender.kube.raw import timestamp
+from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.kit import virtualtime

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
+from extender.kube.resources import CLAIMS
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.extender.transport_scene import KitScene

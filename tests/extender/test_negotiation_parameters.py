@@ -7,7 +7,9 @@ import pytest
 
 from allocator import JSON
 from extender.config.controllers import ControllerSettings
-from extender.kube.api import ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import Resource
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
 from extender.writes.controller_marks import MARK
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from extender.background.claims.immediate_claims import WAITS
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from extender.negotiation.protocol import ALLOCATE
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods

@@ -13,7 +13,7 @@ from extender.autoscaler.scale_up.node_fill import Shape
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.solver import No
 from extender.pods.claims import PodClaims, claims_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import place
 from tests.extender.autoscaling import group_of, pod_of, world_of

@@ -7,12 +7,13 @@ import orjson
 import pytest
 
 from allocator.model.json.text import Verbatim
-from extender.kube.api import RESOURCES, RawObject
+from extender.kube.api import RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.raw import Event, EventType, key_of
-from extender.state.edit import Unreadable, read
+from extender.kube.resources import RESOURCES
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import all_kinds
-from extender.state.state import ClusterState
+from extender.state.snapshot_edit import Unreadable, read
 from tests.allocator.test_parse_robustness import OBJECTS, places, put
 
 CONTAINER = {

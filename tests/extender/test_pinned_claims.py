@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.extender.mortal import End, Process, killed
 from tests.extender.pinned_scene import POD, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime

@@ -7,8 +7,10 @@ import pytest
 
 from allocator import Features
 from extender.background.claims.pinned_pods import REASON
-from extender.kube.api import CLAIMS, LEASES, NODES, PODS, SLICES, ApiError, RawObject
+from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, LEASES, NODES, PODS, SLICES
 from extender.writes.lease import PINNED_PODS, RENEWAL_SECONDS, SharedLease
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.extender.pinned_scene import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene

@@ -5,7 +5,7 @@ import pytest
 from extender.background.bound_pods import has_claim
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, bound_pod, claims_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, parsed, pod, snapshot_of
 from tests.kit.objects.parts import api_object

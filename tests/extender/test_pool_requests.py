@@ -13,7 +13,9 @@ from extender.background.statuses.pool_requests import (
     RETRY_SECONDS,
     PoolRequests,
 )
-from extender.kube.api import POOL_REQUESTS, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
+from extender.kube.resources import POOL_REQUESTS
 from extender.observe.pool_status import PoolRequest, answer_to
 from extender.offload import at_once
 from tests.kit import virtualtime

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from allocator.model.features import ALL_FEATURES
 from extender.pods.case import fits
 from extender.pods.claims import without_pods
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.preempt.victims import Evictions

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from extender.background.preemption.nominations import KEPT_SECONDS
-from extender.kube.api import RawObject, Resource
+from extender.kube.api import RawObject
 from extender.kube.raw import Event
+from extender.kube.resources import Resource
 from tests.extender.mortal import End, Mortal, killed
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.clusters import request

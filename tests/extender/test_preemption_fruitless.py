@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from extender.background.preemption.fruitless_choices import LONGEST_SECONDS, PAUSE
-from extender.kube.api import PODS, RESOURCES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
+from extender.kube.resources import PODS, RESOURCES
 from tests.extender.preempting import Scene, runs, waits
 from tests.kit.clusters import Object, budget, claim, device_class, local_slice, network_slice, node, pod, request
 

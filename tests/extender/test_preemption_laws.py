@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from allocator.model.features import ALL_FEATURES
 from extender.pods.case import fits
 from extender.preemption.choice import choose
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.extender.preempting import Scene

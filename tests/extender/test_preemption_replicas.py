@@ -24,10 +24,12 @@ from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
-from extender.kube.api import CLAIMS, PODS, ApiError, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from extender.writes.nominations import Evictor
 from tests.extender.interleaving import BrokenError, Dice, Step, play

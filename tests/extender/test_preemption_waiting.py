@@ -6,9 +6,10 @@ import pytest
 
 from extender.background.preemption.nominations import CHECK_SECONDS, WAITING_SECONDS
 from extender.explain.explain_pod import Explainer
-from extender.kube.api import CLAIMS, NODES, SLICES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, NODES, SLICES, Resource
 from extender.pods.case import refreshed
-from extender.state.pod_conditions import KEPT
+from extender.state.pod_fields.conditions import KEPT
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.binders import devices_of
 

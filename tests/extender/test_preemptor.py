@@ -5,8 +5,10 @@ import pytest
 from allocator import DeviceId
 from extender.background.preemption.nominations import KEPT_SECONDS
 from extender.background.preemption.preemptor import PATIENCE_SECONDS
-from extender.kube.api import NODES, PODS, SLICES, ApiError, ObjectKey, RawObject, Resource
-from extender.state.pod_conditions import Keeping
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import NODES, PODS, SLICES, Resource
+from extender.state.pod_fields.conditions import Keeping
 from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
 from tests.kit.objects.parts import api_object

@@ -1,6 +1,8 @@
 """Device preemption on several nodes: where room is made, in a cluster in memory."""
 
-from extender.kube.api import NODES, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
+from extender.kube.resources import NODES
 from tests.extender.preempting import DELETE, Scene, runs, waits
 from tests.kit.clusters import request
 from tests.kit.servers.memory import Fault

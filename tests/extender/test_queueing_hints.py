@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.background.requeue.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
-from extender.kube.api import RESOURCES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
-from extender.state.state import ClusterState
+from extender.kube.resources import RESOURCES
+from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import (
     GPU,

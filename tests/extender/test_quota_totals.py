@@ -8,8 +8,9 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kube.api import RESOURCES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import RESOURCES
 from extender.pods.device_quota import total_of
 from extender.quota.totals import Total, Totals
 from extender.state.snapshot import Snapshot

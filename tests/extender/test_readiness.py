@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.state.objects import ClaimObject, parse_claim_object
+from extender.state.objects.claims import ClaimObject, parse_claim_object
 from extender.writes.binding_conditions import BINDING_TIMEOUT, Failed, Waiting, unmet
 from tests.kit.clusters import DRIVER, claim
 

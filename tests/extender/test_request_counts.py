@@ -2,8 +2,9 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.request_counts import NO_ANSWER, Asked, asked
+from extender.kube.resources import CLAIMS
 from extender.kube.transport import Request
 from tests.extender.livecluster import api_over, default, make_claim
 from tests.kit.servers.transport import FakeApi, Fault

@@ -11,7 +11,8 @@ from extender.background.requeue.rejected_pods import AGAIN_SECONDS, LONGEST_SEC
 from extender.background.requeue.requeue import ANSWER_SECONDS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
-from extender.kube.api import PODS, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS, SLICES
 from extender.metrics.metrics import Metrics
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs

@@ -8,7 +8,9 @@ from extender.assembly import make_service
 from extender.background.requeue.requeue import MOST_PODS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
-from extender.kube.api import PODS, ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
+from extender.kube.resources import PODS
 from extender.metrics.metrics import Metrics
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from allocator import Device, Quantity, Selectors, Version, parse_slice
 from extender.resource_classes.device_class import judge
-from extender.state.device_expressions import check_expression
-from extender.state.resource_classes import Operator, Requirement, ResourceClass
+from extender.state.objects.device_expressions import check_expression
+from extender.state.objects.resource_classes import Operator, Requirement, ResourceClass
 from tests.kit.objects.parts import api_object, slice_spec
 
 EXAMPLES = int(os.environ.get("RESOURCE_CLASS_EXAMPLES", "50"))

@@ -10,9 +10,10 @@ from structlog.testing import capture_logs
 from extender.config.controllers import ControllerSettings
 from extender.explain.explanation import Verdict
 from extender.explain.text import as_text
-from extender.kube.api import CONTEXTS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads
+from extender.kube.resources import CONTEXTS
 from extender.negotiation.contexts import MOST_NODES
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import CLAIMS, CONTEXTS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import LICENSE, NAME, pods

@@ -5,8 +5,8 @@ import pytest
 from allocator import Quantity
 from extender import Cluster, Placement
 from extender.config.sources import load
-from extender.state.extended_resources import asked
-from extender.state.objects import parse_pod
+from extender.state.objects.pods import parse_pod
+from extender.state.pod_fields.extended_resources import asked
 from tests.extender.explaining import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from allocator import Fields, InvalidObjectError, Problem, parse_claim, read_claim_spec
-from extender.kube.api import CLAIMS, ObjectKey, RawObject
-from extender.state.spec_cache import SpecCache
-from extender.state.state import ClusterState
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.spec_cache import SpecCache
 from tests.kit.clusters import claim, request
 
 V1, V1BETA1 = "resource.k8s.io/v1", "resource.k8s.io/v1beta1"

@@ -7,9 +7,10 @@ from allocator import device_findings
 from extender.background.claims.orphans import IDLE, OrphanCollector
 from extender.fakekube.api import MemoryApi
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, PODS, RawObject
+from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.state.objects import parse_claim_object
+from extender.kube.resources import CLAIMS, PODS
+from extender.state.objects.claims import parse_claim_object
 from tests.extender.bindlaws import everything, is_special
 from tests.extender.mortal import ENDS, End, Process, live_and_die
 from tests.kit import virtualtime

@@ -6,7 +6,8 @@ import orjson
 
 from extender.background.claims.orphans import IDLE, PERIOD, OrphanCollector
 from extender.faults import Faults
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.pods.extended_resources.requests import demand, special_claim
 from tests.extender.special_scene import BIND, GPU, PROTECT, Scene, asking, left_behind
 from tests.kit import virtualtime

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from extender.kube.api import CLAIMS, NODES, PODS, RESOURCES, SLICES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
-from extender.state.changes import Change, ChangeLog
-from extender.state.edit import Edit
+from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, SLICES, Resource
+from extender.state.change_log import Change, ChangeLog
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic, all_kinds
 from extender.state.snapshot import EMPTY, Snapshot
-from extender.state.state import ClusterState
+from extender.state.snapshot_edit import Edit
 from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
 from tests.kit.clusters import (
     DRIVER,

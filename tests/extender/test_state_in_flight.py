@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from extender.kube.api import CLAIMS, NODES
-from extender.state.changes import Change
+from extender.kube.resources import CLAIMS, NODES
+from extender.state.change_log import Change
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
-from extender.state.state import ClusterState
 from extender.writes.other_writers import double_allocation
 from tests.extender.state_scene import POOL, allocation, at, change, delete, found, held
 from tests.kit import virtualtime

@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Quantity, Usage
-from extender.kube.api import CLAIMS, RESOURCES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, key_of
+from extender.kube.resources import CLAIMS, RESOURCES
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from tests.kit.clusters import (
     DRIVER,
     budget,

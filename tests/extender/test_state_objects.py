@@ -6,10 +6,12 @@ import pytest
 
 from allocator import DeviceId, InvalidObjectError, Quantity
 from extender.kube.raw import revision
-from extender.state.budgets import parse_budget
-from extender.state.extended_resources import is_extended
-from extender.state.objects import parse_claim_object, parse_node_object, parse_pod
-from extender.state.pod_conditions import KEPT, NOTHING_KEPT, Keeping
+from extender.state.objects.budgets import parse_budget
+from extender.state.objects.claims import parse_claim_object
+from extender.state.objects.nodes import parse_node_object
+from extender.state.objects.pods import parse_pod
+from extender.state.pod_fields.conditions import KEPT, NOTHING_KEPT, Keeping
+from extender.state.pod_fields.extended_resources import is_extended
 from tests.kit.clusters import budget, claim, node, pod
 
 

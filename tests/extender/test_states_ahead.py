@@ -8,7 +8,8 @@ import pytest
 
 from allocator import DeviceState, Features, PoolId
 from extender.background.views.device_states import TURN_SECONDS, StatesKeeper
-from extender.kube.api import NODES, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NODES, SLICES
 from extender.observe.device_states import DeviceStates
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, local_slice, node, taint_rule
 

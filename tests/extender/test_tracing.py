@@ -20,8 +20,9 @@ from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
-from extender.kube.api import CLAIMS, ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import CLAIMS
 from extender.kube.transport import Request as Asking
 from extender.metrics.metrics import Metrics
 from extender.offload import in_thread

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, negotiated_class, pods
 from tests.extender.transport_scene import KitScene, Licenses
 from tests.kit import virtualtime

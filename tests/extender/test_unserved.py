@@ -7,7 +7,7 @@ import pytest
 
 from extender.background.requeue.unserved import PATIENCE, REASON, Unserved, summary
 from extender.faults import Faults
-from extender.kube.api import EVENTS
+from extender.kube.resources import EVENTS
 from extender.verbs.json.wire import FilterArgs
 from extender.writes.events import Note
 from tests.kit.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of

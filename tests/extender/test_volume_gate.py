@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import PODS
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import PODS
 from extender.verbs.volume_gate import MOST_SECONDS, VolumeGate
 from tests.kit.clusters import Object, parsed, pod, state_of
 from tests.kit.virtualtime import run

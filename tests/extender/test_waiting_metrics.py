@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Limits
 from extender.config.sources import load
-from extender.kube.api import PODS, RESOURCES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import PODS, RESOURCES
 from extender.observe.claim_counts import ClaimCounts, ClaimSource
 from extender.observe.decision_log import MOST_CHANGES, DecisionLog
 from extender.observe.pending import PendingPods
 from extender.observe.states import ClaimState, PendingReason
 from extender.service import Service
-from extender.state.objects import POD_CLAIM_NAME, SPECIAL, Pod
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claims import POD_CLAIM_NAME, SPECIAL
+from extender.state.objects.pods import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs
 from tests.extender.http_scene import post

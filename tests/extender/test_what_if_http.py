@@ -16,7 +16,7 @@ from extender.autoscaler.templates.catalog import Catalog
 from extender.http.bodies import Bodies
 from extender.http.listeners import Listener
 from extender.http.what_if import LONGEST_QUESTION, add_what_if
-from extender.kube.api import PODS
+from extender.kube.resources import PODS
 from extender.refused import RefusedError
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
 from extender.whatif.question import Question, QuestionError

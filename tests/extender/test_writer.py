@@ -6,17 +6,11 @@ from typing import Any
 import pytest
 
 from allocator import Quantity
-from extender.kube.api import (
-    CLAIMS,
-    NAMESPACES,
-    ApiError,
-    OutcomeUnknownError,
-    RawObject,
-    Resource,
-    UnreachableError,
-)
+from extender.kube.api import RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
+from extender.kube.resources import CLAIMS, NAMESPACES, Resource
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.pods import ATTEMPTS
 from extender.writes.writer import Writer

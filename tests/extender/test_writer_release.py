@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import (
-    CLAIMS,
-    PODS,
-    OutcomeUnknownError,
-    RawObject,
-)
+from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
+from extender.kube.errors import OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS
 from extender.writes.claim_json import CONFIRMED, Reservation, WriteRefusedError
 from extender.writes.pods import ATTEMPTS
 from extender.writes.writer import Outcome, Writer

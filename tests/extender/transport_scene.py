@@ -11,7 +11,9 @@ from extender.driver import ClaimAsk, Held, NodeName, RefusedError, Responder, S
 from extender.driver.contexts import ContextResponder
 from extender.driver.store import Entry
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import CONTEXTS, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CONTEXTS, Resource
 from extender.negotiation.controller import ControllerAwayError
 from extender.negotiation.parameters import Parameters
 from extender.negotiation.protocol import Answer, Question, answer_of, question_of, question_to_json

@@ -3,14 +3,11 @@
 from typing import Any
 
 from allocator import AllocationResult, DeviceId, DeviceResult
-from extender.kube.api import (
-    CLAIMS,
-    ApiError,
-    ObjectKey,
-    RawObject,
-)
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.writes.claim_json import Reservation
 from extender.writes.writer import Outcome, Writer
 from tests.kit import virtualtime

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator import OPTIONAL_REQUESTS
-from extender.state.claim_annotations import ALLOCATION_MODE, PRIORITY
-from extender.state.objects import SPECIAL
+from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY
+from extender.state.objects.claims import SPECIAL
 
 Object = dict[str, Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from extender.kube.api import RESOURCES
+from extender.kube.resources import RESOURCES
 from extender.state.kinds import all_kinds
 from tests.hostile.objects import HostileObjects, places_in, replaced
 from tests.hostile.requests import GETS, HostileRequests, bodies

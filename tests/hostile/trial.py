@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from extender.kube.api import Resource
+from extender.kube.resources import Resource
 from tests.hostile.exchange import AnswerError, exchange
 from tests.hostile.findings import Finding, Findings
 from tests.hostile.objects import HostileObject

@@ -19,14 +19,15 @@ from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
 from extender.http.listeners import Listener
-from extender.kube.api import PODS, RESOURCES, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
+from extender.kube.resources import PODS, RESOURCES
 from extender.metrics.metrics import Metrics
 from extender.offload import Offload, in_thread
 from extender.service import Service
-from extender.state.objects import Pod, parse_pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from tests.kit.objects import parts
 from tests.kit.objects.parts import allocation, api_object, claim_spec, exactly, slice_spec
 

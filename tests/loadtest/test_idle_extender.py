@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey
+from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
+from extender.kube.resources import CLAIMS, PODS
 from loadtest.idle_extender import IdleExtender
 from tests.kit.clusters import NOW, Cluster, claim, node, pod, request
 

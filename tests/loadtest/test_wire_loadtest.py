@@ -4,7 +4,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from extender.kube.api import CLAIMS, EVENTS, PODS, SLICES, ObjectKey, Resource
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, EVENTS, PODS, SLICES, Resource
 from loadtest.latency_bench import Times
 from loadtest.latency_bench import report as latency_report
 from loadtest.stage import asked_names, request

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from extender.kube.api import CLAIMS
+from extender.kube.resources import CLAIMS
 from tests.kit.controlplane.binaries import BinariesError
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.node.binaries import NodeBinaries, find_node_binaries

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import CLAIMS, CLASSES, PODS, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, PODS, SLICES
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS

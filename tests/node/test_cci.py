@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 
 from extender.compute_claims.text_form import with_cores
-from extender.kube.api import TEMPLATES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import TEMPLATES
 from extender.node import cpu_list
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import START_SECONDS

@@ -2,7 +2,8 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.scenario import by_name, by_template, findings, held, rejection
 from tests.kit.node.driver import GPU_DRIVER, prepared_claims, variable

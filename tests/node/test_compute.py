@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from extender.kube.api import TEMPLATES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import TEMPLATES
 from extender.node import cpu_list
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import START_SECONDS

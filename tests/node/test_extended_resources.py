@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS
+from extender.kube.resources import CLAIMS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.extended import mapped
 from tests.kit.controlplane.scenario import findings, held

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from extender.kube.api import CLAIMS, NODES, PODS, TEMPLATES
+from extender.kube.resources import CLAIMS, NODES, PODS, TEMPLATES
 from tests.kit.controlplane.aftermath import losses, wait_settled
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.scenario import bound, by_name, by_template, findings, rejection

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from extender.kube.api import CLAIMS, CLASSES, SLICES, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, CLASSES, SLICES, TEMPLATES
 from tests.kit.controlplane.client import Client, connect, key_of
 from tests.kit.controlplane.components import START_SECONDS
 from tests.kit.controlplane.scenario import bound, by_name, by_template, held

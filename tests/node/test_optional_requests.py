@@ -2,7 +2,8 @@
 
 import pytest
 
-from extender.kube.api import CLAIMS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.scenario import by_name, findings, held
 from tests.kit.node.driver import GPU_DRIVER, variable

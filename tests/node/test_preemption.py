@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.aftermath import check_preempted
 from tests.kit.controlplane.client import PRIORITIES, Client, key_of
 from tests.kit.controlplane.scenario import by_template, held, rejection

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from extender.cli.audit import audit_snapshot, listed
-from extender.kube.api import CLAIMS, PODS
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.aftermath import is_allocated, losses
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.waiting import WaitError, wait_for_answer

@@ -7,7 +7,9 @@ from typing import Final
 import structlog
 
 from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets, read_daemon_sets
-from extender.kube.api import DAEMON_SETS, Api, ApiError, OutcomeUnknownError
+from extender.kube.api import Api
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import DAEMON_SETS
 
 _FRESH_SECONDS: Final = 10.0
 """An answer of the API server, or its failure, counts for this time."""

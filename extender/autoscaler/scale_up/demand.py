@@ -12,9 +12,9 @@ from typing import Final
 
 from allocator import Fields, Quantity, raise_if_invalid, shown
 from extender.kube_scheduler.checks import rejection
-from extender.state.node_requirements import ANY_NODE, NodeRequirements, read_requirements
-from extender.state.objects import NodeObject, parse_node_object
-from extender.state.peak import ContainerNeeds, peak
+from extender.state.objects.nodes import NodeObject, parse_node_object
+from extender.state.pod_fields.node_requirements import ANY_NODE, NodeRequirements, read_requirements
+from extender.state.resources.pod_peak import ContainerNeeds, peak
 
 Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""

@@ -29,7 +29,7 @@ from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.device_quota import PodQuota, Refusal
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.pods.kinds import resources_kind
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 AT_LIMIT: Final = "node group is at its limit"

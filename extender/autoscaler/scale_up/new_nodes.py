@@ -17,7 +17,7 @@ from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.pods.node_resources import is_counted
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import grant
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from extender.autoscaler.scale_up.demand import Demand, Room
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

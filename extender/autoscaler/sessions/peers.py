@@ -16,7 +16,9 @@ import structlog
 
 from allocator import Recent, dns_subdomain, printable, shown
 from extender.autoscaler.sessions.sessions import UnknownSessionError
-from extender.kube.api import PODS, Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import PODS
 from extender.refused import RefusedError
 
 SESSION: Final = "session"

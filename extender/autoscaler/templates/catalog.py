@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from allocator import Features, Node
 from extender.autoscaler.templates.blueprints import Blueprint, learned
 from extender.autoscaler.templates.node_templates import NodeTemplate
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 

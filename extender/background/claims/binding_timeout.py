@@ -11,9 +11,10 @@ from allocator import Features
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready
-from extender.state.objects import ClaimObject, Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.bind import Binder
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.double_allocations import DoubleAllocations

@@ -12,14 +12,15 @@ import structlog
 
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
-from extender.kube.api import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
-from extender.state.claim_annotations import is_immediate
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import has_other_consumers, is_in_use, users_of
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claim_annotations import is_immediate
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.writer import Writer
 

@@ -15,14 +15,16 @@ from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
-from extender.kube.api import ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
+from extender.kube.errors import OutcomeUnknownError
 from extender.pods.stand_in import stand_in
-from extender.state.changes import Change
-from extender.state.claim_annotations import is_immediate, mode_problem
+from extender.state.change_log import Change
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claim_annotations import is_immediate, mode_problem
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims, turn
 from extender.writes.claim_json import WriteRefusedError

@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 from extender.background.controllers.work import ControllerWork
 from extender.background.requeue.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.decisions.solver import Solver
-from extender.kube.api import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError
 from extender.pods.negotiated import waiting
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import ControllerRefusesError
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease

@@ -13,9 +13,9 @@ import structlog
 from extender.background.bound_pods import BoundPods, lacking, lacks
 from extender.background.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.writes.events import Note
 
 logger = structlog.get_logger()

@@ -18,13 +18,13 @@ from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
-from extender.kube.api import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError
 from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import bound_pod
 from extender.pods.extended_resources.unserved import without_devices
-from extender.state.objects import Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.writes.claim_json import WriteRefusedError

@@ -17,15 +17,16 @@ from allocator import Recent
 from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.faults import Faults
-from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped, loads
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.known import KnownController
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.questions import release
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
-from extender.state.objects import ClaimObject
-from extender.state.state import ClusterState
+from extender.state.objects.claims import ClaimObject
 from extender.writes.claim_json import unprotected
 from extender.writes.claim_writes import Claims
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked

@@ -17,10 +17,10 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.case import refreshed
+from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0

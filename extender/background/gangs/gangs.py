@@ -41,12 +41,12 @@ from extender.gangs.plan import Plan, Shortfall
 from extender.metrics.gangs import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
-from extender.state.gang_annotations import GangKey
-from extender.state.gang_index import Stage
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.cluster_state import ClusterState
+from extender.state.indexes.gang_index import Stage
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
+from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.nominations import Evictor
 from extender.writes.writer import Writer
 

@@ -14,10 +14,10 @@ from extender.offload import Offload
 from extender.pods.gangs import Gang
 from extender.pods.kinds import kind_of
 from extender.pods.node_resources import is_counted
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 
 
 class GangPlans:

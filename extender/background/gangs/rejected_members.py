@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sys import intern
 
 from extender.background.task import Rejection
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -9,8 +9,8 @@ from typing import Final
 from extender.gangs.plan import Shortfall
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang, gang_at
-from extender.state.gang_annotations import GangKey
-from extender.state.pod_conditions import Keeping
+from extender.state.pod_fields.conditions import Keeping
+from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
 
 KEPT_SECONDS: Final = 60.0

@@ -8,9 +8,9 @@ from typing import Final
 
 import structlog
 
-from extender.kube.api import OutcomeUnknownError
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.kube.errors import OutcomeUnknownError
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.nominations import Evictor
 from extender.writes.writer import Writer

@@ -15,9 +15,9 @@ from allocator import PoolId, Recent
 from extender.background.requeue.queueing_hints import local_nodes, roams
 from extender.kube.api import ObjectKey
 from extender.pods.kinds import kind_of
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 MOST_NAMES: Final = 200_000

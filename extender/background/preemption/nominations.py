@@ -13,17 +13,17 @@ import structlog
 
 from allocator import Recent
 from extender.decisions.solver import Solver
-from extender.kube.api import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.nominated import are_leaving
 from extender.preemption.choice import holders_near
 from extender.preemption.outcome import is_in_vain
-from extender.state.objects import Pod
-from extender.state.pod_conditions import Keeping
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.nominations import Evictor
 

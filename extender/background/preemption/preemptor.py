@@ -30,14 +30,15 @@ from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.kube.api import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import Offload
 from extender.pods.gangs import is_alone
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
-from extender.state.objects import NodeObject, Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.nominations import Evictor

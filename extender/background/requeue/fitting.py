@@ -5,7 +5,8 @@ from typing import Final
 
 from extender.decisions.evaluate import Decider
 from extender.kube_scheduler.checks import rejection
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 

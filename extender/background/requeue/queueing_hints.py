@@ -10,10 +10,10 @@ from typing import Final
 from allocator import FREE, NOTHING_USED, PoolId
 from extender.kube.api import ObjectKey
 from extender.quota.device_quota import quotas_of
-from extender.state.changes import Change
+from extender.state.change_log import Change
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -17,7 +17,8 @@ from extender.pods.case import NOTHING_TO_ALLOCATE, holding
 from extender.pods.kinds import kind_of
 from extender.pods.nominated import found_on
 from extender.state.consumers import claim_keys
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 MOST_AT_ONCE: Final = 10

@@ -14,14 +14,15 @@ from extender.background.requeue.rejected_pods import Attention, Candidate, Reje
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.faults import Faults
-from extender.kube.api import PODS, OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision
+from extender.kube.resources import PODS
 from extender.offload import Offload, in_thread
 from extender.pods.case import refreshed
 from extender.pods.gangs import gang_refusal
-from extender.state.objects import Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.writer import Writer
 

@@ -9,8 +9,8 @@ from typing import Final
 from allocator import Recent
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
-from extender.state.objects import Pod
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.pods import Pod
 from extender.writes.events import Note
 
 REASON: Final = "DevicesUnavailable"

@@ -9,12 +9,13 @@ import structlog
 from allocator import SearchLimitError
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
-from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.offload import Offload
 from extender.pods.device_quota import total_of
 from extender.quota.device_status import status_of
+from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease
 from extender.writes.quota_status import write_quota_status

@@ -7,10 +7,11 @@ from typing import Final
 import structlog
 
 from extender.background.task import BackgroundTask
-from extender.kube.api import Api, ApiError, OutcomeUnknownError
+from extender.kube.api import Api
+from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.resource_classes.keeper import keep_device_classes
+from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.writes.claim_json import WriteRefusedError
 from extender.writes.lease import SharedLease
 

@@ -7,8 +7,8 @@ from typing import Final
 from allocator import Kind, Quantity, Wanted
 from extender.explain.change import Change, Fork
 from extender.pods.extended_resources.requests import request_name
-from extender.state.extended_resources import Container, ExtendedRequest
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import Container, ExtendedRequest
 
 _ONE: Final = Quantity.from_int(1).nano
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from allocator import GATES, Features, Kind
 from extender.explain.change import Change
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 

@@ -29,7 +29,8 @@ from extender.explain.proposals.features import closed_gates, declare, turn_on
 from extender.explain.proposals.pool_repairs import repair
 from extender.explain.proposals.releases import release, renew
 from extender.pods.claims import PodClaims
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 Bundle = frozenset[Change]

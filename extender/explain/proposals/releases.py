@@ -6,7 +6,8 @@ from allocator import Kind
 from extender.explain.change import Change, Fork
 from extender.explain.holders import in_words, users
 from extender.kube.encoding import loads
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.claim_json import is_protected
 

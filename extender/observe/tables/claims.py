@@ -8,7 +8,7 @@ from extender.observe.states import ClaimState, state_of_claim
 from extender.observe.tables.constraints import constraints, constraints_text
 from extender.observe.tables.table import Item, Row, View, matches
 from extender.state.consumers import claim_keys
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
 _COLUMNS: Final = ("namespace", "claim", "state", "devices", "reservedFor")

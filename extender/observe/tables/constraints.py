@@ -5,7 +5,7 @@ from typing import Any
 
 from allocator import JSON, AttributeValue, ConstraintKind, ConstraintSpec, DeviceId, DeviceResult, constraint_covers
 from extender.observe.tables.devices import attribute_json
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
 

@@ -13,8 +13,8 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import Entry
 from extender.observe.states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
-from extender.state.extended_resources import asked
-from extender.state.objects import Pod, PodClaim
+from extender.state.objects.pods import Pod, PodClaim
+from extender.state.pod_fields.extended_resources import asked
 from extender.state.snapshot import Snapshot
 
 CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}

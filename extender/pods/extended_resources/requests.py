@@ -15,8 +15,9 @@ import orjson
 
 from allocator import MAX_RESULTS, Claim, ClaimSpec, ConstraintSpec, DeviceRequest, GroupResource, Quantity, Request
 from extender.resource_classes.group_requests import devices_json, group_requests
-from extender.state.extended_resources import Container, ExtendedRequest, RequestMapping
-from extender.state.objects import SPECIAL, ClaimObject, Pod
+from extender.state.objects.claims import SPECIAL, ClaimObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import Container, ExtendedRequest, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano
 

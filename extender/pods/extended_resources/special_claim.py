@@ -10,8 +10,10 @@ from typing import Final, TypeAlias
 from allocator import AllocationResult, GroupResource, selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.state.consumers import is_in_use
-from extender.state.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
 from extender.state.snapshot import Snapshot
 from extender.writes.other_writers import double_allocation
 

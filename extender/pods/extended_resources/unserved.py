@@ -2,7 +2,7 @@
 
 from allocator import Features
 from extender.pods.extended_resources.special_claim import special_of
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

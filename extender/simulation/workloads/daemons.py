@@ -9,7 +9,7 @@ from typing import Any
 from extender.kube_scheduler.checks import rejection
 from extender.kube_scheduler.daemons import tolerating
 from extender.simulation.workloads.workload import JsonObject, Workload
-from extender.state.objects import parse_pod
+from extender.state.objects.pods import parse_pod
 
 
 def of_daemon_set(workload: Workload) -> Iterator[JsonObject]:

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from allocator import Fields, InvalidObjectError, Problem, raise_if_invalid
 from extender.fakekube.manifests import RawObject
-from extender.kube.api import PODS
+from extender.kube.resources import PODS
 from extender.simulation.workloads import daemons, jobs, replicas
 from extender.simulation.workloads.workload import MOST_PODS, JsonObject, NotRunError, Workload
-from extender.state.objects import NodeObject, parse_pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import parse_pod
 
 KINDS: Final[Mapping[tuple[str, str], Callable[[Workload], Iterator[JsonObject]]]] = {
     ("apps/v1", "Deployment"): replicas.of_deployment,

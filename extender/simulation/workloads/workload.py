@@ -8,7 +8,7 @@ from typing import Any, Final
 import orjson
 
 from allocator import Fields, raise_if_invalid
-from extender.state.objects import NodeObject
+from extender.state.objects.nodes import NodeObject
 
 JsonObject = dict[str, Any]
 

@@ -15,14 +15,17 @@ from typing import Final
 import structlog
 
 from extender.decisions.solver import Solver
-from extender.kube.api import CLAIMS, ObjectKey, OutcomeUnknownError
+from extender.kube.api import ObjectKey
+from extender.kube.errors import OutcomeUnknownError
+from extender.kube.resources import CLAIMS
 from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload, in_thread
 from extender.pods.gangs import gang_refusal
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import is_in_use
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.bind.plan import Plan, Planner, to_give_back

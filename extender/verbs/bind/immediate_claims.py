@@ -14,10 +14,11 @@ from extender.kube.api import ObjectKey
 from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload
 from extender.pods.stand_in import is_open, stand_in
-from extender.state.claim_annotations import priority_of
-from extender.state.objects import ClaimObject, Pod
+from extender.state.cluster_state import ClusterState
+from extender.state.objects.claim_annotations import priority_of
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.filter import Bounds, filter_nodes

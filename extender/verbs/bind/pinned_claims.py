@@ -16,13 +16,14 @@ import structlog
 
 from allocator import Recent
 from extender.decisions.solver import Solver
-from extender.kube.api import CLAIMS
+from extender.kube.resources import CLAIMS
 from extender.pods.extended_resources.special_claim import reaches
-from extender.state.claim_annotations import is_immediate
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_keys, has_other_consumers, is_in_use, users_of
-from extender.state.objects import ClaimObject, Pod
+from extender.state.objects.claim_annotations import is_immediate
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
 from extender.verbs.bind.plan import Plan, Planner
 from extender.verbs.bind.quota import check_written

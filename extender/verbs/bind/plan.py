@@ -21,13 +21,15 @@ from extender.pods.grounds import rests
 from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
 from extender.pods.nominated import found_on
-from extender.state.claim_annotations import is_immediate
+from extender.state.cluster_state import ClusterState
 from extender.state.consumers import group_of
-from extender.state.extended_resources import ExtendedClaim
-from extender.state.node_resources import ClaimResources
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.objects.claim_annotations import is_immediate
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.extended_resources import ExtendedClaim
+from extender.state.resources.node_resources import ClaimResources
 from extender.state.snapshot import Snapshot
-from extender.state.state import ClusterState
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind.quota import check_planned
 from extender.verbs.filter import KEPT_ELSEWHERE

@@ -5,7 +5,9 @@ from extender.decisions.solver import Solver
 from extender.pods.case import Case
 from extender.pods.device_quota import PodQuota
 from extender.state.consumers import is_in_use
-from extender.state.objects import ClaimObject, NodeObject, Pod
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, QuotaExceededError
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import orjson
 
 from allocator import JSON, InvalidObjectError
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.pods import Pod, parse_pod
 
 _T = TypeVar("_T")
 

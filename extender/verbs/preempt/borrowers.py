@@ -9,7 +9,7 @@ from extender.decisions.solver import Solver
 from extender.pods.device_quota import total_of
 from extender.quota.loans import Loans
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

@@ -20,7 +20,7 @@ from allocator import (
     runs_of,
 )
 from extender.state.consumers import claim_keys
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 

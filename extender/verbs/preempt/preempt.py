@@ -14,7 +14,7 @@ from extender.decisions.solver import Solver
 from extender.pods.case import after_departures, fits, open_case
 from extender.pods.claims import Blocked
 from extender.pods.nominated import held_for_nominated
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.smallest_set import Members
 from extender.verbs.preempt.victims import Evictions, violations

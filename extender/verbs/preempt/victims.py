@@ -10,7 +10,8 @@ from extender.kube.api import ObjectKey
 from extender.pods.case import after_departures, fits, open_case
 from extender.pods.claims import Blocked, without_pods
 from extender.state.consumers import claim_keys
-from extender.state.objects import NodeObject, Pod
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.holder_kinds import holder_kinds

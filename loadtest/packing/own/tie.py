@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 
 class AnyNode:

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import httpx
 
-from extender.kube.api import CLAIMS, PODS, RawObject
+from extender.kube.api import RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.scenario import findings
 from tests.kit.controlplane.service import Extender

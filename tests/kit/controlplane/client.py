@@ -16,15 +16,9 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from extender.kube.api import (
-    RESOURCES,
-    ApiError,
-    Listing,
-    ObjectKey,
-    OutcomeUnknownError,
-    RawObject,
-    Resource,
-)
+from extender.kube.api import Listing, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import RESOURCES, Resource
 from tests.kit.controlplane.access import Access
 
 NAMESPACES: Final = Resource("Namespace", "namespaces", "", ("v1",), namespaced=False)

@@ -1,6 +1,7 @@
 """What a driver says of a device that a claim has got (KEP-4817), such as that it can be used now (KEP-5007)."""
 
-from extender.kube.api import CLAIMS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 from tests.kit.controlplane.client import Client
 
 

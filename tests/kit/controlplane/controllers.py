@@ -13,7 +13,8 @@ from typing import Any, Final
 import yaml
 
 from extender.config.controllers import Transport
-from extender.kube.api import CLAIMS, CLASSES, RawObject
+from extender.kube.api import RawObject
+from extender.kube.resources import CLAIMS, CLASSES
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane

@@ -7,7 +7,8 @@ from typing import Final
 
 import yaml
 
-from extender.kube.api import RawObject, Resource
+from extender.kube.api import RawObject
+from extender.kube.resources import Resource
 from tests.kit.controlplane.client import Client, key_of
 
 DEFINITIONS: Final = Resource(

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.kube.api import CLASSES, SLICES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLASSES, SLICES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import as_version, device_class

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from extender.kube.api import CLAIMS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.client import Client
 from tests.kit.objects.manifests import pod
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from extender.kube.api import CLASSES, NODES, SLICES
+from extender.kube.resources import CLASSES, NODES, SLICES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.objects.manifests import add_node, device_class, resource_slice
 

@@ -15,9 +15,9 @@ from extender.config.settings import Settings
 from extender.kube.credentials import Origin
 from extender.kube.watch import WatchTiming
 from extender.serving.run import Cluster, run
-from extender.state.follow import FollowTiming
-from extender.state.live import Timing, connect
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.follower import FollowTiming
+from extender.state.live.live_cluster import Timing, connect
 
 HURRIED: Final = (sys.executable, "-m", "tests.kit.controlplane.hurried")
 

@@ -10,7 +10,9 @@ from typing import Final
 
 import yaml
 
-from extender.kube.api import NODES, ApiError, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import NODES, Resource
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.binaries import CACHE, BinariesError, built
 from tests.kit.controlplane.client import Client, key_of

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from extender.kube.api import CLAIMS, PODS, TEMPLATES, ObjectKey, OutcomeUnknownError, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.controllers import ENTRY
 from tests.kit.controlplane.scenario import by_name, by_template

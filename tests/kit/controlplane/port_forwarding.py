@@ -13,7 +13,8 @@ from pathlib import Path
 
 from aiohttp import WSMsgType, web
 
-from extender.kube.api import NODES, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import NODES, PODS
 from tests.kit.certificates import Authority
 from tests.kit.controlplane.client import Client
 from tests.kit.objects.manifests import add_node, pod

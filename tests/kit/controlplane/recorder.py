@@ -10,7 +10,8 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from extender.kube.api import ApiError, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.errors import ApiError
 from tests.kit.controlplane.client import Client
 from tests.kit.process import free_port
 

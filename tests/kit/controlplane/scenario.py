@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from extender.cli.audit import audit_snapshot, listed
-from extender.kube.api import CLAIMS, EVENTS, PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, EVENTS, PODS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client
 from tests.kit.objects.manifests import claim, is_bound, pod
 

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 import yaml
 
-from extender.kube.api import ApiError, RawObject, Resource
+from extender.kube.api import RawObject
+from extender.kube.errors import ApiError
+from extender.kube.resources import Resource
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from extender.kube.api import CLASSES, SLICES, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLASSES, SLICES
 from extender.node import cpu_list
 from extender.node.topology import read_machine
 from tests.kit.controlplane.access import ADMIN

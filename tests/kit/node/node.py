@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from extender.kube.api import CLASSES, NODES, SLICES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLASSES, NODES, SLICES
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane, Options, control_plane

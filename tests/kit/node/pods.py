@@ -5,7 +5,8 @@ from typing import Any
 
 import orjson
 
-from extender.kube.api import PODS, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import PODS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.node.containerd import PROBE
 from tests.kit.objects.manifests import pod

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from extender.kube.api import NODES, ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import NODES
 from tests.kit.controlplane.client import Client
 from tests.kit.objects import parts
 from tests.kit.objects.parts import api_object, exactly, of_driver, slice_spec

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from extender.kube.api import RESOURCES
+from extender.kube.resources import RESOURCES
 
 Object = dict[str, Any]
 

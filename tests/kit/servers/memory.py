@@ -9,7 +9,9 @@ from itertools import count
 from typing import Any, TypeVar
 
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import RESOURCES, ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject, Resource
+from extender.kube.api import Listing, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import RESOURCES, Resource
 
 _T = TypeVar("_T")
 

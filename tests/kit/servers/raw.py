@@ -12,8 +12,9 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from extender.kube.api import EVENTS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import key_of
+from extender.kube.resources import EVENTS, RESOURCES, Resource
 
 _RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}
 _STREAM_HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"

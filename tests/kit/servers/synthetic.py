@@ -15,7 +15,8 @@ from typing import Final
 import orjson
 import uvloop
 
-from extender.kube.api import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, RawObject, Resource
+from extender.kube.api import RawObject
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, TEMPLATES, Resource
 from tests.kit.objects import synthetic
 from tests.kit.servers.raw import Call, RawApiServer, Reply, load_all
 

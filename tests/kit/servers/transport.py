@@ -15,8 +15,9 @@ from urllib.parse import unquote
 import orjson
 
 from allocator import GATES, Features
-from extender.kube.api import RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import key_of
+from extender.kube.resources import RESOURCES, Resource
 from extender.kube.transport import NotSentError, Reply, Request, TransportError
 
 BOOKMARK_SECONDS = 60.0

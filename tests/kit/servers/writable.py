@@ -14,8 +14,10 @@ import orjson
 import uvloop
 
 from extender.fakekube.api import MemoryApi
-from extender.kube.api import PODS, RESOURCES, ApiError, RawObject, Resource
+from extender.kube.api import RawObject
+from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType, key_of, revision_of
+from extender.kube.resources import PODS, RESOURCES, Resource
 from tests.kit.servers.raw import Call, RawApiServer, Reply, load_all
 
 

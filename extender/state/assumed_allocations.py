@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from allocator import PoolId
-from extender.state.objects import ClaimObject
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot, pools_of, same_devices
 
 

@@ -6,8 +6,8 @@ Policies prefer nodes by CPU, but CPU never decides whether a pod fits. So an un
 from collections.abc import Iterator
 from typing import Final
 
-from extender.state.node_resources import quantity_of
-from extender.state.peak import ContainerNeeds, peak
+from extender.state.resources.node_resources import quantity_of
+from extender.state.resources.pod_peak import ContainerNeeds, peak
 
 _MILLI: Final = 10**6
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator import ObjectReader
 from extender.kube.api import ObjectKey
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
     "In": lambda value, values: value in values,

@@ -13,14 +13,15 @@ from typing import Final, NoReturn
 
 import structlog
 
-from extender.kube.api import ApiError, OutcomeUnknownError, Resource, UnreachableError
 from extender.kube.discovery import NotServedError
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.raw import Event, key_of, revision_of
+from extender.kube.resources import Resource
 from extender.kube.transport import TooManyRequestsError
 from extender.kube.watch import Bookmark, BrokenWatchError, ListAgainError, ListedObject, ListEnd, Source
+from extender.state.cluster_state import NOT_SYNCED, ClusterState
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY
-from extender.state.state import NOT_SYNCED, ClusterState
 
 _log = structlog.get_logger()
 

@@ -1,63 +1,39 @@
-"""Pods, nodes and claims as values, with only the fields that decisions need: there are tens of thousands."""
+"""Pods as values, with only the fields that decisions need: there are tens of thousands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import (
-    Claim,
-    DeviceTaint,
     Fields,
-    Node,
     ObjectReader,
-    Quantity,
-    SpecReader,
-    parse_claim,
-    parse_node,
-    read_claim_spec,
 )
 from extender.kube.api import ObjectKey
-from extender.kube.encoding import dumped
-from extender.kube.raw import revision
-from extender.state.controllers import Controller, read_controller
-from extender.state.cpu import cpu_of, cpu_request
-from extender.state.extended_resources import (
+from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
+from extender.state.pod_fields.extended_resources import (
     Container,
     ExtendedClaim,
-    read_amounts,
     read_containers,
     read_extended_claim,
 )
-from extender.state.gang_annotations import GangKey, Membership, read_membership
-from extender.state.node_requirements import (
+from extender.state.pod_fields.gang_annotations import GangKey, Membership, read_membership
+from extender.state.pod_fields.node_requirements import (
     ANY_NODE,
     NodeRequirements,
-    read_node_taints,
     read_requirements,
     unmodeled_conditions,
     uses_volumes,
 )
-from extender.state.node_resources import (
+from extender.state.pod_fields.owner import Controller, read_controller
+from extender.state.resources.cpu import cpu_request
+from extender.state.resources.node_resources import (
     NO_RESOURCES,
-    Amounts,
     PodResources,
-    amounts_of,
-    counted,
     read_pod_resources,
 )
-from extender.state.pod_conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
-
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of claims that were made from a template."""
-
-SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of special claims; its value is "true"."""
 
 POLICY: Final = "dra-extender.dev/policy"
 """Annotation of a pod: the name of the policy for this pod."""
-
-
-# --- pods ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,105 +204,3 @@ def read_pod_claim(fields: Fields) -> PodClaim:
     if (found.claim_name is None) == (found.template_name is None):
         fields.problem("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
     return found
-
-
-# --- nodes --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class NodeObject:
-    """A Node.
-
-    Attributes:
-        allocatable: extended resource to the amount that device plugins of the node offer.
-        taints: those that keep pods off; `CORDON` is the first if the node is unschedulable.
-        cpu: what pods may request, in thousandths of a core; None: not known.
-        resources: what pods may request of the resources that devices may take, as kube-scheduler counts it; empty: not
-            known.
-        created: when it was created; empty if that is not known; not compared.
-    """
-
-    node: Node
-    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
-    taints: tuple[DeviceTaint, ...] = ()
-    cpu: int | None = None
-    resources: Amounts = field(default_factory=dict)
-    created: str = field(default="", compare=False)
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.node.name
-
-
-def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
-    """A core/v1 Node; ``apiVersion`` and ``kind`` may be absent, as in kube-scheduler's requests.
-
-    Raises:
-        InvalidObjectError: all fields with a wrong type.
-    """
-    reader = ObjectReader("Node", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
-    status = reader.top.child("status")
-    allocatable = read_amounts(status, "allocatable")
-    taints = read_node_taints(reader.top.child("spec"))
-    reader.finish()
-    node, offered = parse_node({"apiVersion": "v1", **obj}), status.mapping("allocatable")
-    return NodeObject(node, allocatable, taints, cpu_of(offered), counted(amounts_of(offered)), reader.created)
-
-
-# --- claims -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ClaimObject:
-    """A ResourceClaim, as a value and as JSON.
-
-    Attributes:
-        allocated_at: revision of the event that brought the allocation; None without an allocation, or if a list was
-            the first to show it.
-        listed_at: revision of the claim in the list that was the first to show the allocation, which may be older; 0 if
-            an event brought it.
-        raw: the object's JSON, so that unknown fields survive when it is written again.
-    """
-
-    claim: Claim
-    resource_version: str
-    created: str
-    raw: bytes
-    allocated_at: int | None = None
-    listed_at: int = 0
-
-    @property
-    def key(self) -> ObjectKey:
-        """Namespace and name."""
-        return ObjectKey(self.claim.namespace, self.claim.name)
-
-    @property
-    def special_of(self) -> str:
-        """The uid of the pod for whose extended resources the claim was made; empty for other claims."""
-        is_special = self.claim.annotations.get(SPECIAL) == "true"
-        return (self.claim.owner_uid or "") if is_special else ""
-
-    @property
-    def revision(self) -> int:
-        """The resourceVersion as a number; 0 if it is no number."""
-        return revision(self.resource_version)
-
-
-def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> ClaimObject:
-    """A ResourceClaim of any version that is supported; see `allocator.model.json.claims.parse_claim`.
-
-    Raises:
-        InvalidObjectError: all that is wrong with it.
-    """
-    claim = parse_claim(obj, read_spec)
-    metadata = Fields(obj, "", []).child("metadata")
-    raw = dumped(without_managers(obj))
-    return ClaimObject(claim, metadata.text("resourceVersion"), metadata.text("creationTimestamp"), raw)
-
-
-def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
-    """An object without ``managedFields``, which the API server maintains and which may be most of the object."""
-    metadata = obj.get("metadata")
-    kept = metadata.items() if isinstance(metadata, dict) else ()
-    return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from immutables import Map
 
 from allocator import FREE, DeviceId, Usage
-from extender.state.indexes import added, removed
-from extender.state.objects import Pod
+from extender.state.indexes.nested_maps import added, removed
+from extender.state.objects.pods import Pod
 
 
 class KeptIndex(NamedTuple):

@@ -6,9 +6,10 @@ from typing import Any, Final
 
 from allocator import InvalidObjectError
 from extender.kube.api import ObjectKey, RawObject
-from extender.state.assumed import after_event, dated, moved_pools
-from extender.state.kinds import Kind, Topic
-from extender.state.objects import ClaimObject, Pod
+from extender.state.assumed_allocations import after_event, dated, moved_pools
+from extender.state.kinds import Topic, WatchedKind
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 _LONGEST_TEXT: Final = 1000
@@ -26,7 +27,7 @@ class Unreadable:
     problem: str
 
 
-def read(kind: Kind[Any], obj: RawObject) -> object:
+def read(kind: WatchedKind[Any], obj: RawObject) -> object:
     """The object as a value of its kind, or as `Unreadable`."""
     try:
         value: object = kind.parse(obj)
@@ -48,7 +49,7 @@ class Edit:
         """Record changes."""
         self.touched.update(dict.fromkeys(what))
 
-    def take_over(self, kind: Kind[Any], other: "Edit") -> None:
+    def take_over(self, kind: WatchedKind[Any], other: "Edit") -> None:
         """Take a kind's objects from another edit, which began with the same objects of that kind."""
         parts: dict[str, Any] = {name: getattr(other.snapshot, name) for name in kind.parts}
         now = self.snapshot._replace(**parts)
@@ -61,7 +62,7 @@ class Edit:
                 self.snapshot = self.snapshot if text is None else self.snapshot.with_problem(of, key, text)
         self.touch(other.touched)
 
-    def put(self, kind: Kind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
+    def put(self, kind: WatchedKind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
         """Put an object, which `read` has returned; ``listed``: it comes from a list, so its state may be old."""
         old = kind.find(self.snapshot, key)
         if isinstance(new, Unreadable):
@@ -81,7 +82,7 @@ class Edit:
         self._follow_claim(before, old, new)
         self._follow_cpu(before, key)
 
-    def drop(self, kind: Kind[Any], key: ObjectKey) -> None:
+    def drop(self, kind: WatchedKind[Any], key: ObjectKey) -> None:
         """Drop an object, if it exists."""
         before, old = self.snapshot, kind.find(self.snapshot, key)
         self.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)

@@ -1,4 +1,4 @@
-"""The controller of an object: what makes the object again after it is deleted."""
+"""The owner of an object that is its controller: what makes the object again after it is deleted."""
 
 from dataclasses import dataclass
 

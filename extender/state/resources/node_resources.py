@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from allocator import Quantity, is_node_resource
-from extender.state.peak import ContainerNeeds, peak
+from extender.state.resources.pod_peak import ContainerNeeds, peak
 
 Amounts: TypeAlias = Mapping[str, int]
 

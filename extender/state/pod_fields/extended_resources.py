@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import Fields, Quantity, shown
-from extender.state.peak import ContainerNeeds, peak
+from extender.state.resources.pod_peak import ContainerNeeds, peak
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of an extended resource that names a device class (KEP-5004)."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from extender.kube.raw import key_of
-from extender.state.cpu import cpu_request
-from extender.state.extended_resources import is_extended
-from extender.state.gang_annotations import GROUP, GROUP_SIZE
-from extender.state.objects import Pod, parse_pod
+from extender.state.objects.pods import Pod, parse_pod
+from extender.state.pod_fields.extended_resources import is_extended
+from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
+from extender.state.resources.cpu import cpu_request
 
 
 def parse_counted_pod(obj: Mapping[str, object]) -> Pod:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from immutables import Map
 
 from extender.kube.api import ObjectKey
-from extender.state.node_resources import NONE, Amounts, added, counted
-from extender.state.objects import Pod
+from extender.state.objects.pods import Pod
+from extender.state.resources.node_resources import NONE, Amounts, added, counted
 
 
 class Request(NamedTuple):
@@ -18,7 +18,7 @@ class Request(NamedTuple):
 
     Attributes:
         uid: of the pod.
-        amounts: as `extender.state.node_resources.counted` returns them.
+        amounts: as `extender.state.resources.node_resources.counted` returns them.
         is_promise: the pod is not bound yet, as far as is known.
     """
 

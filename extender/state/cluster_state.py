@@ -8,20 +8,22 @@ from typing import Any, Final, Protocol
 from immutables import Map
 
 from allocator import AllocationResult, ClaimSpec, Recent
-from extender.kube.api import CLAIMS, PODS, RESOURCES, ObjectKey, RawObject, Resource
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
+from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
 from extender.refused import RefusedError
-from extender.state.assumed import after_event, moved_pools
-from extender.state.changes import Change, ChangeLog
+from extender.state.assumed_allocations import after_event, moved_pools
+from extender.state.change_log import Change, ChangeLog
 from extender.state.controller_answers import ControllerAnswer
-from extender.state.edit import Edit, read
-from extender.state.kinds import Kind, Topic, all_kinds
-from extender.state.node_requests import NodeRequests
-from extender.state.node_resources import Amounts
-from extender.state.objects import ClaimObject, Pod, parse_pod
-from extender.state.plain_pods import parse_counted_pod
+from extender.state.indexes.node_requests import NodeRequests
+from extender.state.kinds import Topic, WatchedKind, all_kinds
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.plain_pods import parse_counted_pod
+from extender.state.objects.pods import Pod, parse_pod
 from extender.state.relist import Relist
+from extender.state.resources.node_resources import Amounts
 from extender.state.snapshot import EMPTY, NO_SPEC, AssumedAllocation, Snapshot
+from extender.state.snapshot_edit import Edit, read
 
 NOT_SYNCED: Final = "not synced yet"
 
@@ -73,7 +75,7 @@ class ClusterState:
             node_requests=NodeRequests() if counts_resources else None,
             has_group_claims=has_group_claims,
         )
-        self._kinds: Mapping[str, Kind[Any]] = all_kinds(parse_pod if counts_resources else parse_counted_pod)
+        self._kinds: Mapping[str, WatchedKind[Any]] = all_kinds(parse_pod if counts_resources else parse_counted_pod)
         self._log = ChangeLog(log_size)
         self._doubts = dict.fromkeys(RESOURCES, NOT_SYNCED)
         self._seen = dict.fromkeys(RESOURCES, 0)
@@ -241,7 +243,7 @@ class ClusterState:
         self._commit_assumed(before, after, claim_uid)
 
     def promise(self, pod: Pod, node: str, amounts: Amounts) -> None:
-        """Count what a pod that is about to be bound requests of its node (`extender.state.node_requests`)."""
+        """Count what a pod that is about to be bound requests of its node (`extender.state.indexes.node_requests`)."""
         if (requests := self._snapshot.node_requests) is not None:
             self._snapshot = self._snapshot._replace(node_requests=requests.promising(pod, node, amounts))
 

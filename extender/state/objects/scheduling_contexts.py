@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import ObjectReader, hint
-from extender.kube.api import CONTEXTS, PODS, ObjectKey
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CONTEXTS, PODS
 
 _FIELDS: Final = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 """An API server drops other fields; in a manifest they are mistakes."""

@@ -1,4 +1,4 @@
-"""Indexes of a snapshot: from a key to what belongs to it, by uid or name. An empty entry is left out."""
+"""Maps of maps: from a key to what belongs to it, by uid or name. An empty entry is left out."""
 
 from collections.abc import Hashable
 from typing import TypeVar

@@ -5,18 +5,19 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from extender.kube.api import RESOURCES, ApiError, ConnectError, OutcomeUnknownError, Resource
 from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
 from extender.kube.discovery import discover, server_version
+from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
 from extender.kube.relevance import RELEVANCE
 from extender.kube.remote import RemoteApi, RequestTiming
+from extender.kube.resources import RESOURCES, Resource
 from extender.kube.transport import Transport
 from extender.kube.watch import Source, WatchTiming
 from extender.offload import Offload, in_thread
-from extender.state.follow import Follower, FollowTiming
-from extender.state.state import ClusterState
+from extender.state.cluster_state import ClusterState
+from extender.state.live.follower import Follower, FollowTiming
 
 _CHECKS_PER_STALE = 10
 """Checks for staleness per stale time."""

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from immutables import Map
 
 from extender.kube.api import ObjectKey
-from extender.state.gang_annotations import GangKey, Membership
-from extender.state.indexes import added, removed
-from extender.state.objects import Pod
+from extender.state.indexes.nested_maps import added, removed
+from extender.state.objects.pods import Pod
+from extender.state.pod_fields.gang_annotations import GangKey, Membership
 
 
 class Stage(Enum):

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator import Consumer, ObjectReader
-from extender.kube.api import POD_GROUPS, ObjectKey
-from extender.state.objects import PodClaim, read_pod_claim
+from extender.kube.api import ObjectKey
+from extender.kube.resources import POD_GROUPS
+from extender.state.objects.pods import PodClaim, read_pod_claim
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""A live cluster: how its state follows the API server."""

@@ -1,0 +1,1 @@
+"""CPU, memory and huge pages: what pods request, and what nodes have."""
