@@ -39,11 +39,11 @@ from extender.kube.api import Api, ObjectKey
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.metrics import Metrics
 from extender.negotiation.allocating import Allocating
-from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import Controller
 from extender.negotiation.deallocation import Deallocation
+from extender.negotiation.known_controllers import known_controllers
 from extender.negotiation.negotiation import Negotiation
-from extender.negotiation.opening import known_controllers
+from extender.negotiation.scheduling_contexts import Contexts
 from extender.observe.claim_counts import ClaimCounts
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
@@ -60,8 +60,9 @@ from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claim_writes import Claims
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
+from extender.writes.evictions import Evictor
 from extender.writes.lease import ALL_LEASES, IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, RESOURCE_CLASSES, SharedLease
-from extender.writes.nominations import Evictor
+from extender.writes.nominations import Nominator
 from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 
@@ -138,8 +139,8 @@ def make_service(
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
     leases = _leases(api, now, solver.clock)
-    evictor = Evictor(api, now)
-    preemptor = Preemptor(state, decider, evictor, binder.is_binding, tell, metrics.preemption, off_loop)
+    nominator, evictor = Nominator(api, now), Evictor(api, now, tell)
+    preemptor = Preemptor(state, decider, nominator, evictor, binder.is_binding, metrics.preemption, off_loop)
     immediate = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     immediate_claims = ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
@@ -151,7 +152,7 @@ def make_service(
         QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
         ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
-        Gangs(state, decider, evictor, writer, binder.is_binding, metrics.gangs, off_loop),
+        Gangs(state, decider, nominator, writer, binder.is_binding, metrics.gangs, off_loop),
         *((preemptor,) if scheduling.preemption else ()),
         *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, requeue, immediate_claims),
         requeue,

@@ -44,7 +44,7 @@ from extender.verbs.merits import Merits
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_by_cpu, score_nodes
 from extender.verbs.volume_gate import VolumeGate
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 
 _T = TypeVar("_T")
 

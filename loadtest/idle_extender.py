@@ -15,7 +15,7 @@ import orjson
 import uvicorn
 import uvloop
 
-from extender.http.one_write import OneWriteProtocol
+from extender.http.replies.one_packet import OnePacketProtocol
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.credentials import Origin
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -136,7 +136,7 @@ async def _serve(port: int, kubeconfig: str) -> None:
         config = uvicorn.Config(
             app,
             port=port,
-            http=OneWriteProtocol,
+            http=OnePacketProtocol,
             loop="none",
             lifespan="off",
             access_log=False,

@@ -18,7 +18,7 @@ from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import TEMPLATES
 from extender.negotiation.controller import ControllerAwayError, ControllerError
-from extender.negotiation.known import KnownController
+from extender.negotiation.known_controller import KnownController
 from extender.negotiation.merging import is_for
 from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, Answer, ClaimAsk, Question

@@ -16,7 +16,6 @@ from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
-from extender.negotiation.contexts import MOST_NODES
 from extender.negotiation.parameters import Parameters
 from extender.negotiation.protocol import (
     ALLOCATE,
@@ -29,6 +28,7 @@ from extender.negotiation.protocol import (
     ask_to_json,
 )
 from extender.negotiation.questions import claim_ask, node_name
+from extender.negotiation.scheduling_contexts import MOST_NODES
 from extender.offload import Offload
 from extender.pods.claims import named_claims
 from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated

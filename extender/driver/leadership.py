@@ -30,7 +30,7 @@ from extender.kube.credentials import Origin, find_origin
 from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.protocol import Object, Question
 from extender.state.live.live_cluster import connect
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
 
 _TURN_SECONDS: Final = 1.0

@@ -1,6 +1,6 @@
 """The service on HTTP: one application, and the place where errors outside the verbs become replies.
 
-Verbs answer as kube-scheduler needs it (`extender.http.endpoint`). Everything else answers with a status and
+Verbs answer as kube-scheduler needs it (`extender.http.verb_endpoints`). Everything else answers with a status and
 ``{"error": ...}``.
 """
 
@@ -22,11 +22,12 @@ from allocator import did_you_mean, nearest
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
-from extender.http.bodies import Bodies
-from extender.http.endpoint import Application, Endpoints
-from extender.http.error_replies import error_reply
-from extender.http.listeners import Listener, Parts, add_endpoints
-from extender.http.origins import Callers
+from extender.http.callers.origins import Callers
+from extender.http.endpoints.by_listener import Parts, add_endpoints
+from extender.http.limits.bodies import Bodies
+from extender.http.listener import Listener
+from extender.http.replies.errors import error_reply
+from extender.http.verb_endpoints import Application, Endpoints
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.version import __version__

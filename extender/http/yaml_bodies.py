@@ -4,7 +4,7 @@ from typing import Final
 
 from allocator import shown
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.http.bodies import FREE_BYTES, TooLargeError
+from extender.http.limits.bodies import FREE_BYTES, TooLargeError
 from extender.kube.encoding import dumps
 from extender.verbs.json.body import WireError
 

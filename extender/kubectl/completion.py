@@ -17,7 +17,7 @@ from allocator import DeviceState
 from extender.cli.options import ExplainOutput, PlacementOutput
 from extender.kubectl.listings import ListOutput
 from extender.kubectl.main import app
-from extender.observe.states import ClaimState
+from extender.observe.pod_and_claim_states import ClaimState
 
 NO_FILES: Final = ":4"
 """The directive of Cobra: the shell does not complete names of files."""

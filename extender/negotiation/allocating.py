@@ -16,7 +16,7 @@ from allocator import AllocationResult, Recent
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
-from extender.negotiation.known import KnownController
+from extender.negotiation.known_controller import KnownController
 from extender.negotiation.merging import is_for, merged
 from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
@@ -27,7 +27,7 @@ from extender.state.objects.pods import Pod
 from extender.writes.claim_json import Reservation, protected
 from extender.writes.claim_writes import Claims, ReadClaim
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
-from extender.writes.pods import ATTEMPTS
+from extender.writes.pod_patches import ATTEMPTS
 
 _MARGIN: Final = timedelta(seconds=2)
 """After an allocation has had its time, other replicas wait this much longer before they release it."""

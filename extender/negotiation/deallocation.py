@@ -7,7 +7,7 @@ import structlog
 
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.negotiation.known import KnownController
+from extender.negotiation.known_controller import KnownController
 from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.writes.claim_writes import Claims

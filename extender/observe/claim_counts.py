@@ -6,7 +6,7 @@ from itertools import product
 from typing import TypeAlias
 
 from extender.kube.api import ObjectKey
-from extender.observe.states import ClaimState, state_of_claim
+from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tally import Tally
 from extender.state.change_log import Change
 from extender.state.kinds import Topic

@@ -13,7 +13,7 @@ from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from allocator import Recent
 from extender.kube.api import ObjectKey
-from extender.observe.states import PendingReason
+from extender.observe.pod_and_claim_states import PendingReason
 
 _OUT_OF_TIME: Final = "not done in time"
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import DecisionLog
-from extender.observe.states import PendingReason, PodState, state_of_pod
+from extender.observe.pod_and_claim_states import PendingReason, PodState, state_of_pod
 from extender.observe.tally import Tally
 from extender.state.change_log import Change
 from extender.state.kinds import Topic

@@ -16,9 +16,9 @@ from starlette.types import ASGIApp
 
 from extender.certificates import CertificateError, CertificateFiles, Certificates
 from extender.config.settings import ApiSettings, OperationsSettings, ServerSettings, Settings
-from extender.http.connections import VERBS, BoundedConfig, BoundedServer, ListenerLimits
-from extender.http.handshakes import SecureConfig, end_trust
-from extender.http.refusals import Refusals
+from extender.http.callers.handshakes import SecureConfig, end_trust
+from extender.http.callers.refusals import Refusals
+from extender.http.limits.connections import VERBS, BoundedConfig, BoundedServer, ListenerLimits
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the service."""

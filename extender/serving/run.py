@@ -26,10 +26,10 @@ from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.opening import open_grpc
 from extender.http.app import create_app
-from extender.http.connections import API, OPERATIONS
-from extender.http.guard import Guard
-from extender.http.listeners import Listener
-from extender.http.refusals import Refusals
+from extender.http.callers.guard import Guard
+from extender.http.callers.refusals import Refusals
+from extender.http.limits.connections import API, OPERATIONS
+from extender.http.listener import Listener
 from extender.kube.api import Api
 from extender.kube.credentials import Origin
 from extender.kube.feature_gates import server_gates

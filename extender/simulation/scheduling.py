@@ -16,7 +16,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
-from extender.observe.states import PendingReason
+from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.case import refreshed
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices

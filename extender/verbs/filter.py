@@ -16,7 +16,7 @@ from allocator import JSON, InvalidClaimError, Merit, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
-from extender.observe.states import PendingReason
+from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.case import Case, after_departures, fits, open_case
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.device_quota import PodQuota

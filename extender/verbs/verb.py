@@ -1,7 +1,7 @@
 """A verb as one entry: how a request is read, answered and encoded, and what documents, traces and logs say of it.
 
-HTTP, OpenAPI, metrics and traces are made from these entries; see `extender.http.scheduler_verbs` and
-`extender.http.autoscaler_verbs`.
+HTTP, OpenAPI, metrics and traces are made from these entries; see `extender.http.endpoints.scheduler_verbs` and
+`extender.http.endpoints.autoscaler_verbs`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -14,6 +14,7 @@ from extender.state.consumers import own_consumer
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.writes.controller_marks import MARK, asks_to_deallocate
+from extender.writes.errors import WriteRefusedError
 
 CONFIRMED: Final = "dra-extender/confirmed"
 """Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
@@ -28,14 +29,6 @@ _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "tolerations": ("DRADeviceTaints", lambda r: r.tolerations),
 }
 """Fields of a result that an API server drops silently while their feature gate is off."""
-
-
-class WriteRefusedError(Exception):
-    """A write that has not happened, and why."""
-
-
-class OverQuotaError(WriteRefusedError):
-    """The API server does not create a claim: a ResourceQuota has too little left."""
 
 
 @dataclass(frozen=True, slots=True)

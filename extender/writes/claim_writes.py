@@ -20,7 +20,7 @@ from extender.writes.claim_json import (
     protected,
     unprotected,
 )
-from extender.writes.pods import changed_by_others
+from extender.writes.pod_patches import changed_by_others
 
 
 class ReadClaim(NamedTuple):

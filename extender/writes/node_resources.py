@@ -12,8 +12,8 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import PODS
 from extender.state.objects.pods import Pod
 from extender.state.resources.node_resources import ClaimResources
-from extender.writes.claim_json import WriteRefusedError
-from extender.writes.pods import patch_status, pod_of
+from extender.writes.errors import WriteRefusedError
+from extender.writes.pod_patches import patch_status, pod_of
 
 _FIELD = "nodeAllocatableResourceClaimStatuses"
 

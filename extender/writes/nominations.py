@@ -1,31 +1,24 @@
-"""Nominations: devices are kept for a pod on a node, and the pods that hold them are evicted.
+"""Nominations: devices are kept for a pod on a node.
 
 kube-scheduler forgets a nomination each time that the pod fits nowhere. So the nomination is also a condition in the
 pod's status. The condition lasts until dra-extender ends it, and every replica reads it.
 """
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from extender.kube.api import Api, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.resources import PODS
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import KEPT, Keeping
-from extender.writes.claim_json import WriteRefusedError
 from extender.writes.conditions import DEVICES_CHANGED, condition_patch, marking_patch
-from extender.writes.pods import ATTEMPTS, changed_by_others, check_unbound, patch_status, pod_of
-
-DISRUPTION: Final = "DisruptionTarget"
-"""Kubernetes' condition of a pod that is about to be evicted (KEP-3329)."""
+from extender.writes.errors import WriteRefusedError
+from extender.writes.pod_patches import check_unbound, patch_status
 
 
 @dataclass(frozen=True, slots=True)
-class Evictor:
-    """Keeps devices for pods, and evicts others."""
+class Nominator:
+    """Keeps devices for pods."""
 
     api: Api
     now: Callable[[], datetime]
@@ -33,8 +26,7 @@ class Evictor:
     async def keep(self, pod: Pod, keeping: Keeping, *, in_gang: bool = False) -> None:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
-        The nomination names the devices and the victims. So a process that carries
-        on evicts only these pods.
+        The nomination names the devices and the victims. So a process that carries on evicts only these pods.
 
         Args:
             pod: a pending pod.
@@ -117,46 +109,3 @@ class Evictor:
             return condition_patch(raw, KEPT, "Terminating", message, self.now())
 
         await patch_status(self.api, pod.key, patch)
-
-    async def evict(self, victims: Sequence[Pod], preemptor: Pod) -> Mapping[str, str]:
-        """Mark and delete pods, all at the same time. Returns why some of them were not deleted, by uid."""
-        outcomes = await asyncio.gather(*(self._outcome(victim, preemptor) for victim in victims))
-        return {victim.uid: why for victim, why in zip(victims, outcomes, strict=True) if why}
-
-    async def _outcome(self, victim: Pod, preemptor: Pod) -> str:
-        try:
-            await self._evict(victim, preemptor)
-        except (ApiError, WriteRefusedError, OutcomeUnknownError) as error:
-            return str(error)
-        return ""
-
-    async def _evict(self, victim: Pod, preemptor: Pod) -> None:
-        """Write the condition, then delete the pod in that version. If others have changed the pod, it is read again.
-
-        A pod that is gone or terminating already is a success: its devices will be free.
-        """
-        for _ in range(ATTEMPTS):
-            try:
-                raw = await self.api.get(PODS, victim.key)
-                now = pod_of(raw)
-                if now.uid != victim.uid or now.deleting or now.is_finished:
-                    return
-                if now.priority >= preemptor.priority:
-                    raise WriteRefusedError(f"its priority is {now.priority} now")
-                raw = await self.api.patch_status(PODS, victim.key, self._disruption(raw, preemptor))
-                version = raw["metadata"]["resourceVersion"]
-                await self.api.delete(PODS, victim.key, uid=victim.uid, resource_version=version)
-            except ApiError as error:
-                if error.is_missing:
-                    return
-                if not error.is_conflict:
-                    raise
-            except OutcomeUnknownError:
-                continue
-            else:
-                return
-        raise changed_by_others(f"pod {victim.key}")
-
-    def _disruption(self, raw: RawObject, preemptor: Pod) -> RawObject:
-        message = f"dra-extender: preempting to accommodate pod {preemptor} of higher priority"
-        return condition_patch(raw, DISRUPTION, "PreemptionByScheduler", message, self.now())

@@ -20,7 +20,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.writes.nominations import Evictor
+from extender.writes.nominations import Nominator
 from extender.writes.writer import Writer
 from tests.extender.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over
@@ -55,7 +55,7 @@ class Scene:
     Attributes:
         transport: of the task to the API server.
         decider: of the task.
-        evictor: of the task.
+        nominator: of the task.
         now: seconds.
         binding: uids of pods whose bind runs.
         off_loop: where the task plans.
@@ -74,13 +74,13 @@ class Scene:
     def start(self) -> None:
         """A process starts: it knows nothing but the cluster."""
         self.transport = Transport(self.cluster.api)
-        self.evictor = Evictor(self.transport, lambda: NOW)
+        self.nominator = Nominator(self.transport, lambda: NOW)
         state = self.cluster.state
         self.decider = Decider(self.solver, state.changes_since)
         self.task = Gangs(
             state,
             self.decider,
-            self.evictor,
+            self.nominator,
             Writer(self.transport, state, lambda: NOW),
             self.binding.__contains__,
             self.metrics,

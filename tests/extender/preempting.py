@@ -16,7 +16,8 @@ from extender.offload import at_once
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
-from extender.writes.nominations import Evictor
+from extender.writes.evictions import Evictor
+from extender.writes.nominations import Nominator
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Transport
@@ -89,9 +90,9 @@ class Scene:
         self.task = Preemptor(
             self.cluster.state,
             Decider(self.solver, self.cluster.state.changes_since),
-            Evictor(transport, lambda: NOW),
+            Nominator(transport, lambda: NOW),
+            Evictor(transport, lambda: NOW, self._tell),
             self.binding.__contains__,
-            self._tell,
             self.metrics,
             self._search,
         )

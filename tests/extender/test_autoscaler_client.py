@@ -23,7 +23,7 @@ from extender.client import (
 )
 from extender.config.settings import Settings
 from extender.http.app import create_app
-from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
+from extender.http.endpoints.autoscaler_verbs import AUTOSCALER_VERBS
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.clusters import GPU, Cluster, claim_template, client_of, local_slice
 

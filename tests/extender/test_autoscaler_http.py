@@ -12,7 +12,7 @@ from httpx import AsyncClient
 from extender.autoscaler.sessions.sessions import SessionLimits
 from extender.config.sources import load
 from extender.decisions.evaluate import Decider
-from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
+from extender.http.endpoints.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.state.cluster_state import ClusterState
 from tests.extender.autoscaler_calls import (
     NEW,

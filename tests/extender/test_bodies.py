@@ -12,9 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from extender.config.sources import load
-from extender.http.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
-from extender.http.scheduler_verbs import VERBS
-from extender.http.shared import Shared
+from extender.http.endpoints.scheduler_verbs import VERBS
+from extender.http.limits.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
+from extender.http.replies.shared_text import Shared
 from extender.verbs.json.body import WireError
 from extender.verbs.json.wire import decode_filter
 from tests.kit import virtualtime

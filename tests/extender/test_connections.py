@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from extender.http import connections
-from extender.http.connections import ListenerLimits
-from extender.http.pacer import Pacer
+from extender.http.limits import connections
+from extender.http.limits.connections import ListenerLimits
+from extender.http.limits.pacer import Pacer
 from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime
 

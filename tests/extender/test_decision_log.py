@@ -10,7 +10,7 @@ from structlog.contextvars import get_contextvars
 
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionLog
-from extender.observe.states import PendingReason
+from extender.observe.pod_and_claim_states import PendingReason
 
 POD = ObjectKey("ns", "p")
 AT = datetime(2026, 1, 1, tzinfo=UTC)

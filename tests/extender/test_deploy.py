@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from extender.cli.main import app
 from extender.config.sources import keys, load, variable
-from extender.http.listeners import Listener
+from extender.http.listener import Listener
 from tests.extender.deployed import (
     CHART,
     DEPLOY,

@@ -15,7 +15,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
-from extender.observe.states import PendingReason
+from extender.observe.pod_and_claim_states import PendingReason
 from extender.offload import at_once
 from extender.state.objects.device_expressions import check_expression
 from extender.state.objects.device_quotas import parse_device_quota

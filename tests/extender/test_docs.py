@@ -14,8 +14,8 @@ from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
-from extender.http.autoscaler_verbs import AUTOSCALER_VERBS
-from extender.http.scheduler_verbs import VERBS
+from extender.http.endpoints.autoscaler_verbs import AUTOSCALER_VERBS
+from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.pods.nominated import WAITING
 from extender.verbs.filter import KEPT_ELSEWHERE
 from tests.extender.exported import Exported, exported

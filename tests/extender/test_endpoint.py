@@ -6,8 +6,8 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from extender.http.bodies import FREE_BYTES, Bodies
-from extender.http.endpoint import Application, Endpoints
+from extender.http.limits.bodies import FREE_BYTES, Bodies
+from extender.http.verb_endpoints import Application, Endpoints
 from extender.metrics.metrics import Metrics
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.verb import Doc, Verb

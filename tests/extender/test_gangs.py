@@ -158,7 +158,7 @@ async def test_bound_pods_stay_and_the_rest_is_planned_anew() -> None:
 
 async def test_a_process_that_starts_completes_what_another_one_has_begun() -> None:
     scene = await planned(size=3, names="abc")
-    await scene.evictor.end(scene.known("x1"), "as if it was never written")
+    await scene.nominator.end(scene.known("x1"), "as if it was never written")
     scene.start()
     assert scene.reason("x0") == "waiting for devices for 3 pods of group x together"
     await scene.run()
@@ -167,7 +167,7 @@ async def test_a_process_that_starts_completes_what_another_one_has_begun() -> N
 
 async def test_a_process_that_starts_gives_back_what_cannot_be_completed() -> None:
     scene = await planned(pod("p", "p-c"), claim("p-c"), size=2)
-    await scene.evictor.end(scene.known("x1"), "as if it was never written")
+    await scene.nominator.end(scene.known("x1"), "as if it was never written")
     await scene.schedule(["p"])
     scene.start()
     scene.filter("x0")

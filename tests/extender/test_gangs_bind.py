@@ -22,7 +22,7 @@ async def test_a_pod_is_not_bound_alone_if_what_is_kept_for_its_gang_ends_before
 
     async def end() -> None:
         for name in ("x0", "x1"):
-            await scene.evictor.end(scene.known(name), "not all pods of the group were bound in time")
+            await scene.nominator.end(scene.known(name), "not all pods of the group were bound in time")
 
     transport.script("bind pods", Fault(before=end))
     binder = binder_over(transport, scene.cluster.state, by=scene.solver)
@@ -37,7 +37,7 @@ async def test_a_pod_is_not_bound_alone_if_what_is_kept_for_another_one_ends_whi
     transport = Transport(scene.cluster.api)
 
     async def end() -> None:
-        await scene.evictor.end(scene.known("x1"), "the node is gone")
+        await scene.nominator.end(scene.known("x1"), "the node is gone")
 
     transport.script("update_status resourceclaims", Fault(before=end))
     binder = binder_over(transport, scene.cluster.state, by=scene.solver)

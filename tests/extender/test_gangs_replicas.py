@@ -105,4 +105,4 @@ async def test_a_device_that_was_kept_for_two_pods_is_kept_for_one_at_the_end() 
 
 async def keep(scene: Scene, name: str, on: str) -> None:
     """Write that the only device of a node is kept for a pod."""
-    await scene.evictor.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)))
+    await scene.nominator.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)))

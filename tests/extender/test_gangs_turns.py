@@ -133,7 +133,7 @@ async def test_others_are_planned_while_a_plan_goes_on() -> None:
 async def test_a_plan_is_made_again_if_a_device_is_kept_for_another_pod_meanwhile() -> None:
     scene = Slow(*nodes(map(str, range(17))), *members("x", 16), pod("s", "s-c"), claim("s-c"))
     begun = await scene.begin_long("x")
-    await scene.evictor.keep(scene.known("s"), Keeping("0", (DeviceId(DRIVER, "0", "gpu-0"),)))
+    await scene.nominator.keep(scene.known("s"), Keeping("0", (DeviceId(DRIVER, "0", "gpu-0"),)))
     await scene.end_long(begun)
     assert not scene.kept("x")
     await scene.turns(1)

@@ -15,7 +15,7 @@ from extender.state.consumers import consumer_of, users_of
 from extender.state.pod_fields.conditions import RELEASED
 from extender.state.snapshot import Snapshot
 from extender.verbs.json.wire import FilterArgs
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import FORBIDDEN, Scene, action
 from tests.extender.test_pod_groups import GROUP, TEMPLATE, member, shared

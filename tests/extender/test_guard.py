@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import Reviews
-from extender.http.guard import Guard
-from extender.http.listeners import Listener
-from extender.http.refusals import Refusals
-from extender.http.tables import TABLES
+from extender.http.callers.guard import Guard
+from extender.http.callers.refusals import Refusals
+from extender.http.endpoints.tables import TABLES
+from extender.http.listener import Listener
 from extender.metrics.metrics import Metrics
 from tests.extender.access_scene import ApiServer
 from tests.extender.http_scene import TWO_NODES, VERBS

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 
 from extender.access.refusal_reason import RefusalReason
 from extender.certificates import CertificateFiles, Certificates
-from extender.http import connections
-from extender.http import handshakes as handshaking
-from extender.http.connections import ListenerLimits
-from extender.http.handshakes import Handshake, end_trust
-from extender.http.refusals import Refusals
+from extender.http.callers import handshakes as handshaking
+from extender.http.callers.handshakes import Handshake, end_trust
+from extender.http.callers.refusals import Refusals
+from extender.http.limits import connections
+from extender.http.limits.connections import ListenerLimits
 from tests.extender.connection_scene import GET, POST, Scene, on_uvloop, scene
 from tests.kit.certificates import HOST, Authority, trusting
 

@@ -7,7 +7,7 @@ import pytest
 from extender.kube.api import RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import LEASES
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import LEASE_SECONDS, PINNED_PODS, RENEWAL_SECONDS, SharedLease
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes

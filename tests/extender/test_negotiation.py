@@ -14,10 +14,10 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.metrics.metrics import Metrics
 from extender.negotiation.allocating import Allocating
-from extender.negotiation.contexts import Contexts
+from extender.negotiation.known_controllers import known_controllers
 from extender.negotiation.negotiation import Negotiation
-from extender.negotiation.opening import known_controllers
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.negotiation.scheduling_contexts import Contexts
 from extender.offload import at_once
 from extender.state.objects.nodes import NodeObject
 from extender.verbs.otherwise_suitable import OtherwiseSuitable

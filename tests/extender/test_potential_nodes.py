@@ -7,7 +7,7 @@ import pytest
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS
-from extender.negotiation.contexts import MOST_NODES
+from extender.negotiation.scheduling_contexts import MOST_NODES
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.transport_scene import ByQuestions, KitScene, Licenses
 from tests.kit import virtualtime

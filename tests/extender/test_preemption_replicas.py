@@ -31,7 +31,8 @@ from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
-from extender.writes.nominations import Evictor
+from extender.writes.evictions import Evictor
+from extender.writes.nominations import Nominator
 from tests.extender.interleaving import BrokenError, Dice, Step, play
 from tests.extender.preempting import full, runs, waits
 from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch
@@ -100,9 +101,9 @@ class Replica:
         self._now = 0.0
         self._solver = replace(solver(), clock=lambda: self._now)
         metrics = PreemptionMetrics(CollectorRegistry())
-        evictor = Evictor(self.gate, lambda: NOW)
-        arguments = (lambda _: False, lambda pod, _note: self.evicted.add(pod.name), metrics, at_once)
-        self.task = Preemptor(self.state, Decider(self._solver, self.state.changes_since), evictor, *arguments)
+        evictor = Evictor(self.gate, lambda: NOW, lambda pod, _: self.evicted.add(pod.name))
+        arguments = (Nominator(self.gate, lambda: NOW), evictor, lambda _: False, metrics, at_once)
+        self.task = Preemptor(self.state, Decider(self._solver, self.state.changes_since), *arguments)
         self.work = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:

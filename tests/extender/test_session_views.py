@@ -10,7 +10,7 @@ from httpx import AsyncClient
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.session_views import MOST_NODES, SessionViews
 from extender.autoscaler.sessions.peers import PassedCall, Peers, Reply
-from extender.http.autoscaler_sessions import add_autoscaler_sessions
+from extender.http.endpoints.autoscaler_sessions import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
 from tests.extender.autoscaler_calls import NEW, app_of, book, post, start
 from tests.extender.autoscaling import autoscaler_over, machine, pod_of

@@ -16,7 +16,7 @@ from extender.kube.resources import PODS, RESOURCES
 from extender.observe.claim_counts import ClaimCounts, ClaimSource
 from extender.observe.decision_log import MOST_CHANGES, DecisionLog
 from extender.observe.pending import PendingPods
-from extender.observe.states import ClaimState, PendingReason
+from extender.observe.pod_and_claim_states import ClaimState, PendingReason
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claims import POD_CLAIM_NAME, SPECIAL

@@ -11,8 +11,8 @@ from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
-from extender.writes.claim_json import WriteRefusedError
-from extender.writes.pods import ATTEMPTS
+from extender.writes.errors import WriteRefusedError
+from extender.writes.pod_patches import ATTEMPTS
 from extender.writes.writer import Writer
 from tests.extender.writer_scene import (
     ALLOCATE,

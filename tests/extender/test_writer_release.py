@@ -10,8 +10,9 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
-from extender.writes.claim_json import CONFIRMED, Reservation, WriteRefusedError
-from extender.writes.pods import ATTEMPTS
+from extender.writes.claim_json import CONFIRMED, Reservation
+from extender.writes.errors import WriteRefusedError
+from extender.writes.pod_patches import ATTEMPTS
 from extender.writes.writer import Outcome, Writer
 from tests.extender.writer_scene import (
     ALLOCATE,

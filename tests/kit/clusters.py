@@ -18,7 +18,7 @@ from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.controllers import Controller
 from extender.http.app import create_app
-from extender.http.listeners import Listener
+from extender.http.listener import Listener
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES

@@ -21,7 +21,7 @@ from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -27,7 +27,7 @@ from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims, turn
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease
 

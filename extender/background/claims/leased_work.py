@@ -14,7 +14,7 @@ from extender.kube.errors import OutcomeUnknownError
 from extender.pods.negotiated import waiting
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import ControllerRefusesError
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 
 _CONTROLLER_SECONDS: Final = 30.0

@@ -27,7 +27,7 @@ from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease
 

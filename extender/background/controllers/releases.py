@@ -21,7 +21,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
-from extender.negotiation.known import KnownController
+from extender.negotiation.known_controller import KnownController
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.questions import release
 from extender.state.cluster_state import ClusterState

@@ -14,8 +14,8 @@ from extender.background.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
-from extender.negotiation.contexts import Contexts
 from extender.negotiation.deallocation import Deallocation
+from extender.negotiation.scheduling_contexts import Contexts
 from extender.pods.claims import named_claims
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic

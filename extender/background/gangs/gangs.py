@@ -47,7 +47,7 @@ from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
-from extender.writes.nominations import Evictor
+from extender.writes.nominations import Nominator
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
@@ -64,7 +64,7 @@ class Gangs(BackgroundTask):
     Args:
         state: the cluster.
         decider: remembers where pods fit. Its solver has the clock and the faults.
-        evictor: writes what is kept.
+        nominator: writes what is kept.
         writer: wakes pods.
         is_binding: whether a bind of the pod with this uid is running.
         metrics: counts plans.
@@ -75,7 +75,7 @@ class Gangs(BackgroundTask):
         self,
         state: ClusterState,
         decider: Decider,
-        evictor: Evictor,
+        nominator: Nominator,
         writer: Writer,
         is_binding: Callable[[str], bool],
         metrics: GangMetrics,
@@ -84,7 +84,7 @@ class Gangs(BackgroundTask):
         self._state = state
         self._solver = decider.solver
         self._clock = decider.solver.clock
-        self._writes = GangWrites(evictor, writer)
+        self._writes = GangWrites(nominator, writer)
         self._is_binding = is_binding
         self._metrics = metrics
         self._seen = state.snapshot

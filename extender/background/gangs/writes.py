@@ -11,8 +11,8 @@ import structlog
 from extender.kube.errors import OutcomeUnknownError
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
-from extender.writes.claim_json import WriteRefusedError
-from extender.writes.nominations import Evictor
+from extender.writes.errors import WriteRefusedError
+from extender.writes.nominations import Nominator
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
@@ -26,17 +26,17 @@ class GangWrites:
     """Writes what is kept for members, and wakes them.
 
     Attributes:
-        evictor: writes what is kept.
+        nominator: writes what is kept.
         writer: wakes pods.
     """
 
-    evictor: Evictor
+    nominator: Nominator
     writer: Writer
 
     async def keep(self, pod: Pod, keeping: Keeping) -> bool:
         """Keep devices for a pod; returns whether that was written."""
         try:
-            await self.evictor.keep(pod, keeping, in_gang=True)
+            await self.nominator.keep(pod, keeping, in_gang=True)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("devices not kept for pod", pod=str(pod), group=str(pod.gang_key), error=str(error))
             return False
@@ -48,14 +48,14 @@ class GangWrites:
 
     async def _end(self, pod: Pod, why: str) -> None:
         try:
-            await self.evictor.end(pod, why)
+            await self.nominator.end(pod, why)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("nomination not ended", pod=str(pod), error=str(error))
 
     async def nominate_again(self, pod: Pod) -> bool:
         """Nominate a pod to its kept node again; False if its scheduler still has the nomination."""
         try:
-            return await self.evictor.nominate_again(pod)
+            return await self.nominator.nominate_again(pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not nominated again", pod=str(pod), error=str(error))
             return True

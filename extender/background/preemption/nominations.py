@@ -24,8 +24,8 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import WriteRefusedError
-from extender.writes.nominations import Evictor
+from extender.writes.errors import WriteRefusedError
+from extender.writes.nominations import Nominator
 
 logger = structlog.get_logger()
 
@@ -73,7 +73,7 @@ class Nominations:
     Args:
         state: the cluster.
         solver: its clock and its features count.
-        evictor: writes nominations.
+        nominator: writes nominations.
         is_binding: whether a bind of the pod with this uid is running.
         metrics: counts what victims were good for.
         planned: the cluster after all chosen preemptions.
@@ -83,14 +83,14 @@ class Nominations:
         self,
         state: ClusterState,
         solver: Solver,
-        evictor: Evictor,
+        nominator: Nominator,
         is_binding: Callable[[str], bool],
         metrics: PreemptionMetrics,
         planned: Callable[[], Snapshot],
     ) -> None:
         self._state = state
         self._solver = solver
-        self._evictor = evictor
+        self._nominator = nominator
         self._is_binding = is_binding
         self._metrics = metrics
         self._planned = planned
@@ -139,7 +139,7 @@ class Nominations:
         """End a nomination. The write wakes the pod's scheduler. Once the pod is rejected, it may preempt again."""
         self._forget(pod.uid)
         try:
-            before = await self._evictor.end(pod, why)
+            before = await self._nominator.end(pod, why)
             if before is not None:
                 self._ended.keep(pod.uid, revision(before.resource_version))
         except (WriteRefusedError, OutcomeUnknownError) as error:
@@ -174,7 +174,7 @@ class Nominations:
     async def _let_go(self, pod: Pod) -> None:
         """From now on, the pod may take other devices. The write wakes the pod's scheduler."""
         try:
-            await self._evictor.let_go(pod)
+            await self._nominator.let_go(pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not let go", pod=str(pod), error=str(error))
 

@@ -39,9 +39,8 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import WriteRefusedError
-from extender.writes.events import Note
-from extender.writes.nominations import Evictor
+from extender.writes.errors import WriteRefusedError
+from extender.writes.evictions import Evictor, Nominator
 
 logger = structlog.get_logger()
 
@@ -88,9 +87,9 @@ class Preemptor(BackgroundTask):
         state: the cluster.
         decider: remembers where pods fit. Its solver decides which pods are evicted, and has the faults, which get
             unexpected errors.
-        evictor: writes nominations and evictions.
+        nominator: writes nominations.
+        evictor: evicts pods.
         is_binding: whether a bind of the pod with this uid is running.
-        tell: writes an Event on a victim.
         metrics: counts preemptions and victims.
         off_loop: runs the choice of victims in a thread.
     """
@@ -99,18 +98,18 @@ class Preemptor(BackgroundTask):
         self,
         state: ClusterState,
         decider: Decider,
+        nominator: Nominator,
         evictor: Evictor,
         is_binding: Callable[[str], bool],
-        tell: Callable[[Pod, Note], None],
         metrics: PreemptionMetrics,
         off_loop: Offload,
     ) -> None:
         self._state = state
         self._decider = decider
         self._solver = solver = decider.solver
+        self._nominator = nominator
         self._evictor = evictor
         self._is_binding = is_binding
-        self._tell = tell
         self._metrics = metrics
         self._faults = solver.faults
         self._off_loop = off_loop
@@ -118,7 +117,7 @@ class Preemptor(BackgroundTask):
         self._asked: dict[str, _Asked] = {}
         self._chosen: dict[str, _Chosen] = {}
         self._waiting: dict[str, Preemption] = {}
-        self._nominations = Nominations(state, solver, evictor, is_binding, metrics, self._planned)
+        self._nominations = Nominations(state, solver, nominator, is_binding, metrics, self._planned)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others."""
@@ -235,7 +234,7 @@ class Preemptor(BackgroundTask):
 
     async def _is_kept(self, found: Preemption) -> bool:
         try:
-            await self._evictor.keep(found.pod, found.keeping)
+            await self._nominator.keep(found.pod, found.keeping)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not nominated", pod=str(found.pod), node=found.node.name, error=str(error))
             return False
@@ -295,9 +294,6 @@ class Preemptor(BackgroundTask):
     async def _evict_all(self, victims: Sequence[Pod], pod: Pod) -> None:
         failed = await self._evictor.evict(victims, pod)
         evicted = [victim for victim in victims if victim.uid not in failed]
-        text = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept.node}"
-        for victim in evicted:
-            self._tell(victim, Note("Preempted", text, "Preempting"))
         nomination = self._nominations.of(pod, pod.kept)
         if evicted and not nomination.victims:
             self._metrics.preempted()

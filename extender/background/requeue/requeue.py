@@ -23,7 +23,7 @@ from extender.pods.gangs import gang_refusal
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 MOST_PODS: Final = 1024

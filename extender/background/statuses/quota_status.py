@@ -16,7 +16,7 @@ from extender.pods.device_quota import total_of
 from extender.quota.device_status import status_of
 from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 from extender.writes.quota_status import write_quota_status
 

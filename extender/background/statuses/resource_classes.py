@@ -12,7 +12,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.resource_classes.keeper import keep_device_classes
 from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 
 logger = structlog.get_logger()

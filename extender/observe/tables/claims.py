@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from extender.observe.states import ClaimState, state_of_claim
+from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tables.constraints import constraints, constraints_text
 from extender.observe.tables.table import Item, Row, View, matches
 from extender.state.consumers import claim_keys

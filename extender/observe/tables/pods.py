@@ -11,7 +11,7 @@ from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import Entry
-from extender.observe.states import PodState, state_of_pod
+from extender.observe.pod_and_claim_states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, View, counted, duration, matches
 from extender.state.objects.pods import Pod, PodClaim
 from extender.state.pod_fields.extended_resources import asked

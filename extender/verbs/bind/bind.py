@@ -31,12 +31,13 @@ from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.bind.plan import Plan, Planner, to_give_back
 from extender.verbs.bind.quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import OverQuotaError, Reservation, WriteRefusedError
+from extender.writes.claim_json import Reservation
 from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.errors import OverQuotaError, WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.node_resources import NodeResources
 from extender.writes.other_writers import double_allocation
-from extender.writes.pods import check_unbound
+from extender.writes.pod_patches import check_unbound
 from extender.writes.special_claims import SpecialClaims
 from extender.writes.writer import Writer
 

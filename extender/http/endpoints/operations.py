@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from extender.console.files import VARY, page_files
-from extender.http.console import page_reply
-from extender.http.negotiation import prefers_page
-from extender.http.shared import Shared
+from extender.http.endpoints.console import page_reply
+from extender.http.replies.accept import prefers_page
+from extender.http.replies.shared_text import Shared
 from extender.service import Service
 from extender.verbs.json import wire
 from extender.version import __version__

@@ -17,10 +17,10 @@ from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
 from extender.explain.text import as_text
-from extender.http.bodies import Bodies, Body, BusyError, TooLargeError
-from extender.http.endpoint import TOO_DEEP
-from extender.http.error_replies import error_reply
-from extender.http.negotiation import Format, format_for
+from extender.http.limits.bodies import Bodies, Body, BusyError, TooLargeError
+from extender.http.replies.accept import Format, format_for
+from extender.http.replies.errors import error_reply
+from extender.http.verb_endpoints import TOO_DEEP
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError

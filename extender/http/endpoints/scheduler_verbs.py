@@ -15,7 +15,7 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.simulated_calls import is_simulated
 from extender.autoscaler.wire import simulated
 from extender.config.settings import Settings
-from extender.http.endpoint import Application, Endpoints
+from extender.http.verb_endpoints import Application, Endpoints
 from extender.observe.decision_log import Draft
 from extender.service import Service
 from extender.state.objects.pods import Pod

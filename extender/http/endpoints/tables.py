@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from pydantic import AfterValidator, Field
 
 from allocator import JSON, ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
-from extender.http.table_pages import Paging, Table, add_table
+from extender.http.endpoints.table_pages import Paging, Table, add_table
 from extender.kube.resources import (
     CLAIMS,
     CLASSES,
@@ -22,7 +22,7 @@ from extender.kube.resources import (
     TEMPLATES,
 )
 from extender.observe.overview import Overview
-from extender.observe.states import ClaimState, PodState
+from extender.observe.pod_and_claim_states import ClaimState, PodState
 from extender.observe.tables.claims import claims
 from extender.observe.tables.decisions import decisions
 from extender.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices

@@ -15,9 +15,9 @@ from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
 from extender.kube.resources import CLAIMS, CONTEXTS
-from extender.negotiation.contexts import Contexts
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, PodName, Question
+from extender.negotiation.scheduling_contexts import Contexts
 from extender.pods.negotiated import waiting
 from extender.writes.claim_writes import Claims
 from extender.writes.controller_marks import asks_to_deallocate, is_to_deallocate

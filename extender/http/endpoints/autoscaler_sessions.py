@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from extender.autoscaler.session_views import Seen, SessionViews
-from extender.http.shared import Shared
+from extender.http.replies.shared_text import Shared
 
 _PAUSE: Final = 4
 """The pause after a rendering, in times of its duration: so rendering takes at most a fifth of the time."""

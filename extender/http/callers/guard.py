@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator import JSON
 from extender.access.gate import AccessError, Gate, Knock
-from extender.http.handshakes import CERTIFICATE
-from extender.http.refusals import Refusals
+from extender.http.callers.handshakes import CERTIFICATE
+from extender.http.callers.refusals import Refusals
 from extender.verbs.json import wire
 
 USER: Final = "dra_extender.user"

@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator import JSON, InvalidObjectError
-from extender.http.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
-from extender.http.origins import Callers
+from extender.http.callers.origins import Callers
+from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
 from extender.tracing.tracing import Call, Tracing

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator import JSON, SearchLimitError, shown
-from extender.http.error_replies import error_reply
-from extender.http.negotiation import Format, format_for
+from extender.http.replies.accept import Format, format_for
+from extender.http.replies.errors import error_reply
 from extender.kube.resources import Resource
 from extender.observe.overview import Overview
 from extender.observe.tables.names import meant

@@ -17,7 +17,8 @@ from uvicorn.server import ServerState
 
 from extender.access.refusal_reason import RefusalReason
 from extender.certificates import Certificates, HandshakeError
-from extender.http.connections import (
+from extender.http.callers.refusals import Refusals
+from extender.http.limits.connections import (
     HEAD_BYTES,
     HEAD_SECONDS,
     AcceptingConfig,
@@ -25,7 +26,6 @@ from extender.http.connections import (
     ListenerLimits,
     make_room,
 )
-from extender.http.refusals import Refusals
 
 logger = structlog.get_logger()
 

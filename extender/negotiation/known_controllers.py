@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from extender.config.controllers import ControllerSettings
-from extender.negotiation.by_context import ContextController
-from extender.negotiation.contexts import Contexts
+from extender.negotiation.by_scheduling_context import ContextController
 from extender.negotiation.controller import Controller
-from extender.negotiation.known import KnownController, QuestionMetrics
+from extender.negotiation.known_controller import KnownController, QuestionMetrics
 from extender.negotiation.parameters import Parameters
+from extender.negotiation.scheduling_contexts import Contexts
 from extender.writes.claim_writes import Claims
 
 

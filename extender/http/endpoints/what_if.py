@@ -15,10 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from allocator import JSON
-from extender.http.bodies import FREE_BYTES, Bodies, Body, BusyError, TooLargeError
-from extender.http.endpoint import TOO_DEEP
-from extender.http.error_replies import error_reply
-from extender.http.negotiation import Format, format_for
+from extender.http.limits.bodies import FREE_BYTES, Bodies, Body, BusyError, TooLargeError
+from extender.http.replies.accept import Format, format_for
+from extender.http.replies.errors import error_reply
+from extender.http.verb_endpoints import TOO_DEEP
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError

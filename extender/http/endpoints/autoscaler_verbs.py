@@ -17,9 +17,9 @@ from extender.autoscaler.readiness.node_readiness import Readiness
 from extender.autoscaler.scale_up.plan import Plan
 from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall
 from extender.config.settings import AUTOSCALER_PREFIX
-from extender.http.endpoint import Application, Elsewhere, Endpoints, nowhere_else
-from extender.http.guard import USER
-from extender.http.scheduler_verbs import POD, filter_facts
+from extender.http.callers.guard import USER
+from extender.http.endpoints.scheduler_verbs import POD, filter_facts
+from extender.http.verb_endpoints import Application, Elsewhere, Endpoints, nowhere_else
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire as scheduler_wire
 from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts

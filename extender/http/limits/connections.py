@@ -19,8 +19,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from extender.http.one_write import OneWriteProtocol
-from extender.http.pacer import Pacer
+from extender.http.limits.pacer import Pacer
+from extender.http.replies.one_packet import OnePacketProtocol
 
 HEAD_BYTES: Final = 32 * 1024
 """Request line, headers and trailers of one request. kube-scheduler sends 200 bytes; nginx takes 32 KiB as well."""
@@ -167,7 +167,7 @@ class _LimitError(Exception):
     """The request is over a limit."""
 
 
-class BoundedProtocol(OneWriteProtocol):
+class BoundedProtocol(OnePacketProtocol):
     """uvicorn's protocol with limits."""
 
     def __init__(

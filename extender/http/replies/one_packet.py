@@ -9,7 +9,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
-class OneWriteProtocol(HttpToolsProtocol):
+class OnePacketProtocol(HttpToolsProtocol):
     """uvicorn's protocol on a transport that joins writes."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own

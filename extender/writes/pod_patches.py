@@ -9,7 +9,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of
 from extender.kube.resources import PODS
 from extender.state.objects.pods import Pod, parse_pod
-from extender.writes.claim_json import WriteRefusedError
+from extender.writes.errors import WriteRefusedError
 
 ATTEMPTS: Final = 5
 """How often a write is tried while others change the object, or while its outcome is unknown."""

@@ -1,0 +1,1 @@
+"""Who may call: TLS handshakes, credentials, origins."""

@@ -1,0 +1,1 @@
+"""How much callers may send, and how fast."""

@@ -1,0 +1,1 @@
+"""How replies are made and sent."""
