@@ -7,12 +7,15 @@ After an error it keeps all options.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
+from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.scale_up.demand import Room
-from extender.autoscaler.scale_up.next_group import Expansion
+from extender.autoscaler.scale_up.next_group import Expansion, expand
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
-from extender.autoscaler.wire import as_pending, as_room
+from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.verbs.sent_objects import as_pending, as_room
 from extender.grpc import messages
 from extender.grpc.objects import as_json, decoded
 from extender.verbs.json.body import WireError
@@ -55,6 +58,22 @@ def decode_options(data: bytes) -> ExpansionArgs:
             for number, each in enumerate(getattr(option, field)):
                 pods.add(each, name, f"{where}.{field}[{number}]")
     return ExpansionArgs(tuple(pods.found()), tuple(groups.values()))
+
+
+async def best_options(autoscaler: Autoscaler, args: ExpansionArgs, seconds: float) -> Expansion:
+    """The group that a Cluster Autoscaler had best expand next, within the seconds that it waits.
+
+    Raises:
+        RefusedError: the cluster is not known well enough.
+        TimeoutError: time was up.
+    """
+    solver = autoscaler.for_call(seconds)
+
+    def choose(world: World) -> tuple[World, Expansion]:
+        return world, expand(world, args.pods, args.groups, solver)
+
+    ask = partial(autoscaler.negotiating.about_groups, pods=args.pods, groups=args.groups)
+    return await InSession(autoscaler).within(choose, ask)
 
 
 def encode_expansion(expansion: Expansion, args: ExpansionArgs) -> bytes:

@@ -17,7 +17,7 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.certificates import Certificates
 from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
-from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, decode_options, encode_expansion
+from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.grpc.start import GrpcError, Start
 from extender.metrics.metrics import Metrics
 from extender.refused import RefusedError
@@ -103,7 +103,7 @@ class _BestOptions:
     async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:
         args: ExpansionArgs = await self.autoscaler.off_loop(partial(decode_options, request))
         limit = self.autoscaler.deadline_seconds if seconds is None else seconds
-        found = await self.autoscaler.expand(args.pods, args.groups, limit - (self.clock() - began))
+        found = await best_options(self.autoscaler, args, limit - (self.clock() - began))
         logger.info(
             "node group chosen", options=len(args.groups), pods=len(args.pods), left=found.groups, reason=found.reason
         )

@@ -1,17 +1,18 @@
 """A verb as one entry: how a request is read, answered and encoded, and what documents, traces and logs say of it.
 
 HTTP, OpenAPI, metrics and traces are made from these entries; see `extender.http.endpoints.scheduler_verbs` and
-`extender.http.endpoints.autoscaler_verbs`.
+`extender.autoscaler.verbs`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from allocator import JSON
 from extender.observe.decision_log import Draft
 from extender.state.objects.pods import Pod
+from extender.verbs.filter import FilterResult
 
 _By = TypeVar("_By")
 _Asked = TypeVar("_Asked")
@@ -34,6 +35,13 @@ class Doc:
     request: JSON
     reply: JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+EXAMPLE_POD: Final[JSON] = {
+    "metadata": {"name": "plain", "namespace": "default", "uid": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f"},
+    "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
+}
+"""A pod for documentation."""
 
 
 def no_facts(_: object) -> Facts:
@@ -88,3 +96,10 @@ def pod_facts(pod: Pod, node: str = "") -> Facts:
 def count_facts(what: str, **counts: int) -> Facts:
     """How many nodes, or pods, were asked about, and what became of them."""
     return {f"dra_extender.{what}.{name}": count for name, count in counts.items()}
+
+
+def filter_facts(result: FilterResult) -> Facts:
+    """What became of nodes, and what it took to find out."""
+    of_nodes = {"passed": result.passed, "failed": result.failed, "unresolvable": result.unresolvable}
+    counts = count_facts("nodes", **{name: len(nodes) for name, nodes in of_nodes.items()})
+    return {"dra_extender.steps": result.steps, **counts}

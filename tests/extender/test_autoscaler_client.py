@@ -7,6 +7,7 @@ import httpx
 import orjson
 import pytest
 
+from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.client import (
     AddedNodes,
     AsyncAutoscalerClient,
@@ -23,7 +24,6 @@ from extender.client import (
 )
 from extender.config.settings import Settings
 from extender.http.app import create_app
-from extender.http.endpoints.autoscaler_verbs import AUTOSCALER_VERBS
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.clusters import GPU, Cluster, claim_template, client_of, local_slice
 

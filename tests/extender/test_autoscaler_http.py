@@ -9,10 +9,12 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
+from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.sessions.sessions import SessionLimits
+from extender.autoscaler.verbs.start import start_session
+from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.config.sources import load
 from extender.decisions.evaluate import Decider
-from extender.http.endpoints.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.state.cluster_state import ClusterState
 from tests.extender.autoscaler_calls import (
     NEW,
@@ -341,7 +343,7 @@ async def test_time_that_is_up_is_an_error_and_nothing_is_booked(cluster: Cluste
     clock = HeldClock()
     decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
     autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
-    session = autoscaler.start()
+    session = start_session(InSession(autoscaler))
     settings = load("autoscaler: {deadlineSeconds: 0.05}")
     async with client_of(app_of(cluster, autoscaler, settings)) as client:
         reply = await book(client, pod_of("p", "gpu"), machine("a"), session)

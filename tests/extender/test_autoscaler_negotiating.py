@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.wire import EstimateArgs, SelectedArgs, SimulatedArgs
+from extender.autoscaler.verbs.estimate import EstimateArgs, estimate_nodes
+from extender.autoscaler.verbs.filter import SimulatedArgs, filter_simulated
+from extender.autoscaler.verbs.node_selected import SelectedArgs, select_node
+from extender.autoscaler.verbs.start import start_session
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.offload import at_once
 from extender.refused import RefusedError
@@ -25,6 +28,10 @@ TEMPLATES = (claim_template("license", LICENSE), claim_template("both", LICENSE,
 def autoscaler_of(scene: Scene) -> Autoscaler:
     negotiating = Negotiating(scene.service.binder.negotiation.controllers, scene.transport)
     return replace(autoscaler_over(scene.cluster.state), negotiating=negotiating, off_loop=at_once)
+
+
+def started(autoscaler: Autoscaler) -> InSession:
+    return InSession(autoscaler, start_session(InSession(autoscaler)))
 
 
 def asking(name: str, *nodes: str, template: str = "license", sent: Sequence[Object] = ()) -> SimulatedArgs:
@@ -47,11 +54,11 @@ def test_session_asks_controllers_and_they_allocate_nothing(template: str) -> No
     async def story() -> None:
         scene = Scene(*TEMPLATES, licenses=Licenses(refuses={"m": "no server"}))
         autoscaler = autoscaler_of(scene)
-        session = autoscaler.start()
-        found = await autoscaler.filter(asking("p", "n", "m", template=template), session)
+        session = started(autoscaler)
+        found = await filter_simulated(session, asking("p", "n", "m", template=template))
         assert list(found.passed) == ["n"]
         assert found.unresolvable == {"m": f"controller {NAME}: no server"}
-        await autoscaler.select(selecting("p", "n", template), session)
+        await select_node(session, selecting("p", "n", template))
         check_nothing_was_done(scene)
 
     virtualtime.run(story())
@@ -60,7 +67,7 @@ def test_session_asks_controllers_and_they_allocate_nothing(template: str) -> No
 def test_controller_gets_the_requests_of_a_template_as_they_are_written() -> None:
     async def story() -> None:
         scene = Scene(*TEMPLATES)
-        await autoscaler_of(scene).filter(asking("p", "n"), None)
+        await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
         (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
         (of_claim,) = asked.claims
         assert of_claim.requests == ({"name": "license", **LICENSE["exactly"]},)
@@ -72,17 +79,17 @@ def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
     async def story() -> None:
         scene = Scene(*TEMPLATES, licenses=Licenses(left=1))
         autoscaler = autoscaler_of(scene)
-        session = autoscaler.start()
-        await autoscaler.select(selecting("p", "n"), session)
-        found = await autoscaler.filter(asking("q", "n", "m"), session)
+        session = started(autoscaler)
+        await select_node(session, selecting("p", "n"))
+        found = await filter_simulated(session, asking("q", "n", "m"))
         assert set(found.unresolvable.values()) == {f"controller {NAME}: {NO_LICENSE}"}
         with pytest.raises(RefusedError, match=NO_LICENSE):
-            await autoscaler.select(selecting("q", "m"), session)
-        await autoscaler.select(selecting("p", "m"), session)
+            await select_node(session, selecting("q", "m"))
+        await select_node(session, selecting("p", "m"))
         (last,) = scene.licenses.asked(ALLOCATE)[-1:]
         assert (last.nodes[0].name, last.held) == ("m", ())
-        other = autoscaler.start()
-        assert (await autoscaler.filter(asking("q", "n"), other)).passed
+        other = started(autoscaler)
+        assert (await filter_simulated(other, asking("q", "n"))).passed
         check_nothing_was_done(scene)
 
     virtualtime.run(story())
@@ -92,12 +99,12 @@ def test_what_a_controller_has_granted_is_not_kept_if_the_pod_cannot_be_booked()
     async def story() -> None:
         scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
         autoscaler = autoscaler_of(scene)
-        session = autoscaler.start()
-        await autoscaler.select(selecting("p", "n", "both"), session)
-        held = autoscaler.sessions.find(session).world.held
+        session = started(autoscaler)
+        await select_node(session, selecting("p", "n", "both"))
+        held = autoscaler.sessions.find(session.session or "").world.held
         with pytest.raises(RefusedError, match="no free device"):
-            await autoscaler.select(selecting("q", "n", "both"), session)
-        world = autoscaler.sessions.find(session).world
+            await select_node(session, selecting("q", "n", "both"))
+        world = autoscaler.sessions.find(session.session or "").world
         assert (dict(world.granted), dict(world.held)) == ({}, dict(held))
 
     virtualtime.run(story())
@@ -109,7 +116,7 @@ def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> None:
         scene.service = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}])
         new = machine("new")
         new["metadata"]["labels"] = {"site": "a"}
-        found = await autoscaler_of(scene).filter(asking("p", "new", sent=[new]), None)
+        found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "new", sent=[new]))
         assert list(found.passed) == ["new"]
         (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
         assert [(each.name, each.labels) for each in asked.nodes] == [("new", {"site": "a"})]
@@ -142,7 +149,7 @@ def test_plan_has_nodes_for_as_many_pods_as_there_are_licenses() -> None:
 
 
 async def planned(scene: Scene, pods: Sequence[Object], groups: Sequence[Any]) -> Any:
-    return await autoscaler_of(scene).estimate(EstimateArgs(pending(*pods), tuple(groups)), None)
+    return await estimate_nodes(InSession(autoscaler_of(scene)), EstimateArgs(pending(*pods), tuple(groups)))
 
 
 def test_controller_of_contexts_is_not_known_in_a_session() -> None:
@@ -150,7 +157,7 @@ def test_controller_of_contexts_is_not_known_in_a_session() -> None:
         scene = Scene(*TEMPLATES)
         scene.controllers = {}
         scene.service = scene.replica(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
-        found = await autoscaler_of(scene).filter(asking("p", "n"), None)
+        found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
         text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
         assert found.unresolvable == {"n": f"controller {NAME}: {text}"}
 
@@ -169,12 +176,12 @@ def test_controller_without_an_answer_is_the_reason_and_nothing_is_booked(fault:
     async def story() -> None:
         scene = Scene(*TEMPLATES)
         autoscaler = autoscaler_of(scene)
-        session = autoscaler.start()
+        session = started(autoscaler)
         scene.licenses.faults = {ALLOCATE: [fault]}
         with pytest.raises(RefusedError, match=reason):
-            await autoscaler.select(selecting("p", "n"), session)
+            await select_node(session, selecting("p", "n"))
         scene.seconds += 60
-        await autoscaler.select(selecting("p", "n"), session)
+        await select_node(session, selecting("p", "n"))
         check_nothing_was_done(scene)
 
     virtualtime.run(story())

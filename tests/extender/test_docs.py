@@ -10,11 +10,11 @@ from typer.main import get_command
 from allocator import CAUSES, Cause, Unsatisfiable
 from allocator.outcome import Reason
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
+from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
-from extender.http.endpoints.autoscaler_verbs import AUTOSCALER_VERBS
 from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.pods.nominated import WAITING
 from extender.verbs.filter import KEPT_ELSEWHERE

@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.session_views import MOST_NODES, SessionViews
 from extender.autoscaler.sessions.peers import PassedCall, Peers, Reply
+from extender.autoscaler.verbs.start import start_session
 from extender.http.endpoints.autoscaler_sessions import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
 from tests.extender.autoscaler_calls import NEW, app_of, book, post, start
@@ -79,7 +80,7 @@ async def test_a_page_of_another_process_reads_everything_again() -> None:
 async def test_sessions_are_told_as_they_were_when_they_were_looked_at() -> None:
     world = cluster()
     autoscaler = autoscaler_over(world.state, NEW)
-    session = autoscaler.start(caller="me")
+    session = start_session(InSession(autoscaler, caller="me"))
     views = views_of(autoscaler)
     before = views.seen()
     async with client_of(app_of(world, autoscaler)) as client:
@@ -97,7 +98,7 @@ async def test_pages_that_ask_at_once_are_answered_by_one_document() -> None:
         return NOW
 
     autoscaler = autoscaler_over(cluster().state, NEW)
-    autoscaler.start(caller="me")
+    start_session(InSession(autoscaler, caller="me"))
     app = FastAPI()
     add_autoscaler_sessions(app, SessionViews(autoscaler, now, "process"))
     async with client_of(app) as client:
@@ -117,7 +118,7 @@ async def test_a_plan_is_shown_with_devices_and_its_nodes_are_bounded() -> None:
     world = cluster()
     clock = [0.0]
     autoscaler = autoscaler_over(world.state, NEW, clock=clock)
-    session = autoscaler.start(caller="me")
+    session = start_session(InSession(autoscaler, caller="me"))
     clock[0] = 90.0
     pods = [pod_of(f"p{number}", "gpu") for number in range(MOST_NODES + 5)]
     async with client_of(app_of(world, autoscaler)) as client:

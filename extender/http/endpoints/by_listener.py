@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.session_views import SessionViews
 from extender.config.settings import Settings
+from extender.http.endpoints.autoscaler_routes import add_autoscaler_routes
 from extender.http.endpoints.autoscaler_sessions import add_autoscaler_sessions
-from extender.http.endpoints.autoscaler_verbs import add_autoscaler_verbs
 from extender.http.endpoints.console import add_console
 from extender.http.endpoints.explain import add_explain
 from extender.http.endpoints.operations import add_health, add_index
@@ -41,7 +41,7 @@ def _scheduler_verbs(app: Application, parts: Parts) -> None:
 
 def _autoscaler_verbs(app: Application, parts: Parts) -> None:
     deadline = parts.settings.autoscaler.deadline_seconds
-    add_autoscaler_verbs(app, parts.autoscaler, replace(parts.endpoints, deadline=deadline))
+    add_autoscaler_routes(app, parts.autoscaler, replace(parts.endpoints, deadline=deadline))
 
 
 def _explain(app: Application, parts: Parts) -> None:

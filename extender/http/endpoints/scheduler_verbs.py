@@ -1,7 +1,7 @@
 """kube-scheduler's verbs: filter, prioritize, preempt, bind. One entry each; a new verb is another entry.
 
 Filter and prioritize have no side effects if a call is simulated (`extender.autoscaler.simulated_calls`): then the
-autoscaler's service answers it.
+autoscaler's verb answers it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,10 @@ from itertools import chain, repeat
 from typing import Any, Final
 
 from allocator import JSON
-from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.simulated_calls import is_simulated
-from extender.autoscaler.wire import simulated
+from extender.autoscaler.verbs.filter import filter_simulated, simulated
+from extender.autoscaler.verbs.prioritize import prioritize_simulated
 from extender.config.settings import Settings
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.observe.decision_log import Draft
@@ -22,17 +23,11 @@ from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
 from extender.verbs.preempt.preempt import Victims
-from extender.verbs.verb import Doc, Facts, Verb, count_facts, pod_facts
+from extender.verbs.verb import EXAMPLE_POD, Doc, Verb, count_facts, filter_facts, pod_facts
 
 _NO_USE: Final = "evicting pods would not suffice"
 
-POD: Final[JSON] = {
-    "metadata": {"name": "plain", "namespace": "default", "uid": "5495d63f-aea3-4a67-8d6c-66a1f5e7a09f"},
-    "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
-}
-"""An example."""
-
-_ASKED: Final[JSON] = {"Pod": POD, "Nodes": None, "NodeNames": ["node-0", "node-1"]}
+_ASKED: Final[JSON] = {"Pod": EXAMPLE_POD, "Nodes": None, "NodeNames": ["node-0", "node-1"]}
 _VICTIMS: Final[JSON] = {"node-0": {"Pods": [{"UID": "b6aaf8a2-b536-4f56-b606-dcc6d0957570"}], "NumPDBViolations": 0}}
 
 
@@ -53,21 +48,14 @@ class Answering:
     async def filter(self, args: wire.FilterArgs) -> FilterResult:
         """As `Service.filter`. Nodes that do not exist have what their templates bring."""
         if self.is_simulated(args):
-            return await self.autoscaler.filter(simulated(args), None)
+            return await filter_simulated(InSession(self.autoscaler), simulated(args))
         return await self.service.filter(args)
 
     async def prioritize(self, args: wire.FilterArgs) -> Sequence[int]:
         """As `Service.prioritize`. Nodes that do not exist have what their templates bring."""
         if self.is_simulated(args):
-            return await self.autoscaler.prioritize(simulated(args), None)
+            return await prioritize_simulated(InSession(self.autoscaler), simulated(args))
         return await self.service.prioritize(args)
-
-
-def filter_facts(result: FilterResult) -> Facts:
-    """What became of nodes, and what it took to find out."""
-    of_nodes = {"passed": result.passed, "failed": result.failed, "unresolvable": result.unresolvable}
-    counts = count_facts("nodes", **{name: len(nodes) for name, nodes in of_nodes.items()})
-    return {"dra_extender.steps": result.steps, **counts}
 
 
 def _deciding(
@@ -134,7 +122,7 @@ _PREEMPT: Final[Verb[Answering, wire.PreemptArgs, Mapping[str, Victims]]] = Verb
     lambda _, victims: wire.encode_victims(victims),
     Doc(
         "Whom to evict for the pod, per node: nodes that would not help are left out. (ExtenderPreemptionArgs)",
-        {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": _VICTIMS},
+        {"Pod": EXAMPLE_POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": _VICTIMS},
         {"NodeNameToMetaVictims": _VICTIMS},
     ),
     asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.victims))},

@@ -1,0 +1,47 @@
+"""Pods and Nodes that callers send: whole API objects to values."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from allocator import JSON, InvalidObjectError
+from extender.autoscaler.scale_up.demand import Room, parse_demand, parse_room
+from extender.autoscaler.scale_up.plan import PendingPod
+from extender.state.objects.nodes import NodeObject, parse_node_object
+from extender.state.objects.pods import Pod
+from extender.verbs.json.body import WireError, as_object, as_pod, optional
+
+
+def as_pending(value: JSON, where: str) -> PendingPod:
+    """A value that must be a pending Pod; ``where`` is its own path."""
+    pod = identified(as_pod(value, where))
+    try:
+        return PendingPod(pod, parse_demand(as_object(value, where)))
+    except InvalidObjectError as error:
+        raise _problem(where, error) from error
+
+
+def as_room(template: Mapping[str, JSON], where: str) -> Room:
+    """A template may be without a name: none of its nodes will have it."""
+    metadata = optional(template, "metadata", dict, f"{where}.") or {}
+    named = {**template, "metadata": {"name": "template", **metadata}}
+    try:
+        return parse_room(named)
+    except InvalidObjectError as error:
+        raise _problem(where, error) from error
+
+
+def as_node(value: Mapping[str, JSON], where: str) -> NodeObject:
+    """An object that must be a Node; ``where`` is its own path."""
+    try:
+        return parse_node_object(value)
+    except InvalidObjectError as error:
+        raise _problem(where, error) from error
+
+
+def identified(pod: Pod) -> Pod:
+    """With a uid: autoscalers make up pods as well, and people write them by hand."""
+    return pod if pod.uid else replace(pod, uid=str(pod))
+
+
+def _problem(where: str, error: InvalidObjectError) -> WireError:
+    return WireError(where, error.summary)
