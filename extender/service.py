@@ -25,9 +25,9 @@ from extender.kube.resources import RESOURCES
 from extender.metrics.metrics import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
-from extender.pods.case import refreshed
-from extender.pods.device_quota import is_counted
-from extender.pods.kept_world import KeptWorld
+from extender.pods.decision_case import refreshed
+from extender.pods.nominated.cluster_with_kept import ClusterWithKept
+from extender.pods.pod_quota import is_counted
 from extender.pods.policy import policy_of
 from extender.refused import RefusedError
 from extender.state.objects.claims import ClaimObject
@@ -79,7 +79,7 @@ class Service:
         self._state = overview.state
         self._solver = decider.solver
         self._decider = decider
-        self._kept = KeptWorld(decider, overview.state.changes_since)
+        self._kept = ClusterWithKept(decider, overview.state.changes_since)
         self.binder = binder
         self.background = background
         self.metrics = metrics

@@ -18,7 +18,7 @@ from extender.assembly import make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.http.app import create_app
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
@@ -63,7 +63,7 @@ class Churn:
         self._service = make_service(self._api, state, solver, settings, Metrics(CollectorRegistry()))
         autoscaler = make_autoscaler(self._service, solver, settings, read_catalog(settings))
         self._app = create_app(self._service, autoscaler, settings)
-        self._controller = Controller(self._api)
+        self._controller = ClaimController(self._api)
         self._names = [each["metadata"]["name"] for each in objects["nodes"]]
         self._numbers = count()
         self._chance = random.Random(1)

@@ -32,7 +32,7 @@ from extender.assembly import make_solver
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
-from extender.pods.nominated import found_on
+from extender.pods.nominated.held_devices import found_on
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod, PodClaim
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes

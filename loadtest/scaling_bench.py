@@ -29,7 +29,7 @@ from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
-from extender.pods.nominated import found_on
+from extender.pods.nominated.held_devices import found_on
 from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from loadtest.decision_bench import DisagreementError, pod_with

@@ -24,7 +24,7 @@ from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, Answer, ClaimAsk, Question
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.negotiated import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod

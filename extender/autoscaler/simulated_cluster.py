@@ -19,8 +19,8 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler.plugins import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
-from extender.pods.case import refreshed
 from extender.pods.claims import claim_from_template, without_pods
+from extender.pods.decision_case import refreshed
 from extender.state.consumers import consumer_of
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod

@@ -11,7 +11,7 @@ from extender.cli.messages import FOUND_PROBLEMS, note, refuse, say
 from extender.cli.options import PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
 from extender.compute_claims.text_form import has_parameters
-from extender.fakekube.manifests import RawObject
+from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES, TEMPLATES
 from extender.resource_classes.device_class import Judgement, judge
 from extender.resource_classes.group_requests import devices_json, group_requests
@@ -61,7 +61,7 @@ def _templates(classes: Iterable[ResourceClass]) -> Iterable[dict[str, Any]]:
             }
 
 
-def judgements_of(objects: Sequence[RawObject]) -> Sequence[Judgement]:
+def judgements_of(objects: Sequence[ManifestObject]) -> Sequence[Judgement]:
     """What becomes of the ResourceClasses of manifests."""
     classes = [each.value for each in objects if isinstance(each.value, ResourceClass)]
     existing = [dict(each.data) for each in objects if isinstance(each.value, DeviceClass)]

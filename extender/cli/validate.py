@@ -25,7 +25,7 @@ from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.manifests import FileReport, RawObject
+from extender.fakekube.manifests import FileReport, ManifestObject
 from extender.kube.resources import CLAIMS, TEMPLATES
 from extender.observe.tables.terminal import Table, print_table
 from extender.pods.policy import policy_problem
@@ -90,7 +90,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
     refuse(loaded.problems)
 
 
-def _unusable_pools(objects: Iterable[RawObject]) -> Iterator[str]:
+def _unusable_pools(objects: Iterable[ManifestObject]) -> Iterator[str]:
     """Pools whose devices no claim can have, because slices are missing or contradict each other."""
     slices = [each.value for each in objects if isinstance(each.value, Slice)]
     for identity, pool in sorted(Inventory.of(slices).pools.items()):
@@ -98,7 +98,7 @@ def _unusable_pools(objects: Iterable[RawObject]) -> Iterator[str]:
             yield f"no device of pool {identity} can be used: {problem}"
 
 
-def _unknown_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
+def _unknown_annotations(documents: Iterable[ManifestObject]) -> Iterator[str]:
     """Annotations in the domain of dra-extender that it does not read, and unknown policies.
 
     They are looked for on objects and in the templates of workloads.
@@ -115,7 +115,7 @@ def _unknown_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
                     yield f"{each.source}: {each}: {'.'.join(path)}.annotations[{name}]: {problem}"
 
 
-def _wrong_annotations(objects: Iterable[RawObject]) -> Iterator[str]:
+def _wrong_annotations(objects: Iterable[ManifestObject]) -> Iterator[str]:
     """Claims and templates whose annotations name requests that they do not have, or contradict each other."""
     for each in objects:
         value = each.value.claim if isinstance(each.value, ClaimObject) else each.value
@@ -133,7 +133,7 @@ def _parameters_problem(annotations: Mapping[str, str]) -> str:
     return ""
 
 
-def _misplaced_annotations(documents: Iterable[RawObject]) -> Iterator[str]:
+def _misplaced_annotations(documents: Iterable[ManifestObject]) -> Iterator[str]:
     """Annotations of claims on other objects, such as the template itself: they have no effect there."""
     for each in documents:
         for path in _METADATA:

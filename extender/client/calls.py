@@ -14,7 +14,7 @@ from extender.client.errors import (
     UnknownSessionError,
     UnreachableError,
 )
-from extender.client.values import AddedNodes, Filtered, NodeGroup, Plan, RawObject, Readiness
+from extender.client.values import AddedNodes, ApiObject, Filtered, NodeGroup, Plan, Readiness
 
 _T = TypeVar("_T")
 
@@ -29,7 +29,7 @@ class Call(Generic[_T]):
     """A verb, the body of the request, and what the reply's JSON means."""
 
     verb: str
-    body: RawObject
+    body: ApiObject
     read: Callable[[Any], _T]
 
     @property
@@ -76,7 +76,7 @@ def start(drivers: Iterable[str] | None = None) -> Call[str]:
     return Call("start", body, lambda reply: _text(reply["Session"]))
 
 
-def filter_nodes(pod: RawObject, nodes: Iterable[RawObject]) -> Call[Filtered]:
+def filter_nodes(pod: ApiObject, nodes: Iterable[ApiObject]) -> Call[Filtered]:
     """Which nodes, real or not, can have a pod, as far as its devices go."""
 
     def read(reply: _Reply) -> Filtered:
@@ -86,12 +86,12 @@ def filter_nodes(pod: RawObject, nodes: Iterable[RawObject]) -> Call[Filtered]:
     return Call("filter", _asked(pod, nodes), read)
 
 
-def prioritize(pod: RawObject, nodes: Iterable[RawObject]) -> Call[dict[str, int]]:
+def prioritize(pod: ApiObject, nodes: Iterable[ApiObject]) -> Call[dict[str, int]]:
     """How well nodes suit, 0 to 10, by name."""
     return Call("prioritize", _asked(pod, nodes), lambda reply: {each["Host"]: int(each["Score"]) for each in reply})
 
 
-def book(pod: RawObject, node: RawObject) -> Call[None]:
+def book(pod: ApiObject, node: ApiObject) -> Call[None]:
     """Hold the pod's devices on a node for the rest of the session; needs a session."""
     return Call("NodeSelected", {"Pod": pod, "Node": node}, lambda reply: reply.get("Error"))
 
@@ -101,7 +101,7 @@ def node_ready(name: str) -> Call[Readiness]:
     return Call("NodeReady", {"NodeName": name}, lambda reply: Readiness(reply["Ready"], reply.get("Reason", "")))
 
 
-def estimate(pods: Iterable[RawObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste") -> Call[Plan]:
+def estimate(pods: Iterable[ApiObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste") -> Call[Plan]:
     """How many nodes to add to each group for pods that fit on no existing node. Nothing is booked."""
     entries = [
         {"Name": each.name, "Template": each.template, "Limit": each.limit, "Priority": each.priority}
@@ -119,7 +119,7 @@ def _added(entry: _Reply) -> AddedNodes:
     return AddedNodes(entry["Name"], tuple(tuple(node["Pods"]) for node in entry["Nodes"]), entry["Devices"])
 
 
-def _asked(pod: RawObject, nodes: Iterable[RawObject]) -> RawObject:
+def _asked(pod: ApiObject, nodes: Iterable[ApiObject]) -> ApiObject:
     return {"Pod": pod, "Nodes": {"items": list(nodes)}, "NodeNames": None}
 
 

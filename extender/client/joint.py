@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from extender.client.aio import AsyncSession
 from extender.client.errors import AutoscalerError
 from extender.client.sync import Session
-from extender.client.values import Filtered, RawObject, Readiness
+from extender.client.values import ApiObject, Filtered, Readiness
 
 
 class JointSession:
@@ -19,21 +19,21 @@ class JointSession:
     def __init__(self, sessions: Iterable[Session]) -> None:
         self._sessions = tuple(sessions)
 
-    def filter(self, pod: RawObject, nodes: Iterable[RawObject]) -> Filtered:
+    def filter(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> Filtered:
         """The nodes that suit in all sessions. A node that one session refuses is not asked about in the next."""
         judged = _Judged(nodes)
         for session in self._sessions:
             judged.add(session.filter(pod, judged.left))
         return judged.result
 
-    def prioritize(self, pod: RawObject, nodes: Iterable[RawObject]) -> dict[str, int]:
+    def prioritize(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> dict[str, int]:
         """The sum of the scores of all sessions, by node."""
         asked, scores = list(nodes), Counter[str]()
         for session in self._sessions:
             scores.update(session.prioritize(pod, asked))
         return dict(scores)
 
-    def book(self, pod: RawObject, node: RawObject) -> None:
+    def book(self, pod: ApiObject, node: ApiObject) -> None:
         """Book a pod in all sessions, if all of them take it on the node; otherwise in none.
 
         Raises:
@@ -54,21 +54,21 @@ class AsyncJointSession:
     def __init__(self, sessions: Iterable[AsyncSession]) -> None:
         self._sessions = tuple(sessions)
 
-    async def filter(self, pod: RawObject, nodes: Iterable[RawObject]) -> Filtered:
+    async def filter(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> Filtered:
         """As `JointSession.filter`."""
         judged = _Judged(nodes)
         for session in self._sessions:
             judged.add(await session.filter(pod, judged.left))
         return judged.result
 
-    async def prioritize(self, pod: RawObject, nodes: Iterable[RawObject]) -> dict[str, int]:
+    async def prioritize(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> dict[str, int]:
         """As `JointSession.prioritize`."""
         asked, scores = list(nodes), Counter[str]()
         for session in self._sessions:
             scores.update(await session.prioritize(pod, asked))
         return dict(scores)
 
-    async def book(self, pod: RawObject, node: RawObject) -> None:
+    async def book(self, pod: ApiObject, node: ApiObject) -> None:
         """As `JointSession.book`."""
         _check(pod, await self.filter(pod, [node]))
         for session in self._sessions:
@@ -82,7 +82,7 @@ class AsyncJointSession:
 class _Judged:
     """Nodes that are judged by one session after the other."""
 
-    def __init__(self, nodes: Iterable[RawObject]) -> None:
+    def __init__(self, nodes: Iterable[ApiObject]) -> None:
         self.left = list(nodes)
         self._failed: dict[str, str] = {}
 
@@ -98,7 +98,7 @@ class _Judged:
         return Filtered(tuple(map(_name, self.left)), self._failed)
 
 
-def _check(pod: RawObject, found: Filtered) -> None:
+def _check(pod: ApiObject, found: Filtered) -> None:
     for node, reason in found.failed.items():
         raise AutoscalerError(f"pod {_name(pod)} can't be booked on node {node}: {reason}")
 
@@ -107,5 +107,5 @@ def _first_unready(found: Sequence[Readiness]) -> Readiness:
     return next((each for each in found if not each.ready), Readiness(ready=True))
 
 
-def _name(obj: RawObject) -> str:
+def _name(obj: ApiObject) -> str:
     return str(obj["metadata"]["name"])

@@ -37,7 +37,7 @@ from allocator import (
 from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
 from extender.faults import Faults
-from extender.quota.totals import Totals
+from extender.quota.device_quotas.totals import Totals
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 

@@ -16,8 +16,8 @@ from extender.defragmentation.shortage import shortage
 from extender.defragmentation.trial import Trials
 from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
-from extender.pods.case import after_departures
 from extender.pods.claims import Blocked, claims_of
+from extender.pods.decision_case import after_departures
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult

@@ -12,7 +12,7 @@ from extender.explain.explanation import Spared
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import rejection
-from extender.quota.device_quota import quotas_of
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.consumers import claim_keys
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import NOTHING_KEPT

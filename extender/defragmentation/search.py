@@ -15,7 +15,7 @@ from extender.defragmentation.shapes import Shape
 from extender.defragmentation.trial import Trials
 from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, claims_of, without_pods
-from extender.pods.nominated import held_for_nominated
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.preemption.choice import holders_near
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod

@@ -10,9 +10,9 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
-from extender.pods.case import open_case
 from extender.pods.claims import Blocked
-from extender.quota.device_quota import quotas_of
+from extender.pods.decision_case import open_case
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.consumers import claim_keys
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

@@ -31,7 +31,7 @@ from extender.negotiation.questions import claim_ask, node_name
 from extender.negotiation.scheduling_contexts import MOST_NODES
 from extender.offload import Offload
 from extender.pods.claims import named_claims
-from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
+from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
 from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.scheduling_contexts import SchedulingContext

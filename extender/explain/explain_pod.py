@@ -19,12 +19,12 @@ from extender.explain.judged_pod import Judgement
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.pods.case import Case, open_case
 from extender.pods.claims import Blocked, bound_pod, unready
-from extender.pods.device_quota import PodQuota
+from extender.pods.decision_case import Case, open_case
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
-from extender.pods.nominated import awaits_kept, found_on, held_for_nominated
+from extender.pods.nominated.held_devices import awaits_kept, found_on, held_for_nominated
+from extender.pods.pod_quota import PodQuota
 from extender.state.consumers import claim_keys
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

@@ -24,7 +24,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.negotiation import Negotiation
 from extender.observe.overview import Overview
-from extender.pods.case import refreshed
+from extender.pods.decision_case import refreshed
 from extender.pods.stand_in import stand_in
 from extender.refused import RefusedError
 from extender.state.objects.pods import Pod, parse_pod

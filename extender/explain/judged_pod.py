@@ -45,11 +45,11 @@ from extender.explain.proposals.node_changes import Bundles
 from extender.explain.proposals.proposals import one_of_each, promising, proposals_on
 from extender.explain.proposals.trials import Trials
 from extender.explain.rejections import node_groups, with_rejections
-from extender.pods.case import Case
-from extender.pods.device_quota import PodQuota
+from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
-from extender.quota.device_quota import OVER
+from extender.pods.pod_quota import PodQuota
+from extender.quota.device_quotas.overrun import OVER
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot

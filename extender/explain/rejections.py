@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from extender.explain.explanation import Explanation, NodeGroup, Rejections, Verdict
 from extender.kube_scheduler.checks import unmet_requirements
-from extender.pods.case import Case
+from extender.pods.decision_case import Case
 
 
 def with_rejections(

@@ -7,9 +7,9 @@ from extender.kube.api import RawObject
 from extender.pods.claims import claim_from_template
 from extender.pods.extended_resources.requests import DemandError, demand, special_claim, wanted
 from extender.pods.extended_resources.special_claim import class_serving, groups_of
-from extender.quota.account import Account, Charge
-from extender.quota.charges import claim_charges, pod_charges
-from extender.quota.resource_quota import Extended, parse_resource_quota
+from extender.quota.resource_quotas.account import Account, Charge
+from extender.quota.resource_quotas.charges import claim_charges, pod_charges
+from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

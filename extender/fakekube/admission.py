@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator import parse_device_class
-from extender.fakekube.manifests import RawObject
+from extender.fakekube.manifests import ManifestObject
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.claim_rules import admin_problems
 from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, PODS, QUOTAS, TEMPLATES
-from extender.quota.account import Account, Charge, charges_of
-from extender.quota.resource_quota import Extended, ResourceQuota, parse_resource_quota
+from extender.quota.resource_quotas.account import Account, Charge, charges_of
+from extender.quota.resource_quotas.limits import Extended, ResourceQuota, parse_resource_quota
 from extender.state.objects.claims import parse_claim_object
 from extender.state.objects.pods import parse_pod
 
@@ -19,16 +19,16 @@ from extender.state.objects.pods import parse_pod
 class Refusal:
     """An object that an API server would refuse, and why."""
 
-    object: RawObject
+    object: ManifestObject
     text: str
 
     def __str__(self) -> str:
         return self.text
 
 
-def duplicates(objects: Iterable[RawObject]) -> tuple[Refusal, ...]:
+def duplicates(objects: Iterable[ManifestObject]) -> tuple[Refusal, ...]:
     """Objects that appear more than once, each with its files; the first one is not among them."""
-    first: dict[tuple[str, str, str], RawObject] = {}
+    first: dict[tuple[str, str, str], ManifestObject] = {}
     found = []
     for each in objects:
         other = first.setdefault((each.kind, each.namespace, each.name), each)
@@ -37,7 +37,7 @@ def duplicates(objects: Iterable[RawObject]) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
-def unauthorized(objects: Collection[RawObject]) -> tuple[Refusal, ...]:
+def unauthorized(objects: Collection[ManifestObject]) -> tuple[Refusal, ...]:
     """Claims and claim templates with adminAccess that an API server would refuse in their namespaces.
 
     A namespace that is not among the objects has no labels. Allocated claims were accepted before.
@@ -55,7 +55,7 @@ def unauthorized(objects: Collection[RawObject]) -> tuple[Refusal, ...]:
     return tuple(found)
 
 
-def over_quota(objects: Sequence[RawObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[Refusal, ...]:
+def over_quota(objects: Sequence[ManifestObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[Refusal, ...]:
     """The pods and claims that a ResourceQuota of their namespaces does not allow, if they are created in this order.
 
     Objects with a uid (an API server has made them), bound pods and allocated claims were accepted before.

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from allocator import Slice
-from extender.fakekube.quota import QuotaAdmission
+from extender.fakekube.resource_quota_admission import QuotaAdmission
 from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.claim_rules import (
     admin_problems,

@@ -13,9 +13,9 @@ import structlog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.fakekube.manifests import LOADED
-from extender.fakekube.manifests import RawObject as Manifest
+from extender.fakekube.manifests import ManifestObject as Manifest
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
@@ -53,7 +53,7 @@ class EmbeddedCluster:
             counts_resources=counts_resources,
             has_group_claims=has_group_claims,
         )
-        self._controller = Controller(self.api, has_group_claims)
+        self._controller = ClaimController(self.api, has_group_claims)
         self._backlog = Backlog()
         self._now = now
         self._kept: tuple[object, object] | None = None

@@ -16,7 +16,7 @@ from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCES, Resource
-from extender.quota.resource_quota import parse_resource_quota
+from extender.quota.resource_quotas.limits import parse_resource_quota
 from extender.resource_classes.text_form import from_text_form
 from extender.state.kinds import all_kinds
 
@@ -39,7 +39,7 @@ _NO_KEY: Final = ObjectKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
-class RawObject:
+class ManifestObject:
     """An API object from a file; its metadata has a namespace if its kind has one.
 
     Attributes:
@@ -115,10 +115,10 @@ class Loaded:
     """All files, in order, and the objects without problems in them, also those of kinds that are not used."""
 
     files: tuple[FileReport, ...]
-    documents: tuple[RawObject, ...]
+    documents: tuple[ManifestObject, ...]
 
     @property
-    def objects(self) -> tuple[RawObject, ...]:
+    def objects(self) -> tuple[ManifestObject, ...]:
         """The objects of the kinds that are used."""
         return tuple(each for each in self.documents if each.is_used)
 
@@ -150,7 +150,7 @@ def load(paths: Sequence[Path], check_expression: _Check = None, *, namespace: s
     ``namespace`` is that of objects that name none.
     """
     files: list[FileReport] = []
-    objects: list[RawObject] = []
+    objects: list[ManifestObject] = []
     parsers = _parsers()
     for path in paths:
         for file in _files(path):
@@ -188,7 +188,7 @@ def _parsers() -> _Parsers:
     return {**watched, NAMESPACES.kind: parse_namespace, QUOTAS.kind: parse_resource_quota}
 
 
-def _load_file(path: Path, reader: "_FileReader") -> tuple[FileReport, list[RawObject]]:
+def _load_file(path: Path, reader: "_FileReader") -> tuple[FileReport, list[ManifestObject]]:
     try:
         text = _text_of(path)
     except FileNotFoundError:
@@ -237,7 +237,7 @@ class _FileReader:
         self.used: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self.problems: list[FileProblem] = []
-        self.objects: list[RawObject] = []
+        self.objects: list[ManifestObject] = []
         self._check = check
         self._parsers = parsers
 
@@ -295,7 +295,7 @@ class _FileReader:
             return
         self.skipped[kind] += 1
         obj = self._completed(obj, namespaced=False)
-        self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number))
+        self.objects.append(ManifestObject(kind, _namespace(obj), _name(obj), obj, self.path, number))
 
     def _use(self, obj: dict[str, object], kind: str, number: int) -> None:
         value: object = None
@@ -310,7 +310,7 @@ class _FileReader:
             self.problems += (FileProblem(each, _subject(kind, obj, number), number, kind, key) for each in problems)
             return
         self.used[kind] += 1
-        self.objects.append(RawObject(kind, _namespace(obj), _name(obj), obj, self.path, number, value))
+        self.objects.append(ManifestObject(kind, _namespace(obj), _name(obj), obj, self.path, number, value))
 
     def _completed(self, obj: dict[str, object], *, namespaced: bool) -> dict[str, object]:
         """The object with what an API server adds: the namespace, and a name from generateName."""

@@ -20,8 +20,8 @@ from extender.gangs.search import Search
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang
-from extender.pods.kinds import kind_of
-from extender.pods.nominated import held_for_nominated
+from extender.pods.likeness import likeness_of
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.consumers import claim_keys
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import NOTHING_KEPT
@@ -123,7 +123,7 @@ class Planner:
         shared = shared_claims(pods)
         for pod in pods:
             own = tuple(key for key in claim_keys(pod) if key in shared)
-            kinds.setdefault((kind_of(pod, fork), own, tuple(self.names_of(pod))), []).append(pod)
+            kinds.setdefault((likeness_of(pod, fork), own, tuple(self.names_of(pod))), []).append(pod)
         return kinds
 
     def _search(self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain) -> Plan | Shortfall:

@@ -15,7 +15,7 @@ from extender.cli.progress import shown_progress
 from extender.cli.reading import manifests_of, settings_on
 from extender.cli.simulate import draw, print_placements, say_skipped
 from extender.config.settings import Settings
-from extender.fakekube.manifests import RawObject as Manifest
+from extender.fakekube.manifests import ManifestObject
 from extender.kube.api import RawObject
 from extender.kube.credentials import Origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
@@ -118,7 +118,7 @@ async def _listed(origin: Origin, settings: Settings) -> tuple[list[RawObject], 
 
 
 def _new(
-    documents: Sequence[Manifest], there: Collection[tuple[str, str, str]], namespace: str
+    documents: Sequence[ManifestObject], there: Collection[tuple[str, str, str]], namespace: str
 ) -> list[dict[str, Any]]:
     """The objects that the cluster does not have; those without a namespace get that of the command, as in kubectl."""
     found = []

@@ -21,7 +21,7 @@ from extender.negotiation.merging import is_for, merged
 from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
 from extender.negotiation.questions import node_name, pod_name
-from extender.pods.negotiated import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.writes.claim_json import Reservation, protected

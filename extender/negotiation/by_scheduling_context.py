@@ -18,7 +18,7 @@ from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, PodName, Question
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.pods.negotiated import waiting
+from extender.pods.negotiated_claims import waiting
 from extender.writes.claim_writes import Claims
 from extender.writes.controller_marks import asks_to_deallocate, is_to_deallocate
 

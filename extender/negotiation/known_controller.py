@@ -10,7 +10,7 @@ from extender.negotiation.controller import Controller, ControllerAwayError, Con
 from extender.negotiation.parameters import Parameters
 from extender.negotiation.protocol import Answer, ClaimAsk, Question
 from extender.negotiation.questions import claim_ask
-from extender.pods.negotiated import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0

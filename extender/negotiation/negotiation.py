@@ -16,9 +16,9 @@ from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, NodeName, Question
 from extender.negotiation.questions import node_name, pod_name
-from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.negotiated import NegotiatedClaim
+from extender.pods.decision_case import refreshed
+from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.cluster_state import ClusterState
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.objects.nodes import NodeObject

@@ -13,7 +13,7 @@ from extender.config.controllers import ParameterKind
 from extender.kube.api import Api, ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import Resource
-from extender.pods.negotiated import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim
 
 _SECONDS: Final = 1.0
 """For one object. Filter waits for it."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from allocator import FROM_CLAIM, FROM_CLASS, JSON, AllocatedConfig, AllocationResult, allocation_to_json
 from extender.kube.encoding import loads
 from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NodeName, Object, PodName, Question
-from extender.pods.negotiated import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod

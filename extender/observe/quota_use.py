@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
-from extender.pods.device_quota import total_of
+from extender.pods.pod_quota import total_of
 from extender.state.objects.device_quotas import counted_name
 from extender.state.snapshot import Snapshot
 

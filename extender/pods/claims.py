@@ -12,7 +12,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
-from extender.pods.negotiated import NegotiatedClaim, NegotiationError, negotiated
+from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
 from extender.state.consumers import claim_keys, claim_name, group_of, is_in_use
 from extender.state.objects.claim_annotations import is_immediate, mode_problem
 from extender.state.objects.claims import ClaimObject

@@ -15,7 +15,7 @@ from immutables import Map
 from allocator import printable
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
-from extender.pods.kept_losses import lost_members
+from extender.pods.lost_members import lost_members
 from extender.state.indexes.gang_index import Stage, is_live
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GangKey

@@ -14,9 +14,9 @@ from typing import Final
 from allocator import Allocation, DeviceId, Features, InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
 from extender.kube_scheduler.checks import rejection
-from extender.pods.case import Case, fits, open_case
 from extender.pods.claims import without_pods
-from extender.pods.nominated import held_for_nominated
+from extender.pods.decision_case import Case, fits, open_case
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping

@@ -18,7 +18,7 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import LOADED, Loaded, RawObject, load, load_objects
+from extender.fakekube.manifests import LOADED, Loaded, ManifestObject, load, load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
@@ -87,7 +87,7 @@ class Cluster:
         self.skipped: tuple[Skipped, ...] = ()
         self._embedded = EmbeddedCluster.by_settings(self.settings)
         self._parameters = ParameterObjects(self.settings.controllers, self._embedded.api)
-        self._namespaces: tuple[RawObject, ...] = ()
+        self._namespaces: tuple[ManifestObject, ...] = ()
 
     @classmethod
     def from_manifests(
@@ -307,8 +307,8 @@ class Cluster:
         self._run(self._embedded.settle)
 
     def _admitted(
-        self, objects: Sequence[RawObject], warned: Callable[[str], object] | None
-    ) -> tuple[Sequence[RawObject], tuple[str, ...]]:
+        self, objects: Sequence[ManifestObject], warned: Callable[[str], object] | None
+    ) -> tuple[Sequence[ManifestObject], tuple[str, ...]]:
         """The objects that the cluster can have, and the problems of the others."""
         refusals, lacking = list(duplicates(objects)), list(unauthorized([*self._namespaces, *objects]))
         over = list(over_quota(objects, self._run(self._embedded.charged)))

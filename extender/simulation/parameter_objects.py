@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from extender.config.controllers import ControllerSettings, ParameterKind
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.manifests import DEFAULT_NAMESPACE, RawObject
+from extender.fakekube.manifests import DEFAULT_NAMESPACE, ManifestObject
 from extender.kube.api import ObjectKey
 from extender.negotiation.parameters import resource_of
 
@@ -22,23 +22,23 @@ class ParameterObjects:
         self._kinds: Mapping[tuple[str, str], ParameterKind] = {(each.group, each.kind): each for each in kinds}
         self._api = api
 
-    def without(self, documents: Sequence[RawObject]) -> Sequence[RawObject]:
+    def without(self, documents: Sequence[ManifestObject]) -> Sequence[ManifestObject]:
         """The objects that are no parameters."""
         return [each for each in documents if self._kind_of(each) is None]
 
-    def keep(self, documents: Sequence[RawObject]) -> None:
+    def keep(self, documents: Sequence[ManifestObject]) -> None:
         """Keep those of the objects that are parameters."""
         for kind, key, each in self._found(documents):
             self._api.keep(resource_of(kind), key, each.data)
 
-    def _found(self, documents: Sequence[RawObject]) -> Iterator[tuple[ParameterKind, ObjectKey, RawObject]]:
+    def _found(self, documents: Sequence[ManifestObject]) -> Iterator[tuple[ParameterKind, ObjectKey, ManifestObject]]:
         for each in documents:
             kind = self._kind_of(each)
             if kind is not None:
                 namespace = (each.namespace or DEFAULT_NAMESPACE) if kind.namespaced else ""
                 yield kind, ObjectKey(namespace, each.name), each
 
-    def _kind_of(self, document: RawObject) -> ParameterKind | None:
+    def _kind_of(self, document: ManifestObject) -> ParameterKind | None:
         if document.is_used:
             return None
         group = str(document.data["apiVersion"]).rpartition("/")[0]

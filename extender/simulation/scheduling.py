@@ -17,7 +17,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.pod_and_claim_states import PendingReason
-from extender.pods.case import refreshed
+from extender.pods.decision_case import refreshed
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.refused import RefusedError

@@ -5,7 +5,8 @@ its dry run does not know devices. The exception is the node that a pod is nomin
 
 The words of a reason stand in the module where the reason arises: `allocator.causes` and each check in
 `allocator.checks` (devices), `extender.pods.claims` (the pod's claims), `extender.decisions.verdict` (an unknown node,
-no time), `extender.pods.nominated` (waiting), and here (devices that are kept elsewhere, a selector that fails).
+no time), `extender.pods.nominated.held_devices` (waiting), and here (devices that are kept elsewhere, a selector that
+fails).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -17,14 +18,14 @@ from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.pod_and_claim_states import PendingReason
-from extender.pods.case import Case, after_departures, fits, open_case
 from extender.pods.claims import Blocked, unready, waits
-from extender.pods.device_quota import PodQuota
+from extender.pods.decision_case import Case, after_departures, fits, open_case
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.gangs import gang_refusal, is_alone
-from extender.pods.nominated import WAITING, awaits_kept, held_for_nominated
-from extender.quota.device_quota import OVER
+from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
+from extender.pods.pod_quota import PodQuota
+from extender.quota.device_quotas.overrun import OVER
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

@@ -12,9 +12,9 @@ from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.negotiation.protocol import PodName
 from extender.offload import Offload
-from extender.pods.case import refreshed
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
+from extender.pods.decision_case import refreshed
+from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

@@ -5,10 +5,10 @@ from itertools import chain
 
 from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError, Usage, printable
 from extender.decisions.solver import No, Solver
-from extender.pods.case import Case
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
+from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.nominated import found_on
+from extender.pods.nominated.held_devices import found_on
 from extender.state.consumers import consumer_of
 from extender.state.objects.pods import Pod
 from extender.state.resources.node_resources import ClaimResources

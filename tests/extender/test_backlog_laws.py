@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
@@ -118,7 +118,7 @@ async def everything(api: MemoryApi) -> list[Any]:
 @given(moves=st.lists(st.tuples(MOVES, st.booleans()), min_size=5, max_size=30))
 async def test_after_the_backlog_is_worked_off_a_look_at_everything_changes_nothing(moves: list[Any]) -> None:
     api = memory_api(claim("shared"))
-    controller = Controller(api, has_group_claims=True)
+    controller = ClaimController(api, has_group_claims=True)
     backlog, history = Backlog(), History(api)
     api.follow(backlog)
     for (step, name, kind), is_settled in [*moves, ((History.create_template, "a", ""), True)]:

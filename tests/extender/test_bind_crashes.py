@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
@@ -110,7 +110,7 @@ def test_and_so_does_the_controller_if_the_pod_goes_away(row: Row) -> None:
     async def main() -> None:
         api = await crashed(row)
         await api.delete(PODS, ObjectKey("ns", "p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         held = [raw for raw in (await everything(api, CLAIMS)).values() if (raw.get("status") or {}).get("allocation")]
         assert held == []
 
@@ -127,7 +127,7 @@ def test_a_claim_that_is_deleted_is_never_written_to_again_and_goes_with_its_pod
         assert answer in ([""] if row.bound else ["claim a is being deleted", "claim a does not exist"])
         assert writes(process.transport.calls) == []
         await api.delete(PODS, ObjectKey("ns", "p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert set(await everything(api, CLAIMS)) == {"b"}
 
     virtualtime.run(main())
@@ -244,7 +244,7 @@ def test_nor_if_the_pod_goes_away(row: SpecialRow) -> None:
         api = await crashed_special(row)
         await api.delete(PODS, ObjectKey("ns", "p"))
         for _ in range(2):
-            await Controller(api).reconcile()
+            await ClaimController(api).reconcile()
         assert await everything(api, CLAIMS) == {}
 
     virtualtime.run(main())

@@ -19,7 +19,7 @@ from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.metrics import Metrics
-from extender.pods.nominated import held_for_nominated
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule

@@ -23,7 +23,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from extender.pods.case import Case, open_case
+from extender.pods.decision_case import Case, open_case
 from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from extender import Cluster
 from extender.assembly import make_service, make_solver
 from extender.config.sources import load
+from extender.fakekube.claim_controller import ClaimController
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.controllers import Controller
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
@@ -32,7 +32,7 @@ async def bound_one_by_one(world: World) -> dict[str, tuple[str, Any]]:
     cluster = EmbeddedCluster(load_objects(world.objects, "objects").objects)
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     for name in world.pods:
-        await Controller(cluster.api).reconcile()
+        await ClaimController(cluster.api).reconcile()
         pod = parse_pod(await cluster.api.get(PODS, ObjectKey("ns", name)))
         if not no_attempt(pod, [OURS]):
             await bind(cluster, pod, nodes)

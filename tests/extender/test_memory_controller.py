@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
@@ -43,7 +43,7 @@ async def statuses(api: MemoryApi, name: str) -> Any:
 class TestMaking:
     async def test_a_claim_is_made_from_the_template_and_named_in_the_status(self) -> None:
         api = memory_api(TEMPLATE, templated("p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         (made,) = await claims(api)
         assert made["metadata"]["name"].startswith("p-gpu-")
         assert made["metadata"]["labels"] == {"team": "a"}
@@ -60,38 +60,38 @@ class TestMaking:
         refused["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "watching"
         api = memory_api(TEMPLATE, watching, refused, templated("b"))
         with pytest.raises(ApiError, match="adminAccess"):
-            await Controller(api).reconcile()
+            await ClaimController(api).reconcile()
         assert (await statuses(api, "a"), len(await statuses(api, "b"))) == (None, 1)
 
     async def test_a_claim_is_made_from_a_template_once(self) -> None:
         api = memory_api(TEMPLATE, templated("p"))
         for _ in range(3):
-            await Controller(api).reconcile()
+            await ClaimController(api).reconcile()
         assert len(await claims(api)) == 1
 
     async def test_one_that_is_there_already_is_found_by_its_owner(self) -> None:
         api = memory_api(TEMPLATE, templated("p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         before = await statuses(api, "p")
         await api.patch_status(PODS, ObjectKey("ns", "p"), {"status": {"resourceClaimStatuses": None}})
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert await statuses(api, "p") == before
 
     async def test_not_without_a_template(self) -> None:
         api = memory_api(templated("p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert (await claims(api), await statuses(api, "p")) == ((), None)
 
     async def test_not_for_pods_that_are_finished(self) -> None:
         api = memory_api(TEMPLATE, templated("p", "Succeeded"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert await claims(api) == ()
 
 
 class TestReleasing:
     async def finish(self, api: MemoryApi, name: str) -> None:
         await api.patch_status(PODS, ObjectKey("ns", name), {"status": {"phase": "Succeeded"}})
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
 
     def shared(self) -> MemoryApi:
         there = claim("gpu", allocated=["n/gpu-0"], users=["p", "q"], metadata={"finalizers": [FINALIZER, "x/y"]})
@@ -110,15 +110,15 @@ class TestReleasing:
 
     async def test_a_claim_made_for_a_pod_goes_with_it(self) -> None:
         api = memory_api(TEMPLATE, templated("p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         await api.delete(PODS, ObjectKey("ns", "p"))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert await claims(api) == ()
 
     async def test_a_running_pod_keeps_everything(self) -> None:
         api = self.shared()
         before = await claims(api)
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert await claims(api) == before
 
     async def test_a_deleted_claim_is_gone_when_it_is_released(self) -> None:
@@ -131,8 +131,8 @@ class TestReleasing:
     async def test_a_deleted_claim_that_nobody_uses_loses_its_protection_and_nothing_else(self) -> None:
         deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER, "x/y"]}
         api = memory_api(claim("gpu", metadata=deleted))
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         (kept,) = await claims(api)
         assert kept["metadata"]["finalizers"] == ["x/y"]
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         assert await claims(api) == (kept,)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import Resource
 from tests.cluster import controller_rules
@@ -27,7 +27,7 @@ async def test_the_controller_in_memory_keeps_the_rules_of_the_real_ones(check_r
     api = memory_api()
 
     async def settle(resource: Resource, key: ObjectKey, condition: Condition) -> RawObject | None:
-        await Controller(api).reconcile()
+        await ClaimController(api).reconcile()
         found = [obj for obj in (await api.list(resource)).items if key_of(obj) == key]
         state = found[0] if found else None
         assert condition(state), state

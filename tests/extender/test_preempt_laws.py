@@ -10,8 +10,8 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.features import ALL_FEATURES
-from extender.pods.case import fits
 from extender.pods.claims import without_pods
+from extender.pods.decision_case import fits
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.preempt import Victims, choose_victims

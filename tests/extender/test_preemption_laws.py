@@ -15,7 +15,7 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.features import ALL_FEATURES
-from extender.pods.case import fits
+from extender.pods.decision_case import fits
 from extender.preemption.choice import choose
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

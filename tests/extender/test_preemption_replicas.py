@@ -23,7 +23,7 @@ from extender.background.preemption.preemptor import PATIENCE_SECONDS, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
@@ -176,7 +176,7 @@ class Replicas:
 
     def _release(self) -> None:
         self.released = self.dead
-        _at_once(Controller(self.api).reconcile())
+        _at_once(ClaimController(self.api).reconcile())
 
     def _go(self, stop: Stop, fault: str) -> None:
         self.faults -= bool(fault)

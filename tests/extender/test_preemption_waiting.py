@@ -8,7 +8,7 @@ from extender.background.preemption.nominations import CHECK_SECONDS, WAITING_SE
 from extender.explain.explain_pod import Explainer
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, NODES, SLICES, Resource
-from extender.pods.case import refreshed
+from extender.pods.decision_case import refreshed
 from extender.state.pod_fields.conditions import KEPT
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.binders import devices_of

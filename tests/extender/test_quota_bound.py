@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from allocator import Allocation
 from extender.kube.api import ObjectKey
-from extender.pods.case import Case, open_case
-from extender.pods.device_quota import PodQuota, is_counted
-from extender.quota.largest import Largest
-from extender.quota.totals import Totals
+from extender.pods.decision_case import Case, open_case
+from extender.pods.pod_quota import PodQuota, is_counted
+from extender.quota.device_quotas.largest_capacities import Largest
+from extender.quota.device_quotas.totals import Totals
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, snapshot_of, solver
 from tests.kit.objects.parts import api_object

@@ -17,10 +17,10 @@ from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, QUOTAS
-from extender.quota.account import Account, Charge
-from extender.quota.charges import charged_before
-from extender.quota.resource_quota import Extended, parse_resource_quota
-from extender.quota.scopes import Scope
+from extender.quota.resource_quotas.account import Account, Charge
+from extender.quota.resource_quotas.charges import charged_before
+from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
+from extender.quota.resource_quotas.scopes import Scope
 from extender.state.objects.claims import parse_claim_object
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, claim_template, device_class, local_slice, node, parsed, pod, request

@@ -16,7 +16,7 @@ from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.controllers import Controller
+from extender.fakekube.claim_controller import ClaimController
 from extender.http.app import create_app
 from extender.http.listener import Listener
 from extender.kube.api import ObjectKey
@@ -229,7 +229,7 @@ class Cluster:
 
     async def settle(self) -> None:
         """Let the controllers make claims from templates, and release what is left behind."""
-        await Controller(self.api).reconcile()
+        await ClaimController(self.api).reconcile()
 
     def service(self, settings: Settings | None = None, off_loop: Offload = in_thread) -> Service:
         """The verbs, first-fit."""

@@ -26,9 +26,9 @@ from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import Blocked, PodClaims, claims_of
-from extender.pods.device_quota import PodQuota, Refusal
 from extender.pods.extended_resources.special_claim import class_serving
-from extender.pods.kinds import resources_kind
+from extender.pods.likeness import likeness_of_resources
+from extender.pods.pod_quota import PodQuota, Refusal
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
@@ -171,7 +171,7 @@ class Estimate:
         demand, groups = asked.demand, asked.groups
         specs = tuple(each.claim.spec for each in claims.pending)
         is_alone = _is_alone(pod, claims)
-        resources = () if self._snapshot.node_requests is None else resources_kind(pod)
+        resources = () if self._snapshot.node_requests is None else likeness_of_resources(pod)
         others = (pod.containers, pod.policy, pod.priority, pod.nominated_node, resources)
         devices = self._wants.setdefault(pod.uid if is_alone else (specs, *others), len(self._wants))
         known = self._shapes.get((demand, devices, groups))

@@ -11,7 +11,7 @@ from extender.background.controllers.work import ControllerWork
 from extender.background.requeue.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
-from extender.pods.negotiated import waiting
+from extender.pods.negotiated_claims import waiting
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import ControllerRefusesError
 from extender.writes.errors import WriteRefusedError

@@ -16,7 +16,7 @@ from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation
-from extender.pods.case import refreshed
+from extender.pods.decision_case import refreshed
 from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
 from extender.state.objects.pods import Pod

@@ -12,7 +12,7 @@ from extender.gangs.plan import Plan, Shortfall
 from extender.gangs.planning import Planner, shared_claims
 from extender.offload import Offload
 from extender.pods.gangs import Gang
-from extender.pods.kinds import kind_of
+from extender.pods.likeness import likeness_of
 from extender.pods.node_resources import is_counted
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
@@ -50,7 +50,7 @@ class GangPlans:
 
         A plan is void if its devices are kept for other pods by now, or if one of its pods does not wait any more.
         Nothing else runs between this check and the return. A plan holds if a pod without a gang has taken one of its
-        devices: only the member that loses the device gets another place (`extender.pods.kept_losses`).
+        devices: only the member that loses the device gets another place (`extender.pods.lost_members`).
 
         Args:
             gang: lacks something.
@@ -67,7 +67,7 @@ class GangPlans:
         if gang.bound or gang.kept or shared_claims(gang.free):
             return None
         snapshot, names = self._state.snapshot, self._rejected.names
-        kinds = sorted(hash((kind_of(pod, snapshot), names(pod))) for pod in gang.free)
+        kinds = sorted(hash((likeness_of(pod, snapshot), names(pod))) for pod in gang.free)
         return gang.size, gang.topology, tuple(kinds)
 
     def _planned(self, planner: Planner, gang: Gang, present: Snapshot) -> Plan | Shortfall:

@@ -14,7 +14,7 @@ from immutables import Map
 from allocator import PoolId, Recent
 from extender.background.requeue.queueing_hints import local_nodes, roams
 from extender.kube.api import ObjectKey
-from extender.pods.kinds import kind_of
+from extender.pods.likeness import likeness_of
 from extender.state.change_log import Change
 from extender.state.kinds import Topic
 from extender.state.objects.pods import Pod
@@ -99,7 +99,7 @@ class Fruitless:
 def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
     """Equal for pods for which the same pods would be evicted. Nominated pods may share claims that have a name."""
     named = tuple(each.claim_name for each in pod.claims if each.claim_name)
-    return kind_of(pod, snapshot), (pod.namespace, *named) if named else ()
+    return likeness_of(pod, snapshot), (pod.namespace, *named) if named else ()
 
 
 def _matters(change: Change, last: _Choice, now: Snapshot) -> bool:

@@ -17,7 +17,7 @@ from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
-from extender.pods.nominated import are_leaving
+from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.choice import holders_near
 from extender.preemption.outcome import is_in_vain
 from extender.state.cluster_state import ClusterState

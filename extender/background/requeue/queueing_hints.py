@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator import FREE, NOTHING_USED, PoolId
 from extender.kube.api import ObjectKey
-from extender.quota.device_quota import quotas_of
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.change_log import Change
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic

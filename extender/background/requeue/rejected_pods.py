@@ -13,9 +13,9 @@ from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.requeue.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.pods.case import NOTHING_TO_ALLOCATE, holding
-from extender.pods.kinds import kind_of
-from extender.pods.nominated import found_on
+from extender.pods.decision_case import NOTHING_TO_ALLOCATE, holding
+from extender.pods.likeness import likeness_of
+from extender.pods.nominated.held_devices import found_on
 from extender.state.consumers import claim_keys
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
@@ -139,7 +139,7 @@ class _Judging:
     def judge(self, rejected: RejectedPod, pod: Pod, names: Sequence[str]) -> None:
         """Judge the next pod."""
         # There is only ever less: where one pod found nothing, the next of its kind finds nothing.
-        kind = kind_of(pod, self.snapshot)
+        kind = likeness_of(pod, self.snapshot)
         if self.hopeless.get(kind, set()).issuperset(names):
             self.judged.refused.append(rejected)
             return

@@ -18,7 +18,7 @@ from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.kube.resources import PODS
 from extender.offload import Offload, in_thread
-from extender.pods.case import refreshed
+from extender.pods.decision_case import refreshed
 from extender.pods.gangs import gang_refusal
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod

@@ -12,8 +12,8 @@ from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.offload import Offload
-from extender.pods.device_quota import total_of
-from extender.quota.device_status import status_of
+from extender.pods.pod_quota import total_of
+from extender.quota.device_quotas.status import status_of
 from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError

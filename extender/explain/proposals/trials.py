@@ -10,9 +10,9 @@ from extender.explain.change import Change, combined, configured, invasiveness
 from extender.explain.claim_references import with_claims_made
 from extender.explain.explanation import Proposal
 from extender.kube.api import ObjectKey
-from extender.pods.case import open_case
 from extender.pods.claims import Blocked
-from extender.pods.nominated import held_for_nominated
+from extender.pods.decision_case import open_case
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 

@@ -6,8 +6,8 @@ from functools import partial
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
 from extender.observe.tables.table import Item, Row, View, matches
-from extender.pods.device_quota import total_of
-from extender.quota.device_quota import excess
+from extender.pods.pod_quota import total_of
+from extender.quota.device_quotas.overrun import excess
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 

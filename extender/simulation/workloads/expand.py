@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from allocator import Fields, InvalidObjectError, Problem, raise_if_invalid
-from extender.fakekube.manifests import RawObject
+from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import PODS
 from extender.simulation.workloads import daemons, jobs, replicas
 from extender.simulation.workloads.workload import MOST_PODS, JsonObject, NotRunError, Workload
@@ -50,12 +50,12 @@ class Expansion:
         problems: what is wrong with a workload, which has no pods then.
     """
 
-    objects: list[RawObject] = field(default_factory=list)
+    objects: list[ManifestObject] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def expanded(documents: Sequence[RawObject], there: Iterable[NodeObject] = ()) -> Expansion:
+def expanded(documents: Sequence[ManifestObject], there: Iterable[NodeObject] = ()) -> Expansion:
     """The objects of some manifests, with pods instead of workloads.
 
     Args:
@@ -83,7 +83,7 @@ def expanded(documents: Sequence[RawObject], there: Iterable[NodeObject] = ()) -
 _Children = Mapping[tuple[str, str, str], Sequence[Mapping[str, Any]]]
 
 
-def _children(documents: Iterable[RawObject]) -> _Children:
+def _children(documents: Iterable[ManifestObject]) -> _Children:
     """Objects by kind, namespace and name of their controller."""
     found: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for each in documents:
@@ -95,7 +95,9 @@ def _children(documents: Iterable[RawObject]) -> _Children:
     return found
 
 
-def _pods(origin: RawObject, data: JsonObject, children: _Children, nodes: Sequence[NodeObject]) -> list[RawObject]:
+def _pods(
+    origin: ManifestObject, data: JsonObject, children: _Children, nodes: Sequence[NodeObject]
+) -> list[ManifestObject]:
     """The pods of a workload, and of the workloads that it makes.
 
     Raises:
@@ -105,7 +107,7 @@ def _pods(origin: RawObject, data: JsonObject, children: _Children, nodes: Seque
     workload = Workload(
         data, children.get((data["kind"], data["metadata"]["namespace"], data["metadata"]["name"]), ()), nodes
     )
-    found: list[RawObject] = []
+    found: list[ManifestObject] = []
     for made in KINDS[data["apiVersion"], data["kind"]](workload):
         if made["kind"] != PODS.kind:
             found += _pods(origin, made, children, nodes)
@@ -113,7 +115,7 @@ def _pods(origin: RawObject, data: JsonObject, children: _Children, nodes: Seque
             if not found:
                 _check_pod(made, workload)
             name = str(made["metadata"]["name"])
-            found.append(RawObject(PODS.kind, workload.namespace, name, made, origin.source, origin.document))
+            found.append(ManifestObject(PODS.kind, workload.namespace, name, made, origin.source, origin.document))
         if len(found) > MOST_PODS:
             raise NotRunError(f"it would make more than {MOST_PODS} pods")
     return found
@@ -128,7 +130,7 @@ def _check_pod(pod: JsonObject, workload: Workload) -> None:
         raise InvalidObjectError(workload.kind, workload.name, problems) from error
 
 
-def _named(each: RawObject) -> JsonObject:
+def _named(each: ManifestObject) -> JsonObject:
     """A workload's object, with its namespace. Raises InvalidObjectError: it has no name."""
     metadata = Fields(each.data, "", []).child("metadata")
     name = metadata.required_text("name")

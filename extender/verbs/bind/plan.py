@@ -13,14 +13,14 @@ from extender.negotiation.allocating import NegotiationRefusedError
 from extender.negotiation.merging import only_on
 from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload
-from extender.pods.case import Case, found_at_hand, open_case
 from extender.pods.claims import Blocked, PodClaims
+from extender.pods.decision_case import Case, found_at_hand, open_case
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.gangs import gang_refusal, is_alone
-from extender.pods.grounds import rests
-from extender.pods.negotiated import NegotiatedClaim, ready_to_bind
+from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
-from extender.pods.nominated import found_on
+from extender.pods.nominated.held_devices import found_on
+from extender.pods.still_holds import still_holds
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import group_of
 from extender.state.objects.claim_annotations import is_immediate
@@ -112,7 +112,7 @@ class Planner:
                 raise BindError(f"node {node_name}: {in_words(decided.reason, request_words(pod))}")
             now = self._state.snapshot
             changes = self._state.changes_since(case.snapshot.version)
-            if rests(case, node, now, changes) and not self._state.not_ready:
+            if still_holds(case, node, now, changes) and not self._state.not_ready:
                 claims = case.claims.negotiated
                 if problem := self._negotiation.problem_of(claims):
                     raise BindError(f"node {node_name}: {problem}")

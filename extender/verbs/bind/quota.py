@@ -2,8 +2,8 @@
 
 from allocator import Allocation
 from extender.decisions.solver import Solver
-from extender.pods.case import Case
-from extender.pods.device_quota import PodQuota
+from extender.pods.decision_case import Case
+from extender.pods.pod_quota import PodQuota
 from extender.state.consumers import is_in_use
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject

@@ -6,8 +6,8 @@ from functools import partial
 
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
-from extender.pods.device_quota import total_of
-from extender.quota.loans import Loans
+from extender.pods.pod_quota import total_of
+from extender.quota.device_quotas.loans import Loans
 from extender.state.consumers import claim_keys
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from allocator import InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
-from extender.pods.case import after_departures, fits, open_case
 from extender.pods.claims import Blocked
-from extender.pods.nominated import held_for_nominated
+from extender.pods.decision_case import after_departures, fits, open_case
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.smallest_set import Members

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
-from extender.pods.case import after_departures, fits, open_case
 from extender.pods.claims import Blocked, without_pods
+from extender.pods.decision_case import after_departures, fits, open_case
 from extender.state.consumers import claim_keys
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod

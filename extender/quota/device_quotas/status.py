@@ -6,8 +6,8 @@ from typing import Final
 
 from allocator import Claim
 from extender.kube.api import RawObject
-from extender.quota.device_quota import excess
-from extender.quota.totals import Total
+from extender.quota.device_quotas.overrun import excess
+from extender.quota.device_quotas.totals import Total
 from extender.state.consumers import pods_of
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name

@@ -1,4 +1,4 @@
-"""The law of grounds: what was decided about a node is what would be decided now, if it is said to rest."""
+"""The law of decisions that still hold: what was decided about a node is what would be decided now."""
 
 import os
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from allocator import Allocation, AllocatorError, Claim
 from allocator.model.features import ALL_FEATURES
-from extender.pods.case import Case, open_case
 from extender.pods.claims import PodClaims
-from extender.pods.grounds import rests
-from extender.pods.nominated import found_on
+from extender.pods.decision_case import Case, open_case
+from extender.pods.nominated.held_devices import found_on
+from extender.pods.still_holds import still_holds
 from extender.state.change_log import Change
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
@@ -55,7 +55,7 @@ def test_what_rests_would_be_decided_again(history: History, claims: tuple[Claim
         within = None if changes is None else [each for each in changes if each.version <= now.version]
         for name in NODES:
             node = before.nodes.get(name)
-            if node is not None and rests(case_in(before, claims), node, now, within):
+            if node is not None and still_holds(case_in(before, claims), node, now, within):
                 assert answer(name, now, claims) == answer(name, before, claims)
 
 
@@ -66,7 +66,7 @@ def between(scene: Scene, before: Snapshot, now: Snapshot) -> Sequence[Change] |
 
 def does_rest(scene: Scene, asked: Pod, name: str, before: Snapshot, now: Snapshot) -> bool:
     case = open_case(asked, before, scene.solver)
-    return isinstance(case, Case) and rests(case, before.nodes[name], now, between(scene, before, now))
+    return isinstance(case, Case) and still_holds(case, before.nodes[name], now, between(scene, before, now))
 
 
 def outcome(scene: Scene, asked: Pod, name: str, snapshot: Snapshot) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
-from extender.quota.resource_quota import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
+from extender.quota.resource_quotas.limits import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX, asked

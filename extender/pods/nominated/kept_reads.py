@@ -13,7 +13,7 @@ _SHARED: Final = frozenset({"consumes_counters", "allow_multiple_allocations"})
 """Fields of devices that others may use a part of: what one pod gets depends on what the others have."""
 
 
-def kept_basis(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ...] | None:
+def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ...] | None:
     """The objects on which alone it depends what a pod gets of the devices that are kept for it.
 
     They are the same objects in two snapshots in which nothing has changed for the pod. None if it depends on more:

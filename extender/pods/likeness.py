@@ -1,16 +1,16 @@
-"""The kind of a pod: pods of one kind get the same answer from every node."""
+"""The likeness of a pod: pods of one likeness get the same answer from every node."""
 
 from collections.abc import Hashable
 
 from allocator import FIRST_FIT
 from extender.decisions.signature import signature_of
 from extender.pods.claims import Blocked, claims_of
-from extender.quota.device_quota import quotas_of
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 
-def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
+def likeness_of(pod: Pod, snapshot: Snapshot) -> Hashable:
     """Equal for pods that get the same answer from every node."""
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked) or claims.allocated or claims.negotiated:
@@ -20,11 +20,11 @@ def kind_of(pod: Pod, snapshot: Snapshot) -> Hashable:
         return pod.uid
     namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
-    resources = resources_kind(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
+    resources = likeness_of_resources(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
     return pod.priority, pod.requirements, pod.policy, namespace, signature, pod.containers, resources
 
 
-def resources_kind(pod: Pod) -> Hashable:
+def likeness_of_resources(pod: Pod) -> Hashable:
     """What decides, beside the devices, how much of a node a pod takes with devices that take some of it."""
     own, places = pod.resources, {each.name: place for place, each in enumerate(pod.claims)}
     amounts = [tuple(sorted(each.items())) for each in (own.containers, own.overhead)]

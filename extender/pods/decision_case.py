@@ -10,9 +10,9 @@ from allocator import Allocation, Claim, Features, Merit
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
-from extender.pods.device_quota import within_quota
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
 from extender.pods.node_resources import Held, ShortageError, is_counted, taken
+from extender.pods.pod_quota import within_quota
 from extender.pods.policy import policy_of, unknown_policy
 from extender.state.indexes.node_requests import NodeRequests
 from extender.state.objects.nodes import NodeObject

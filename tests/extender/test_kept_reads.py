@@ -8,7 +8,7 @@ import pytest
 from extender.decisions.remembered import Remembered
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.pods.kept_basis import kept_basis
+from extender.pods.nominated.kept_reads import kept_reads
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import GPU, Object, claim, device_class, local_slice, node, pod, taint_rule
 
@@ -24,7 +24,7 @@ async def kept(*requests: Object, there: Sequence[Object] = nodes("ab")) -> Scen
 
 
 def basis(scene: Scene) -> tuple[object, ...] | None:
-    return kept_basis(scene.known("x0"), scene.cluster.state.snapshot, scene.solver)
+    return kept_reads(scene.known("x0"), scene.cluster.state.snapshot, scene.solver)
 
 
 async def bind_other(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class NominationGrounds:
+class NominationReads:
     """The objects on which it depends what some nominated pods get, beside their node and its pools.
 
     Attributes:
@@ -23,8 +23,8 @@ class NominationGrounds:
     claims: frozenset[ObjectKey] = frozenset()
 
     @classmethod
-    def of(cls, nominated: Collection[Pod], pools: Iterable[PoolId], snapshot: Snapshot) -> "NominationGrounds":
-        """The grounds of some pods whose nodes reach these pools."""
+    def of(cls, nominated: Collection[Pod], pools: Iterable[PoolId], snapshot: Snapshot) -> "NominationReads":
+        """What is read for some pods whose nodes reach these pools."""
         uids = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
         holders = [claim for uid in uids if (claim := snapshot.claim(uid)) is not None]
         users = {ObjectKey(each.key.namespace, user.name) for each in holders for user in each.claim.reserved_for}

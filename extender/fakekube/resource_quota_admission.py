@@ -13,9 +13,9 @@ from extender.kube.encoding import loads
 from extender.kube.errors import ApiError
 from extender.kube.raw import EventType
 from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, Resource
-from extender.quota.account import Account, Charge, charges_of
-from extender.quota.charges import charged_before, claim_charges, pod_charges
-from extender.quota.resource_quota import Extended, parse_resource_quota
+from extender.quota.resource_quotas.account import Account, Charge, charges_of
+from extender.quota.resource_quotas.charges import charged_before, claim_charges, pod_charges
+from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
 from extender.state.objects.claims import SPECIAL, ClaimObject, parse_claim_object
 from extender.state.objects.pods import parse_pod
 

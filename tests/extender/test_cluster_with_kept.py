@@ -13,8 +13,8 @@ from extender.decisions.remembered import Remembered
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.pods.gangs import gang_at, gang_refusal
-from extender.pods.kept_world import KeptWorld
-from extender.pods.nominated import held_for_nominated
+from extender.pods.nominated.cluster_with_kept import ClusterWithKept
+from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -26,16 +26,16 @@ from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, n
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 
 
-def kept_world(scene: Scene) -> KeptWorld:
+def cluster_with_kept(scene: Scene) -> ClusterWithKept:
     state = scene.cluster.state
-    return KeptWorld(Decider(scene.solver, state.changes_since), state.changes_since)
+    return ClusterWithKept(Decider(scene.solver, state.changes_since), state.changes_since)
 
 
 def asking(scene: Scene, name: str) -> tuple[Pod, Snapshot]:
     return scene.known(name), scene.cluster.state.snapshot
 
 
-def assert_same(scene: Scene, kept: KeptWorld) -> None:
+def assert_same(scene: Scene, kept: ClusterWithKept) -> None:
     """Every pending pod finds the same beside what is kept, whatever is known and remembered."""
     for name in scene.pending():
         asked, snapshot = asking(scene, name)
@@ -65,7 +65,7 @@ async def test_a_world_that_follows_is_the_one_that_is_made_anew(
     singles = [each for name in ("s", "t") for each in (pod(name, f"{name}-c"), claim(f"{name}-c"))]
     net = [network_slice("net", 1)] if is_net else []
     scene = Scene(*nodes(NODE_NAMES, 2), *net, *gangs, *singles)
-    kept = kept_world(scene)
+    kept = cluster_with_kept(scene)
     for what, number in (("ask", 0), ("tick", 0), *events):
         await happen(scene, what, number)
         assert_same(scene, kept)
@@ -100,7 +100,7 @@ async def test_a_pool_of_several_nodes_is_looked_at_anew_for_each_pod() -> None:
     for name in ("x0", "x1"):
         scene.filter(name, names="ab")
     await scene.turns(1)
-    kept = kept_world(scene)
+    kept = cluster_with_kept(scene)
     for _ in range(2):
         assert kept.beside(*asking(scene, "s"), scene.solver) is None
         await touch(scene, "x1")
@@ -108,7 +108,7 @@ async def test_a_pool_of_several_nodes_is_looked_at_anew_for_each_pod() -> None:
 
 async def test_what_was_not_found_out_in_time_is_tried_again_after_the_next_change() -> None:
     scene = await planned()
-    kept = kept_world(scene)
+    kept = cluster_with_kept(scene)
     assert kept.beside(*asking(scene, "s"), scene.solver.within(scene.now - 1)) is None
     await touch(scene, "s")
     assert kept.beside(*asking(scene, "s"), scene.solver) is not None
@@ -135,7 +135,7 @@ async def test_a_gang_whose_device_was_taken_is_not_ready_whatever_is_listed_fir
 async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> None:
     scene = await planned()
     asked, snapshot = asking(scene, "s")
-    kept = kept_world(scene)
+    kept = cluster_with_kept(scene)
     beside = kept.beside(asked, snapshot, scene.solver)
     assert beside is not None
     assert filter_nodes(asked, "abc", beside, scene.solver, decider=kept.decider).passed == ("c",)
@@ -150,12 +150,12 @@ async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> N
 )
 async def test_a_pod_that_may_have_kept_devices_finds_another_world(other: list[Object]) -> None:
     scene = await planned(*other)
-    assert kept_world(scene).beside(*asking(scene, "t"), scene.solver) is None
+    assert cluster_with_kept(scene).beside(*asking(scene, "t"), scene.solver) is None
 
 
 async def test_a_pod_with_something_kept_for_it_finds_another_world() -> None:
     scene = await planned()
-    assert kept_world(scene).beside(*asking(scene, "x0"), scene.solver) is None
+    assert cluster_with_kept(scene).beside(*asking(scene, "x0"), scene.solver) is None
 
 
 async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
@@ -163,7 +163,7 @@ async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
     scene = Scene(*nodes(map(str, range(number + 2))), *members("x", number), pod("s", "s-c"), claim("s-c"))
     await scene.schedule([f"x{each}" for each in range(number)])
     await scene.turns(1)
-    kept, names = kept_world(scene), sorted(scene.cluster.state.snapshot.nodes)
+    kept, names = cluster_with_kept(scene), sorted(scene.cluster.state.snapshot.nodes)
 
     def looks() -> int:
         asked, snapshot = asking(scene, "s")

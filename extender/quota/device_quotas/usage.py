@@ -20,7 +20,7 @@ from allocator import (
     TimedSelectors,
     required,
 )
-from extender.quota.largest import qualified
+from extender.quota.device_quotas.largest_capacities import qualified
 from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
 from extender.state.snapshot import Snapshot
 
@@ -133,7 +133,7 @@ def most(limit: DeviceLimit, specs: Iterable[ClaimSpec], largest: Callable[[], M
     Args:
         limit: the limit.
         specs: of the claims.
-        largest: tells the largest capacities of devices (`extender.quota.largest`); called if the limit needs them.
+        largest: tells the largest capacities of devices (`largest_capacities`); called if the limit needs them.
     """
     requests = (request for spec in specs for request in spec.requests)
     devices = sum(max((_most_devices(limit, way) for way in each.alternatives), default=0) for each in requests)

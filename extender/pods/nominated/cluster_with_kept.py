@@ -13,8 +13,8 @@ from immutables import Map
 from allocator import NOTHING_USED, PoolId, Usage
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.pods.held_nodes import Held, HeldNodes, held_on
 from extender.pods.node_resources import is_counted
+from extender.pods.nominated.held_nodes import Held, HeldNodes, held_on
 from extender.state.change_log import Change, ChangeLog
 from extender.state.indexes.kept_index import KeptIndex
 from extender.state.indexes.nested_maps import added
@@ -31,7 +31,7 @@ _IDLE: Final = frozenset({Topic.CPU, Topic.BUDGET, Topic.RESOURCE_CLASS, Topic.C
 _CHANGES: Final = 10_000
 
 
-class KeptWorld:
+class ClusterWithKept:
     """Follows one cluster. Calls may come from several threads; one that would have to wait gets no answer.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator import DeviceClass, Fields, ObjectReader, Quantity, shown
-from extender.quota.scopes import Scope, read_scopes
+from extender.quota.resource_quotas.scopes import Scope, read_scopes
 from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"

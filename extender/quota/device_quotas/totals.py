@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from immutables import Map
 
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
-from extender.quota.device_usage import Meter, Taken
-from extender.quota.largest import Largest
+from extender.quota.device_quotas.largest_capacities import Largest
+from extender.quota.device_quotas.usage import Meter, Taken
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import NO_SPEC, Snapshot
 

@@ -17,9 +17,9 @@ from allocator import (
 )
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
-from extender.quota.device_quota import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
-from extender.quota.device_usage import Measure, Meter, Taken, in_flight, least, most, total
-from extender.quota.totals import Total
+from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
+from extender.quota.device_quotas.totals import Total
+from extender.quota.device_quotas.usage import Measure, Meter, Taken, in_flight, least, most, total
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects.pods import Pod

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from allocator import PoolId
 from extender.kube.api import ObjectKey
-from extender.pods.case import Case
-from extender.pods.nominated import nominated_near
-from extender.pods.nomination_grounds import NominationGrounds, is_local
+from extender.pods.decision_case import Case
+from extender.pods.nominated.held_devices import nominated_near
+from extender.pods.nominated.nomination_reads import NominationReads, is_local
 from extender.state.change_log import Change
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
@@ -27,7 +27,7 @@ _IDLE = frozenset(
 """Topics on which no decision about existing claims depends. Quota is compared after the decision."""
 
 
-def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:
+def still_holds(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:
     """Whether a decision about a case on a node still holds; False may be wrong, True never is.
 
     Args:
@@ -64,19 +64,19 @@ def rests(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change]
     return not any(map(matters, changes))
 
 
-def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> NominationGrounds | None:
+def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:
     """What it depends on what nominated pods leave of a node; None: not only on the node and its pools."""
     if not snapshot.nominated:
-        return NominationGrounds()
+        return NominationReads()
     others = [pod for pod in nominated_near(node, snapshot, case.solver.features) if pod.uid != case.pod.uid]
     asking = [case.pod] if case.pod.kept.victims else []
     if not (others or asking):
-        return NominationGrounds()
+        return NominationReads()
     is_near = all(pod.kept.devices and pod.nominated_node == node.name for pod in others)
     if not is_near or case.counts_resources or not is_local(others, snapshot):
         return None
     views = snapshot.inventory.for_node(node.node, case.solver.features)
-    return NominationGrounds.of((*asking, *others), (view.id for view in views), snapshot)
+    return NominationReads.of((*asking, *others), (view.id for view in views), snapshot)
 
 
 def _claims(case: Case) -> set[ObjectKey]:

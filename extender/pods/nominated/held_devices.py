@@ -16,9 +16,9 @@ from typing import Final
 from allocator import Allocation, AllocatorError, Features
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
-from extender.pods.case import Case, after_departures, fits, holding, open_case
 from extender.pods.claims import Blocked, without_pods
-from extender.pods.kept_basis import kept_basis
+from extender.pods.decision_case import Case, after_departures, fits, holding, open_case
+from extender.pods.nominated.kept_reads import kept_reads
 from extender.state.consumers import claim_keys
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
@@ -207,7 +207,7 @@ class Room:
         victims = [pod for uid in other.kept.victims if (pod := self.held.pod(uid)) is not None]
         is_apart = not shared or set(shared).isdisjoint(claim_keys(other))
         is_own = is_apart and not victims and other.nominated_node == other.kept.node
-        basis = kept_basis(other, self.held, self.solver) if is_own else None
+        basis = kept_reads(other, self.held, self.solver) if is_own else None
         found = None if basis is None else self.solver.kept.find(other.uid, basis)
         if found is None:
             only = replace(self._part, among=frozenset(other.kept.devices))

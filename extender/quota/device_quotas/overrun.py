@@ -5,7 +5,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator import Quantity
 from extender.kube.resources import DEVICE_QUOTAS
-from extender.quota.device_usage import Measure, total
+from extender.quota.device_quotas.usage import Measure, total
 from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 

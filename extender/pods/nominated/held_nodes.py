@@ -9,8 +9,8 @@ from typing import TypeAlias
 from allocator import Allocation, PoolId
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
-from extender.pods.nominated import Room
-from extender.pods.nomination_grounds import NominationGrounds, is_local
+from extender.pods.nominated.held_devices import Room
+from extender.pods.nominated.nomination_reads import NominationReads, is_local
 from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
 from extender.state.objects.pods import Pod
@@ -90,10 +90,10 @@ def held_on(name: str, snapshot: Snapshot, solver: Solver) -> Held | None:
         return None
     near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
     pools = frozenset(pool for pool, names in near if names == frozenset({name}))
-    grounds = NominationGrounds.of(pods, pools, snapshot)
+    reads = NominationReads.of(pods, pools, snapshot)
     keys = {
-        *_of_claims(grounds.claims),
-        *((Topic.POD, key) for key in grounds.pods),
+        *_of_claims(reads.claims),
+        *((Topic.POD, key) for key in reads.pods),
         *((Topic.POOL, each) for each in pools),
     }
     return Held(

@@ -24,7 +24,7 @@ _POD_GROUP: Final = (POD_GROUPS.group, POD_GROUPS.plural)
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class ClaimController:
     """Creates claims from templates; releases and deletes claims of pods and PodGroups that are finished or gone.
 
     Attributes:

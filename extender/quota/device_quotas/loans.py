@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from extender.quota.device_quota import excess
-from extender.quota.totals import Total
+from extender.quota.device_quotas.overrun import excess
+from extender.quota.device_quotas.totals import Total
 from extender.state.objects.device_quotas import DeviceLimit, DeviceQuota
 from extender.state.snapshot import Snapshot
 

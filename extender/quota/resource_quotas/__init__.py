@@ -1,0 +1,1 @@
+"""ResourceQuotas: what the claims and pods of a namespace ask for, as an API server counts it."""
