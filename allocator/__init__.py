@@ -182,6 +182,7 @@ from allocator.printable import printable as printable
 from allocator.printable import printable_lines as printable_lines
 from allocator.printable import shown as shown
 from allocator.recent import Recent as Recent
+from allocator.search.constraints import constraint_class as constraint_class
 from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, fields
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, TypeGuard
+from typing import Final, TypeGuard, cast
 
 from allocator.causes import Cause
 from allocator.cel import CompileError, Reads
@@ -22,7 +22,7 @@ from allocator.model.claims import AllocationMode, Claim, DeviceClass, DeviceReq
 from allocator.model.devices import AttributeValue, Device, Node
 from allocator.policies.policy import Policy
 from allocator.pools import Candidate, NodePool
-from allocator.search.constraints import CONSTRAINTS, values_of
+from allocator.search.constraints import CONSTRAINTS, exact, values_of
 from allocator.search.limits import SearchBudget
 from allocator.usage import PoolUsage
 
@@ -74,7 +74,8 @@ def attribute_reads_of(
     read = list(_reads(expressions, budget))
     values = {name for reads in read for name in reads.attributes} | set(policy.reads)
     specs = [spec for claim in claims for spec in claim.spec.constraints if spec.kind in CONSTRAINTS]
-    matched = {name for spec in specs for name in CONSTRAINTS[spec.kind].reads(spec)}
+    values |= {spec.attribute for spec in specs if CONSTRAINTS[spec.kind].reads_values}
+    matched = {spec.attribute for spec in specs}
     everything = any(reads.everything for reads in read)
     in_order = any(r.admin_access or r.mode is AllocationMode.ALL for r in _requests(claims))
     return AttributeReads(everything, tuple(sorted(values)), tuple(sorted(matched - values)), in_order)
@@ -226,8 +227,5 @@ class _Published:
 
 
 def _typed(value: AttributeValue | object) -> Hashable:
-    """The value with its type: in Python ``True == 1``."""
-    if value is _ABSENT:
-        return None
-    elements = value if isinstance(value, tuple) else (value,)
-    return isinstance(value, tuple), tuple((type(e).__name__, str(e)) for e in elements)
+    """As `exact`; None for an attribute that the device does not have."""
+    return None if value is _ABSENT else exact(cast("AttributeValue", value))

@@ -1,8 +1,8 @@
 """Constraints over the devices of a claim: matchAttribute and distinctAttribute.
 
-Each kind is one class, registered in `CONSTRAINTS`, and one judge in `allocator.audit.claim`, which shares no code with
-the search. `allocator.model.claims.ConstraintKind` names the kinds; reading and validating follow from it. Plan,
-pruning, equivalence and explanations name no kind. A constraint compares devices by one attribute.
+A new kind needs three files: its name in `allocator.model.claims.ConstraintKind`, from which reading and validation
+follow; its class here, registered in `CONSTRAINTS`; and its judge in `allocator.audit.claim`, which shares no code with
+the search. Nothing else names a kind. A constraint compares devices by one attribute.
 """
 
 from abc import ABC, abstractmethod
@@ -24,6 +24,12 @@ def values_of(value: AttributeValue) -> frozenset[Hashable]:
     return frozenset((type(e).__name__, e.text if isinstance(e, Version) else e) for e in elements)
 
 
+def exact(value: AttributeValue) -> Hashable:
+    """All of a value: whether it is a list, and its elements in order, each with its type."""
+    elements: Iterable[object] = value if isinstance(value, tuple) else (value,)
+    return isinstance(value, tuple), tuple((type(e).__name__, str(e)) for e in elements)
+
+
 def constraint_covers(spec: ConstraintSpec, request: str, alternative: str) -> bool:
     """Whether a constraint covers a request, by the name of the request or of its chosen subrequest."""
     if not spec.requests or request in spec.requests:
@@ -34,12 +40,20 @@ def constraint_covers(spec: ConstraintSpec, request: str, alternative: str) -> b
 class Constraint(ABC):
     """A rule over the devices of its requests: a state, and how each further device changes the state.
 
-    A subclass is one kind of constraint. It must define `start`, the state before the first device, and `admits`. The
-    other methods tell pruning, policies and fingerprints more; their defaults are always correct.
+    A subclass is one kind of constraint. It must define `start`, the state before the first device, and `admits`. If
+    only the whole choice tells whether the rule holds, it defines `holds`, too. The rest tells pruning, policies,
+    fingerprints and tables more; the defaults are always correct.
+
+    Attributes:
+        reads_values: the values themselves matter. Otherwise only this matters: which devices have a value in common.
+            Then nodes with other values, but the same in common, get one answer.
+        ties: all devices have a value in common.
     """
 
     __slots__ = ("_lists", "_state")
     start: ClassVar[Hashable]
+    reads_values: ClassVar[bool] = True
+    ties: ClassVar[bool] = False
 
     def __init__(self, *, lists: bool) -> None:
         self._lists = lists
@@ -47,7 +61,14 @@ class Constraint(ABC):
 
     @abstractmethod
     def admits(self, value: AttributeValue) -> Hashable | None:
-        """The state after a device with this value (an empty list: no value); None if the rule forbids the device."""
+        """The state after a device with this value (an empty list: no value); None if the rule forbids the device.
+
+        The order of devices must make no difference. A choice that is forbidden stays forbidden with further devices.
+        """
+
+    def holds(self) -> bool:
+        """Whether the rule admits the whole choice; asked when no further device can come."""
+        return True
 
     def take(self, value: AttributeValue) -> Undo | None:
         """Add a device; None, and nothing has changed, if the rule forbids it."""
@@ -87,11 +108,6 @@ class Constraint(ABC):
         """Candidate to how many candidates may be taken together with it, given the values of each; empty: any."""
         return {}
 
-    @staticmethod
-    def reads(spec: ConstraintSpec) -> tuple[str, ...]:
-        """Attributes where only this matters: which devices have a value in common."""
-        return (spec.attribute,)
-
 
 class MatchAttribute(Constraint):
     """All devices share a value; of lists, one element is common to all.
@@ -102,6 +118,8 @@ class MatchAttribute(Constraint):
 
     __slots__ = ()
     start = (None, False)
+    reads_values = False
+    ties = True
     _state: tuple[frozenset[Hashable] | None, bool]
 
     def admits(self, value: AttributeValue) -> Hashable | None:
@@ -144,6 +162,7 @@ class DistinctAttribute(Constraint):
 
     __slots__ = ()
     start: ClassVar[Hashable] = (frozenset(), False)
+    reads_values = False
     _state: tuple[frozenset[Hashable], bool]
 
     def admits(self, value: AttributeValue) -> Hashable | None:

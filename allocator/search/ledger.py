@@ -25,6 +25,7 @@ class Ledger:
     Attributes:
         counters: what is left of the counters.
         constraints: per claim, the state of each of its constraints.
+        _last: the last request that each constraint covers, by claim and number of the constraint.
         _books: what devices use up together, such as the counters.
         _holders: per candidate that is taken as a whole, the claims that have it.
     """
@@ -40,6 +41,13 @@ class Ledger:
                 for specs in plan.constraints
             ]
         )
+        self._specs = plan.constraints
+        self._last = {
+            (each.claim, number): place
+            for place, slot in enumerate(plan.slots)
+            for each in slot.alternatives
+            for number, _ in each.covering
+        }
         self._holders: dict[int, list[int]] = {}
 
     def is_busy(self, alternative: Alternative, index: int) -> bool:
@@ -73,6 +81,13 @@ class Ledger:
             return refusal
         self._enter(alternative, index, device, undos)
         return partial(_undo_all, undos)
+
+    def broken_by_choice(self, slot: int) -> Refusal | None:
+        """A constraint that does not hold over all of its devices, if this is the last request that it covers."""
+        for (claim, number), last in self._last.items():
+            if last == slot and not self.constraints[claim][number].holds():
+                return Refusal(CONSTRAINT, self._specs[claim][number].attribute)
+        return None
 
     def key(self, ahead: Iterable[tuple[int, int]]) -> Hashable:
         """The state of some constraints, by claim and number, and of shared capacities.

@@ -14,7 +14,7 @@ from allocator.checks.counters import counter_demand
 from allocator.checks.table import drawn_by
 from allocator.model.claims import ConstraintSpec
 from allocator.search.candidates import SUITS, UNJUDGED, Alternative, Candidates
-from allocator.search.constraints import constraint_class, constraint_covers
+from allocator.search.constraints import constraint_class, constraint_covers, exact
 from allocator.search.ledger import Ledger
 from allocator.search.plan import Plan, Slot
 
@@ -104,11 +104,16 @@ class Pruning:
                 self._suits[id(alternative)] = _mask(suits)
                 for number, spec in alternative.covering:
                     masks = self._values.setdefault((alternative.claim, number, id(alternative)), {})
+                    reads_values = constraint_class(spec).reads_values
                     for index in suits:
                         values = self._candidates.values(alternative, index, spec.attribute)
-                        self._traits[index].append((number, id(alternative), values))
+                        read = self._exact(alternative, index, spec.attribute) if reads_values else values
+                        self._traits[index].append((number, id(alternative), read))
                         for value in values:
                             masks[value] = masks.get(value, 0) | 1 << index
+
+    def _exact(self, alternative: Alternative, index: int, attribute: str) -> Hashable:
+        return exact(self._candidates.value(alternative, index, attribute))
 
     def _find_feeds(self) -> None:
         """Find the bound that each counter set puts on the number of its devices that can be taken."""

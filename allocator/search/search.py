@@ -91,7 +91,7 @@ class Search:
         found = self._run()
         if found is None:
             while self.places:
-                self._release(self.places.pop())
+                self._undone()
             self._pruning = Pruning.of(self._plan, self._candidates, self._ledger)
             found = self._pruning.is_possible and self._run()
         return bool(found)
@@ -106,6 +106,9 @@ class Search:
                 self.places.append(place)
                 if place.number + 1 < place.alternative.need:
                     place = self._next(place)
+                elif (broken := self._ledger.broken_by_choice(place.slot)) is not None:
+                    self._note(place.slot, broken)
+                    place = self._undone()
                 elif place.slot + 1 < len(self._plan.slots):
                     place = self._open(place.slot + 1)
                 else:
@@ -119,8 +122,13 @@ class Search:
                 return False
             if self._pruning is None:
                 return None
-            place = self.places.pop()
-            self._release(place)
+            place = self._undone()
+
+    def _undone(self) -> Place:
+        """The latest place, without its device."""
+        place = self.places.pop()
+        self._release(place)
+        return place
 
     def _open(self, slot: int) -> Place | None:
         """The first place of a slot; None if the state is known to have no solution."""

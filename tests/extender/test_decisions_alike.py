@@ -1,13 +1,14 @@
 """Nodes that are alike but for one thing, and a pod to which it makes a difference: neither gets the other's answer."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from allocator import Allocation, SelectorError
+from allocator import Allocation, AttributeValue, ConstraintKind, SelectorError
 from allocator.model.features import ALL_FEATURES
+from allocator.search.constraints import CONSTRAINTS, Constraint
 from extender.kube.raw import EventType
 from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone
 from tests.kit.clusters import DRIVER, GPU, Object, network_slice, node, request, taint_rule
@@ -262,6 +263,31 @@ def test_neither_of_two_nodes_gets_the_others_answer(pair: Pair, names: tuple[st
     decided = scene.ask(*pair.wanted, names=names, match=pair.match)
     assert first != second, "this makes no difference"
     assert [(verdict.merit, verdict.reason) for verdict in decided.verdicts] == [first, second]
+
+
+class Neighbors(Constraint):
+    """A kind of constraint that reads the values themselves: whole numbers in a row."""
+
+    __slots__ = ()
+    start: ClassVar[Hashable] = frozenset()
+    _state: frozenset[AttributeValue]
+
+    def admits(self, value: AttributeValue) -> Hashable:
+        return self._state | {value}
+
+    def holds(self) -> bool:
+        found = sorted(each for each in self._state if isinstance(each, int))
+        return found[-1] - found[0] == len(found) - 1
+
+
+def test_nodes_whose_devices_have_other_values_are_not_alike_to_a_kind_that_reads_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(CONSTRAINTS, ConstraintKind.MATCH, Neighbors)
+    near, far = ([model(int=value) for value in values] for values in ((1, 2), (1, 5)))
+    pair = devices(near, far, wants(2), match=f"{DRIVER}/model")
+    decided = scene_of(pair).ask(*pair.wanted, names=("a", "b"), match=pair.match)
+    assert [verdict.merit is not None for verdict in decided.verdicts] == [True, False]
 
 
 @pytest.mark.parametrize(

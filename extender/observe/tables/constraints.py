@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator import JSON, AttributeValue, ConstraintKind, ConstraintSpec, DeviceId, DeviceResult, constraint_covers
+from allocator import JSON, AttributeValue, ConstraintSpec, DeviceId, DeviceResult, constraint_class, constraint_covers
 from extender.observe.tables.devices import attribute_json
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
@@ -39,7 +39,7 @@ def _constraint(spec: ConstraintSpec, results: Iterable[DeviceResult], snapshot:
         {"request": each.request, "device": str(each.device), "values": [*of_device]}
         for each, of_device in zip(covered, values, strict=True)
     ]
-    shared = _shared(values) if spec.kind is ConstraintKind.MATCH else []
+    shared = _shared(values) if constraint_class(spec).ties else []
     kind = spec.kind.value if spec.kind else ""
     return {"kind": kind, "attribute": spec.attribute, "devices": rows, "shared": [*shared]}
 
