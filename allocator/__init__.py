@@ -50,7 +50,6 @@ from allocator.equivalence.fingerprint import pool_structure as pool_structure
 from allocator.equivalence.fingerprint import runs_of as runs_of
 from allocator.equivalence.selections import selection_of as selection_of
 from allocator.equivalence.selections import without_selectors as without_selectors
-from allocator.equivalence.single_device import Found as Found
 from allocator.equivalence.single_device import NotFound as NotFound
 from allocator.equivalence.single_device import Single as Single
 from allocator.equivalence.single_device import is_single as is_single
@@ -159,15 +158,16 @@ from allocator.model.rules.schema import schema_problems as schema_problems
 from allocator.model.semver import Version as Version
 from allocator.node_selectors import selector_matches as selector_matches
 from allocator.outcome import Allocation as Allocation
-from allocator.outcome import DeviceModel as DeviceModel
 from allocator.outcome import LeftOut as LeftOut
-from allocator.outcome import Leftover as Leftover
-from allocator.outcome import Merit as Merit
 from allocator.outcome import Unsatisfiable as Unsatisfiable
 from allocator.policies import POLICIES as POLICIES
 from allocator.policies.best_fit import BEST_FIT as BEST_FIT
 from allocator.policies.first_fit import FIRST_FIT as FIRST_FIT
 from allocator.policies.fragmentation import fragmentation as fragmentation
+from allocator.policies.leftover import NOTHING_LEFT as NOTHING_LEFT
+from allocator.policies.leftover import DeviceModel as DeviceModel
+from allocator.policies.leftover import Leftover as Leftover
+from allocator.policies.merit import Merit as Merit
 from allocator.policies.policy import MAX_SCORE as MAX_SCORE
 from allocator.policies.policy import Policy as Policy
 from allocator.policies.usable_room import Needs as Needs

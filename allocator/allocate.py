@@ -13,9 +13,10 @@ from allocator.errors import NodeUnsuitableError, SearchLimitError
 from allocator.model.claims import Claim, DeviceClass
 from allocator.model.devices import DeviceId, Node
 from allocator.model.features import Features
-from allocator.outcome import NOTHING_LEFT, Allocation, Reason, Unsatisfiable
+from allocator.optional_requests import serve_most
+from allocator.outcome import Allocation, Reason, Unsatisfiable
 from allocator.policies.best_fit import BEST_FIT
-from allocator.policies.leftover import leftover
+from allocator.policies.leftover import NOTHING_LEFT, leftover
 from allocator.policies.merit import merit
 from allocator.policies.policy import Policy
 from allocator.policies.view import View
@@ -23,7 +24,6 @@ from allocator.pools import NodePool
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import DEFAULT_LIMITS, Clock, Limits, SearchBudget, TimedSelectors
-from allocator.search.optional import serve_most
 from allocator.search.plan import Plan, Slot, plan
 from allocator.search.result import Chosen, allocation_result
 from allocator.search.search import Place, Search
@@ -123,7 +123,7 @@ def _search(
         _check_pools(task)
         return Unsatisfiable(_reasons(task, the_plan, candidates, search), budget.steps)
     found = _allocation(task, view, search.places, budget.steps, new_share_id, policy)
-    return replace(found, merit=replace(found.merit, before=before)) if before else found
+    return replace(found, merit=found.merit._replace(before=before)) if before else found
 
 
 def _allocation(
@@ -137,10 +137,10 @@ def _allocation(
     options = {p.slot: (p.alternative, p.option) for p in places}
     taken = [p.chosen for p in places if p.chosen is not None and not p.alternative.request.admin_access]
     found = merit(view.candidates, view.counters, list(options.values()), taken)
-    if policy.weighs_classes:
-        found = replace(found, demand=sum(map(view.demand, taken)))
+    if policy.weigh is not None:
+        found = policy.weigh(view, taken, found)
     if policy.weighs_leftover:
-        found = replace(found, after=leftover(view, taken, policy.reads))
+        found = found._replace(after=leftover(view, taken, policy.reads))
     return Allocation(tuple(results), found, steps)
 
 

@@ -1,12 +1,12 @@
 """The answer of `allocate`: the allocation, or the reasons why there is none."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from allocator.causes import Cause
 from allocator.model.claims import AllocationResult
-from allocator.model.devices import AttributeValue, Capacity, DeviceId
+from allocator.model.devices import DeviceId
+from allocator.policies.merit import Merit
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,63 +24,6 @@ class Reason:
     cause: Cause
     device: DeviceId | None = None
     detail: str = ""
-
-
-class DeviceModel(NamedTuple):
-    """What tells devices apart in a policy that compares what allocations leave.
-
-    Attributes:
-        attributes: name, type and value of each attribute that the policy reads and that the device has.
-        part: of a partition, the share of its hardware that it takes: the mean of the shares of all counters in its
-            counter sets. 0 for a device that consumes no counters.
-    """
-
-    driver: str
-    is_shared: bool
-    capacity: tuple[tuple[str, Capacity], ...] = ()
-    attributes: tuple[tuple[str, str, AttributeValue], ...] = ()
-    part: float = 0.0
-
-
-Leftover: TypeAlias = frozenset[tuple[tuple[DeviceModel, float], int]]
-"""What is left on a node: how many devices there are of each model with each room; devices without room left out."""
-
-NOTHING_LEFT: Leftover = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Merit:
-    """What speaks for an allocation; a policy turns the merits of nodes into scores.
-
-    Attributes:
-        preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.
-        capacity: qualified name to the sum over the devices taken, in units of 10**-9.
-        free: the share of the devices of the same pools that stays free, 0 to 1. A shared device counts with the share
-            of its capacity that stays free.
-        broken: counter sets from which nothing was taken before.
-        demand: for each device that is taken, the number of device classes that it belongs to, added up. 0 if the
-            policy does not weigh classes.
-        before, after: what is left on the node without the allocation, and with it; empty unless the policy weighs
-            what is left.
-        loss: the room, in devices, that other pods can use before the allocation and not after it. Only the caller of
-            the allocator knows it.
-        optional: how many optional requests are served.
-    """
-
-    preference: int = 0
-    capacity: Mapping[str, int] = field(default_factory=dict)
-    free: float = 0.0
-    broken: int = 0
-    demand: int = 0
-    before: Leftover = NOTHING_LEFT
-    after: Leftover = NOTHING_LEFT
-    loss: float = 0.0
-    optional: int = 0
-
-    @property
-    def level(self) -> tuple[int, int]:
-        """What counts more than anything else, with every policy: optional requests, then preferred alternatives."""
-        return self.optional, self.preference
 
 
 class LeftOut(NamedTuple):

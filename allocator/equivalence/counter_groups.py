@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator.causes import Cause
 from allocator.checks.counters import CounterKey
+from allocator.policies.merit import merit_of_one
 from allocator.policies.policy import DeviceKind, Sizes
 
 States: TypeAlias = Sequence[Hashable]
@@ -64,13 +65,15 @@ class DeviceKinds:
     def of(self, device: Facts, left: Mapping[CounterKey, int], full: Mapping[CounterKey, int]) -> DeviceKind:
         """The kind of a device, given what is left of the counters."""
         untouched = [key for key, _ in device.draws if left[key] == full[key]]
-        values = (
-            device.sizes,
-            device.is_part and len(untouched) == len(device.draws),
-            any(left[key] < amount for key, amount in device.draws),
-            len({key[:2] for key in untouched}),
-        )
-        return self._known.setdefault(values, DeviceKind(*values))
+        breaks = device.is_part and len(untouched) == len(device.draws)
+        is_short = any(left[key] < amount for key, amount in device.draws)
+        broken = len({key[:2] for key in untouched})
+        known = device.sizes, breaks, is_short, broken
+        found = self._known.get(known)
+        if found is None:
+            merit = merit_of_one(device.sizes, broken)
+            found = self._known.setdefault(known, DeviceKind(device.sizes, breaks, is_short, merit))
+        return found
 
 
 @dataclass(slots=True, eq=False)

@@ -21,31 +21,15 @@ from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
-from allocator.outcome import NOTHING_LEFT, Leftover, Merit, Reason, Unsatisfiable
-from allocator.policies.policy import DeviceKind, Policy, Sizes, sizes_of
+from allocator.outcome import Reason, Unsatisfiable
+from allocator.policies.merit import Merit
+from allocator.policies.policy import DeviceKind, Policy, sizes_of
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors
 from allocator.search.plan import plan
 from allocator.usage import Usage
 
 _FREE_OR_HELD: Final = frozenset({0, 1})
-
-
-class Found(NamedTuple):
-    """There is a device for the request. Equal for equal merits; the attributes are those of `Merit`."""
-
-    sizes: Sizes
-    broken: int
-    free: float
-    before: Leftover = NOTHING_LEFT
-    after: Leftover = NOTHING_LEFT
-
-    @property
-    def merit(self) -> Merit:
-        """The merit of the allocation."""
-        return Merit(
-            capacity=dict(self.sizes), free=self.free, broken=self.broken, before=self.before, after=self.after
-        )
 
 
 class NotFound(NamedTuple):
@@ -112,9 +96,10 @@ class Single:
                 self._independent.setdefault(kinds.of(device, {}, {}), []).append(position)
         self._alone = [(p, each.tally) for p, each in enumerate(self._devices) if each.tally and not each.draws]
         self._group_of = {position: group for group in self._groups for position in group.positions}
+        self._merits: dict[tuple[DeviceKind, float], Merit] = {}
 
-    def answer(self, states: Sequence[States]) -> Found | NotFound | None:
-        """The answer of `allocate`; None: only a search can tell.
+    def answer(self, states: Sequence[States]) -> Merit | NotFound | None:
+        """The answer of `allocate`: the merit of the allocation, or why there is none. None: only a search can tell.
 
         Args:
             states: pool by pool, the result of `device_circumstances`.
@@ -142,10 +127,16 @@ class Single:
         if chosen is None:
             return NotFound(self._request, frozenset(self._causes(held)))
         position = firsts[chosen]
-        found = Found(chosen.sizes, chosen.broken, self._free_without(position, held))
+        found = self._merit(chosen, self._free_without(position, held))
         return found if self._tallies is None else self._with_leftovers(found, self._tallies, tally, position, held)
 
-    def _with_leftovers(self, found: Found, tallies: Tallies, grouped: int, position: int, held: States) -> Found:
+    def _merit(self, kind: DeviceKind, free: float) -> Merit:
+        found = self._merits.get((kind, free))
+        if found is None:
+            found = self._merits[kind, free] = kind.merit._replace(free=free)
+        return found
+
+    def _with_leftovers(self, found: Merit, tallies: Tallies, grouped: int, position: int, held: States) -> Merit:
         """What is left before and after a device is taken; ``grouped``: the tally of all counter groups."""
         before = grouped + sum([tally for place, tally in self._alone if held[place] == 0])
         group = self._group_of.get(position)
@@ -172,7 +163,7 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
     Raises:
         SearchLimitError: a limit was reached.
     """
-    if policy.single is None or any(pool.problem for pool in task.pools):
+    if policy.single is None or policy.weigh is not None or any(pool.problem for pool in task.pools):
         return None
     if policy.weighs_leftover and not task.features.partitionable_devices:
         return None  # counters then count in what is left, but not in the choice

@@ -9,8 +9,7 @@ from typing import Final
 
 from allocator.checks.counters import CounterKey
 from allocator.model.devices import Device
-from allocator.outcome import NOTHING_LEFT, DeviceModel, Leftover
-from allocator.policies.leftover import Parts, model_of
+from allocator.policies.leftover import NOTHING_LEFT, DeviceModel, Leftover, Parts, model_of
 
 _BITS: Final = 24
 """Bits for each device model: no node has that many devices."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final
 
 from allocator.model.quantity import Format, Quantity
-from allocator.outcome import Merit
+from allocator.policies.merit import Merit
 from allocator.policies.policy import (
     DeviceKind,
     K,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.outcome import Merit
+from allocator.policies.merit import Merit
 from allocator.policies.policy import DeviceKind, K, Policy, in_bands, published
 
 

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import floor
 from typing import Final
 
-from allocator.outcome import Merit
 from allocator.policies.best_fit import by_waste, least_waste, thrift, waste_in_words
+from allocator.policies.merit import Merit
 from allocator.policies.policy import K, Policy, Range, in_bands, sorted_orders
 
 _WASTEFUL: Final = 0.95

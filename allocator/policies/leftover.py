@@ -2,14 +2,36 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from allocator.checks.counters import CounterKey, counter_demand
-from allocator.model.devices import AttributeValue, Device
-from allocator.outcome import DeviceModel, Leftover
+from allocator.model.devices import AttributeValue, Capacity, Device
 from allocator.policies.view import View
 
 _DIGITS = 9
 """Rooms that differ only in the rounding of fractions are equal."""
+
+
+class DeviceModel(NamedTuple):
+    """What tells devices apart in a policy that compares what allocations leave.
+
+    Attributes:
+        attributes: name, type and value of each attribute that the policy reads and that the device has.
+        part: of a partition, the share of its hardware that it takes: the mean of the shares of all counters in its
+            counter sets. 0 for a device that consumes no counters.
+    """
+
+    driver: str
+    is_shared: bool
+    capacity: tuple[tuple[str, Capacity], ...] = ()
+    attributes: tuple[tuple[str, str, AttributeValue], ...] = ()
+    part: float = 0.0
+
+
+Leftover: TypeAlias = frozenset[tuple[tuple[DeviceModel, float], int]]
+"""What is left on a node: how many devices there are of each model with each room; devices without room left out."""
+
+NOTHING_LEFT: Leftover = frozenset()
 
 
 def leftover(view: View, taken: Collection[int], reads: Sequence[str]) -> Leftover:

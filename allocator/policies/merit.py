@@ -1,15 +1,55 @@
-"""The merit of an allocation."""
+"""The merit of an allocation: the facts from which policies compute scores.
+
+A new fact is a field of `Merit`. Either only the policy that compares it adds it (`Policy.weigh`), or `merit` computes
+it for every policy; then `merit_of_one` does so for a request of one device.
+"""
 
 from collections.abc import Sequence
 from math import fsum
-from typing import Final
+from typing import Final, NamedTuple
+
+from immutables import Map
 
 from allocator.checks.counters import CounterKey, Counters, counter_demand
-from allocator.outcome import Merit
+from allocator.policies.leftover import NOTHING_LEFT, Leftover
 from allocator.search.candidates import Alternative, Candidates
 
 _BEST_ALTERNATIVE: Final = 8
 """Preference of the first alternative of `firstAvailable`; each further one counts 1 less (upstream's scorer)."""
+
+
+class Merit(NamedTuple):
+    """What speaks for an allocation; a policy turns the merits of nodes into scores.
+
+    Attributes:
+        preference: sum of 8 - index of the alternatives chosen from `firstAvailable`.
+        capacity: qualified name to the sum over the devices taken, in units of 10**-9.
+        free: the share of the devices of the same pools that stays free, 0 to 1. A shared device counts with the share
+            of its capacity that stays free.
+        broken: counter sets from which nothing was taken before.
+        demand: for each device that is taken, the number of device classes that it belongs to, added up. Only the
+            policy `reserve` adds it.
+        before, after: what is left on the node without the allocation, and with it; empty unless the policy weighs
+            what is left.
+        loss: the room, in devices, that other pods can use before the allocation and not after it. Only the caller of
+            the allocator knows it.
+        optional: how many optional requests are served.
+    """
+
+    preference: int = 0
+    capacity: Map[str, int] = Map()
+    free: float = 0.0
+    broken: int = 0
+    demand: int = 0
+    before: Leftover = NOTHING_LEFT
+    after: Leftover = NOTHING_LEFT
+    loss: float = 0.0
+    optional: int = 0
+
+    @property
+    def level(self) -> tuple[int, int]:
+        """What counts more than anything else, with every policy: optional requests, then preferred alternatives."""
+        return self.optional, self.preference
 
 
 def merit(
@@ -38,10 +78,20 @@ def merit(
             broken.add((pool, counter_set))
     return Merit(
         preference=sum([max(_BEST_ALTERNATIVE - option, 1) for a, option in chosen if a.request.name]),
-        capacity=capacity,
+        capacity=Map(capacity),
         free=_free_share(candidates, taken),
         broken=len(broken),
     )
+
+
+def merit_of_one(sizes: Sequence[tuple[str, int]], broken: int) -> Merit:
+    """The merit of an allocation of one device, as `merit` has it, without what depends on the rest of the node.
+
+    Args:
+        sizes: the capacities of the device, in units of 10**-9.
+        broken: how many of its counter sets have nothing taken yet.
+    """
+    return Merit(capacity=Map(sizes), broken=broken)
 
 
 def _free_share(candidates: Candidates, taken: Sequence[int]) -> float:

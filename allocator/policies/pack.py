@@ -7,7 +7,7 @@ and a pod for one GPU goes to the node with the fewest free GPUs.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from allocator.outcome import Merit
+from allocator.policies.merit import Merit
 from allocator.policies.policy import (
     DeviceKind,
     K,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, TypeVar
 
 from allocator.model.devices import Device
-from allocator.outcome import Merit
 from allocator.policies.companions import Companions
+from allocator.policies.merit import Merit
 from allocator.policies.view import View
 from allocator.search.candidates import UNJUDGED, Alternative
 
@@ -31,13 +31,13 @@ class DeviceKind:
     Attributes:
         breaks: the device consumes counters, and all its counter sets are untouched: nothing is taken from them yet.
         is_short: its counters don't suffice.
-        broken: how many of its counter sets are untouched.
+        merit: as `merit_of_one`.
     """
 
     sizes: Sizes
     breaks: bool
     is_short: bool
-    broken: int
+    merit: Merit
 
 
 class Scores(Protocol):
@@ -59,7 +59,9 @@ class Policy:
         scores: how nodes compare.
         why: phrases that say why one allocation scores higher or lower than the others. None if `scores` depends only
             on the preference of alternatives.
-        weighs_classes: the policy reads classes that the claims do not name, so an allocation has a `Merit.demand`.
+        weigh: adds to a merit what only this policy compares, given the candidates that were taken. None: nothing. A
+            policy with this function has no shortcut.
+        weighs_classes: the policy reads classes that the claims do not name.
         weighs_leftover: the policy compares what allocations leave, so an allocation has `Merit.before` and
             `Merit.after`.
         reads: the attributes by which the policy tells devices apart in what is left; qualified names, sorted.
@@ -70,6 +72,7 @@ class Policy:
     single: Callable[[Mapping[DeviceKind, int]], DeviceKind | None] | None
     scores: Scores
     why: Callable[[Merit, Sequence[Merit]], Iterator[str]] | None = None
+    weigh: Callable[[View, Sequence[int], Merit], Merit] | None = None
     weighs_classes: bool = False
     weighs_leftover: bool = False
     reads: tuple[str, ...] = ()

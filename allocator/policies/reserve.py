@@ -8,8 +8,8 @@ any node. If equally many classes select two devices or nodes, best-fit decides 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from allocator.outcome import Merit
 from allocator.policies.best_fit import by_waste, thrift, waste_in_words
+from allocator.policies.merit import Merit
 from allocator.policies.policy import K, Policy, in_bands, sorted_orders
 from allocator.policies.view import View
 from allocator.search.candidates import Alternative
@@ -34,6 +34,16 @@ def _why(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
     yield from waste_in_words(merit, every)
 
 
+def _weigh(view: View, taken: Sequence[int], merit: Merit) -> Merit:
+    return merit._replace(demand=sum(map(view.demand, taken)))
+
+
 RESERVE: Final = Policy(
-    "reserve", lambda view: sorted_orders(view, _least_wanted_first), None, _scores, _why, weighs_classes=True
+    "reserve",
+    lambda view: sorted_orders(view, _least_wanted_first),
+    None,
+    _scores,
+    _why,
+    weigh=_weigh,
+    weighs_classes=True,
 )

@@ -6,7 +6,7 @@ Example: two pods that ask for half a GPU each get two GPUs, on two nodes if the
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from allocator.outcome import Merit
+from allocator.policies.merit import Merit
 from allocator.policies.policy import (
     DeviceKind,
     K,

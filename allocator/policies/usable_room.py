@@ -24,7 +24,7 @@ from allocator.checks.capacity import CapacityArithmeticError, consumption
 from allocator.model.claims import DeviceClass, DeviceRequest, Request
 from allocator.model.devices import Device, DeviceId
 from allocator.model.features import Features
-from allocator.outcome import DeviceModel, Leftover
+from allocator.policies.leftover import DeviceModel, Leftover
 from allocator.recent import Recent
 from allocator.search.limits import SearchBudget, TimedSelectors
 

@@ -77,7 +77,7 @@ class SignatureCache:
     def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
         """Equal for node views that differ only in which of several identical devices are in use.
 
-        A `Found` or `NotFound` if a node's answer is known without a search. None if selectors would have to be
+        A `Merit` or `NotFound` if a node's answer is known without a search. None if selectors would have to be
         evaluated and there is no solver.
 
         Args:

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator import Allocation, Claim, Found, NotFound, SearchLimitError
+from allocator import Allocation, Claim, Merit, NotFound, SearchLimitError
 from extender.decisions.cache import KnownVerdicts, SignatureCache
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, Numbers
@@ -112,10 +112,10 @@ class Inquiry:
         return found
 
     def _new(self, settled: Hashable, node_view: NodeView) -> Verdict | None:
-        if isinstance(settled, Found):
+        if isinstance(settled, Merit):
             self.steps += 1
             self.solved += 1
-            return Verdict(settled.merit)
+            return Verdict(settled)
         if isinstance(settled, NotFound):
             return self._counted(No(settled.reason))
         if self.solver is None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import (
+    NOTHING_LEFT,
     Claim,
     CompileError,
     DeviceClass,
@@ -242,10 +243,10 @@ class Weigher:
     def _weighed(self, verdict: Verdict, merit: Merit, left: int | None, loss: float) -> Verdict:
         """The verdict with a loss, remembered. Nodes that are equal in what the policy compares share it."""
         loss, free = round(loss, _LOSS_DIGITS), round(merit.free, _FREE_DIGITS)
-        key = (merit.level, loss, free, merit.broken, tuple(merit.capacity.items()), verdict.lasting)
+        compared = merit._replace(loss=loss, free=free, before=NOTHING_LEFT, after=NOTHING_LEFT)
+        key = compared, verdict.lasting
         found = self._by_loss.find(key)
         if found is None:
-            compared = Merit(merit.preference, merit.capacity, free, merit.broken, optional=merit.optional, loss=loss)
             found = self._by_loss.keep(key, Verdict(compared, lasting=verdict.lasting))
         return self._by_cpu.keep((verdict, left), found)
 

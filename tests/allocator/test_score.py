@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from immutables import Map
 
 from allocator import BEST_FIT, FIRST_FIT, POLICIES, Allocation, Device, Merit, Usage
 from tests.allocator.worlds import World, alternative, claim, device, first_of, held, pool, want
@@ -22,7 +23,7 @@ def merit(devices: Sequence[Device], taken: Usage | None = None, number: int = 1
 
 class TestMerit:
     def test_the_merit_of_a_device_is_capacity_and_free_share(self) -> None:
-        assert merit(gpus(8, 8, 8, 8), held("gpu-0")) == Merit(0, {"gpu.example.com/memory": 8 * GIB}, free=0.5)
+        assert merit(gpus(8, 8, 8, 8), held("gpu-0")) == Merit(0, Map({"gpu.example.com/memory": 8 * GIB}), free=0.5)
 
     def test_the_preference_adds_up_over_alternatives(self) -> None:
         choice = first_of("gpu", alternative("a", 1, "false"), alternative("b"))
@@ -67,7 +68,7 @@ class TestBestFit:
 
     @pytest.mark.parametrize("levels", range(2, 12))
     def test_a_better_alternative_stands_above_all_waste(self, levels: int) -> None:
-        wasteful = {f"{n}-wasteful": Merit(n, {"m": GIB}, free=1.0, broken=1) for n in range(levels)}
+        wasteful = {f"{n}-wasteful": Merit(n, Map({"m": GIB}), free=1.0, broken=1) for n in range(levels)}
         thrifty = {f"{n}-thrifty": Merit(n) for n in range(levels)}
         scores = BEST_FIT.scores({**wasteful, **thrifty})
         assert all(scores[f"{n}-wasteful"] > scores[f"{n - 1}-thrifty"] for n in range(1, levels))
@@ -81,7 +82,7 @@ class TestBestFit:
 
 class TestFirstFit:
     def test_first_fit_scores_by_preference_only(self) -> None:
-        scores = FIRST_FIT.scores({"a": Merit(8, free=1.0), "b": Merit(8, {"m": GIB}), "c": Merit(7)})
+        scores = FIRST_FIT.scores({"a": Merit(8, free=1.0), "b": Merit(8, Map({"m": GIB})), "c": Merit(7)})
         assert scores["a"] == scores["b"] > scores["c"]
 
     def test_no_nodes_have_no_scores(self) -> None:

@@ -5,12 +5,18 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 
 from allocator import BEST_FIT, POLICIES, Merit, Policy
 from extender.verbs.merits import Merits
 from extender.verbs.prioritize import score_nodes
 
-KINDS = (Merit(8, {"memory": 10}, 0.5), Merit(8, {"memory": 40}, 0.5), Merit(7, {"memory": 10}, 0.5), Merit(8))
+KINDS = (
+    Merit(8, Map({"memory": 10}), 0.5),
+    Merit(8, Map({"memory": 40}), 0.5),
+    Merit(7, Map({"memory": 10}), 0.5),
+    Merit(8),
+)
 
 
 def found(merits: Mapping[str, Merit]) -> Merits:

@@ -6,6 +6,7 @@ from string import ascii_lowercase
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from immutables import Map
 
 from allocator import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
@@ -71,8 +72,8 @@ def test_nodes_that_will_not_do_are_told_with_their_reasons() -> None:
 
 
 def test_kinds_that_no_node_has_count_for_nothing() -> None:
-    far = Verdict(Merit(capacity={"memory": 1000}))
-    near, nearer = Verdict(Merit(capacity={"memory": 2})), Verdict(Merit(capacity={"memory": 1}))
+    far = Verdict(Merit(capacity=Map({"memory": 1000})))
+    near, nearer = Verdict(Merit(capacity=Map({"memory": 2}))), Verdict(Merit(capacity=Map({"memory": 1})))
     with_far = Ranking.of("ab", Verdicts((far, near, nearer), (1, 2)), BEST_FIT)
     assert with_far.marks == Ranking.of("ab", Verdicts.of([near, nearer]), BEST_FIT).marks
 

@@ -1,4 +1,4 @@
-"""Optional requests in a search: required requests first, then each optional request that can be served with them."""
+"""Optional requests: required requests are served first, then each optional request that can be served with them."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ def serve_most(
                 continue
             reason = outcome.summary
         left_out.append(LeftOut(str(claims[number]), name, reason))
-    merit = replace(best.merit, optional=len(served))
+    merit = best.merit._replace(optional=len(served))
     return replace(best, merit=merit, steps=steps, left_out=tuple(left_out), stopped=is_stopped)
 
 
