@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
-from extender.client.calls import TIMEOUT_SECONDS
+from extender.client.clients import TIMEOUT_SECONDS
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.observe.tables.terminal import Table, print_table
 

@@ -20,7 +20,6 @@ from extender.client import (
     Readiness,
     UnknownSessionError,
     UnreachableError,
-    calls,
 )
 from extender.config.settings import Settings
 from extender.http.app import create_app
@@ -36,17 +35,6 @@ async def client() -> AsyncIterator[AsyncAutoscalerClient]:
     app = create_app(cluster.service(), autoscaler_over(cluster.state, node_template("g", 2)), Settings())
     async with AsyncAutoscalerClient(client_of(app)) as found:
         yield found
-
-
-def test_the_client_has_a_call_for_each_verb() -> None:
-    made: list[calls.Call[Any]] = [
-        calls.start(),
-        calls.filter_nodes({}, []),
-        calls.prioritize({}, []),
-        calls.book({}, {}),
-    ]
-    made += [calls.node_ready("n"), calls.estimate([], [], expander="least-waste")]
-    assert {call.verb for call in made} == {verb.name for verb in AUTOSCALER_VERBS}
 
 
 # --- async, over the service --------------------------------------------------------------------------------
@@ -159,6 +147,10 @@ CALLS: dict[str, tuple[Callable[[Any], object], object, object, object]] = {
         Plan((AddedNodes("g", (("ns/p",),)),)),
     ),
 }
+
+
+def test_the_client_has_a_call_for_each_verb() -> None:
+    assert {"start", *CALLS} == {verb.name for verb in AUTOSCALER_VERBS}
 
 
 @pytest.mark.parametrize("verb", CALLS)

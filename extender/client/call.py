@@ -1,0 +1,70 @@
+"""A call as a value: what is sent, and how its answer is read. No I/O."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+
+from extender.client.errors import (
+    TOO_LARGE,
+    UNKNOWN_SESSION,
+    AutoscalerError,
+    ProtocolError,
+    UnknownSessionError,
+    UnreachableError,
+)
+from extender.client.values import ApiObject
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[_T]):
+    """A verb, the body of the request, and what the reply's JSON means."""
+
+    verb: str
+    body: ApiObject
+    read: Callable[[Any], _T]
+
+    @property
+    def path(self) -> str:
+        """Path of the URL."""
+        return f"/autoscaler/{self.verb}"
+
+    def headers(self, session_id: str | None) -> dict[str, str]:
+        """Headers that name the session."""
+        return {} if session_id is None else {"session": session_id}
+
+    def unreachable(self, url: object, error: Exception) -> UnreachableError:
+        """The error for a call without an answer."""
+        return UnreachableError(f"{self.verb}: {url}: {str(error) or type(error).__name__}")
+
+    def answer(self, status: int, content: bytes) -> _T:
+        """The value of a reply.
+
+        Raises:
+            UnknownSessionError: the session is gone.
+            AutoscalerError: the service refuses, and why.
+            ProtocolError: this is no reply of the service.
+        """
+        try:
+            reply = json.loads(content)
+            if isinstance(reply, dict) and isinstance(error := reply.get("Error"), str) and error:
+                code = str(reply.get("Code", ""))
+                gone = code in {UNKNOWN_SESSION, TOO_LARGE}
+                raise UnknownSessionError(error, code) if gone else AutoscalerError(error, code)
+            if isinstance(reply, dict) and reply.get("kind") == "Status":
+                raise AutoscalerError(f"{self.verb}: {reply['message']}", str(reply["reason"]))
+            if status != HTTPStatus.OK:
+                raise ProtocolError(f"{self.verb}: status {status}: {_shown(content)}")
+            return self.read(reply)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ProtocolError(
+                f"{self.verb}: status {status}, not an answer of the service: {_shown(content)}"
+            ) from error
+
+
+def _shown(content: bytes) -> str:
+    text = content[:200].decode(errors="replace").strip()
+    return text or "an empty body"

@@ -1,0 +1,208 @@
+"""The verbs, each written once: what it sends, how its answer is read, and how several sessions answer it as one.
+
+A new verb is a method of `SessionVerbs` and a line in `Session`. If several sessions can answer it together, it is also
+a method of `AsyncJointSession` and a line in `JointSession`.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, TypeAlias, TypeVar
+
+import httpx
+
+from extender.client.blocking import Blocking, blocking
+from extender.client.call import Call
+from extender.client.errors import AutoscalerError
+from extender.client.values import AddedNodes, ApiObject, Filtered, NodeGroup, Plan, Readiness
+
+_T = TypeVar("_T")
+
+_Reply: TypeAlias = "dict[str, Any]"
+
+
+def start(drivers: Iterable[str] | None = None) -> Call[str]:
+    """The id of a new session, which judges some drivers; None: all."""
+    body = {} if drivers is None else {"Drivers": list(drivers)}
+    return Call("start", body, lambda reply: _text(reply["Session"]))
+
+
+class SessionVerbs(ABC):
+    """What a session can be asked."""
+
+    @abstractmethod
+    async def call(self, call: Call[_T]) -> _T:
+        """Make a call."""
+
+    async def filter(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> Filtered:
+        """Which nodes, real or not, can have a pod, as far as its devices go."""
+
+        def read(reply: _Reply) -> Filtered:
+            names = tuple(node["metadata"]["name"] for node in reply["Nodes"]["items"])
+            return Filtered(names, {**reply["FailedAndUnresolvableNodes"], **reply["FailedNodes"]})
+
+        return await self.call(Call("filter", _asked(pod, nodes), read))
+
+    async def prioritize(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> dict[str, int]:
+        """How well nodes suit, 0 to 10, by name."""
+
+        def read(reply: Iterable[_Reply]) -> dict[str, int]:
+            return {each["Host"]: int(each["Score"]) for each in reply}
+
+        return await self.call(Call("prioritize", _asked(pod, nodes), read))
+
+    async def book(self, pod: ApiObject, node: ApiObject) -> None:
+        """Hold the pod's devices on a node for the rest of the session; needs a session."""
+        await self.call(Call("NodeSelected", {"Pod": pod, "Node": node}, lambda reply: reply.get("Error")))
+
+    async def node_ready(self, name: str) -> Readiness:
+        """Whether all slices of a node are published."""
+
+        def read(reply: _Reply) -> Readiness:
+            return Readiness(reply["Ready"], reply.get("Reason", ""))
+
+        return await self.call(Call("NodeReady", {"NodeName": name}, read))
+
+    async def estimate(
+        self, pods: Iterable[ApiObject], groups: Iterable[NodeGroup], *, expander: str = "least-waste"
+    ) -> Plan:
+        """How many nodes to add to each group for pods that fit on no existing node. Nothing is booked."""
+        entries = [
+            {"Name": each.name, "Template": each.template, "Limit": each.limit, "Priority": each.priority}
+            for each in groups
+        ]
+        body = {"Pods": {"items": list(pods)}, "NodeGroups": entries, "Expander": expander}
+
+        def read(reply: _Reply) -> Plan:
+            return Plan(tuple(map(_added, reply["NodeGroups"])), dict(reply["FailedPods"]))
+
+        return await self.call(Call("estimate", body, read))
+
+
+class AsyncSession(SessionVerbs):
+    """The asyncio variant of `Session`."""
+
+    def __init__(self, http: httpx.AsyncClient, session_id: str | None = None) -> None:
+        self._http = http
+        self.id = session_id
+
+    async def call(self, call: Call[_T]) -> _T:
+        """Make a call."""
+        try:
+            reply = await self._http.post(call.path, json=call.body, headers=call.headers(self.id))
+        except httpx.HTTPError as error:
+            raise call.unreachable(self._http.base_url, error) from error
+        return call.answer(reply.status_code, reply.content)
+
+
+class AsyncJointSession:
+    """The asyncio variant of `JointSession`."""
+
+    def __init__(self, sessions: Iterable[SessionVerbs]) -> None:
+        self._sessions = tuple(sessions)
+
+    async def filter(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> Filtered:
+        """The nodes that suit in all sessions. A node that one session refuses is not asked about in the next."""
+        left, failed = list(nodes), dict[str, str]()
+        for session in self._sessions:
+            found = await session.filter(pod, left)
+            passed = set(found.passed)
+            left = [node for node in left if _name(node) in passed]
+            failed.update(found.failed)
+        return Filtered(tuple(map(_name, left)), failed)
+
+    async def prioritize(self, pod: ApiObject, nodes: Iterable[ApiObject]) -> dict[str, int]:
+        """The sum of the scores of all sessions, by node."""
+        asked, scores = list(nodes), Counter[str]()
+        for session in self._sessions:
+            scores.update(await session.prioritize(pod, asked))
+        return dict(scores)
+
+    async def book(self, pod: ApiObject, node: ApiObject) -> None:
+        """Book a pod in all sessions, if all of them take it on the node; otherwise in none.
+
+        Raises:
+            AutoscalerError: a session does not take the pod.
+        """
+        for name, reason in (await self.filter(pod, [node])).failed.items():
+            raise AutoscalerError(f"pod {_name(pod)} can't be booked on node {name}: {reason}")
+        for session in self._sessions:
+            await session.book(pod, node)
+
+    async def node_ready(self, name: str) -> Readiness:
+        """Whether a node is ready in all sessions; if not, the reason of the first session in which it is not."""
+        found = [await session.node_ready(name) for session in self._sessions]
+        return next((each for each in found if not each.ready), Readiness(ready=True))
+
+
+class _OverBlockingCalls(SessionVerbs):
+    """The verbs of a session whose calls block."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    async def call(self, call: Call[_T]) -> _T:
+        return self._session.call(call)
+
+
+class Session(Blocking[SessionVerbs]):
+    """Calls within a session or, without an id, about the cluster as it is at each call.
+
+    All methods raise AutoscalerError: UnknownSessionError if the session is gone, UnreachableError if nothing answers,
+    ProtocolError if something else than the service answers.
+    """
+
+    def __init__(self, http: httpx.Client, session_id: str | None = None) -> None:
+        super().__init__(_OverBlockingCalls(self))
+        self._http = http
+        self.id = session_id
+
+    filter = blocking(SessionVerbs.filter)
+    prioritize = blocking(SessionVerbs.prioritize)
+    book = blocking(SessionVerbs.book)
+    node_ready = blocking(SessionVerbs.node_ready)
+    estimate = blocking(SessionVerbs.estimate)
+
+    def call(self, call: Call[_T]) -> _T:
+        """Make a call."""
+        try:
+            reply = self._http.post(call.path, json=call.body, headers=call.headers(self.id))
+        except httpx.HTTPError as error:
+            raise call.unreachable(self._http.base_url, error) from error
+        return call.answer(reply.status_code, reply.content)
+
+
+class JointSession(Blocking[AsyncJointSession]):
+    """Several sessions as one: each service judges its own drivers, and a node has to suit all of them (KEP-3063).
+
+    Errors are those of `Session`.
+
+    Args:
+        sessions: of one cycle, in the order in which they are asked. Each judges other drivers.
+    """
+
+    def __init__(self, sessions: Iterable[Session]) -> None:
+        super().__init__(AsyncJointSession(each.verbs for each in sessions))
+
+    filter = blocking(AsyncJointSession.filter)
+    prioritize = blocking(AsyncJointSession.prioritize)
+    book = blocking(AsyncJointSession.book)
+    node_ready = blocking(AsyncJointSession.node_ready)
+
+
+def _added(entry: _Reply) -> AddedNodes:
+    return AddedNodes(entry["Name"], tuple(tuple(node["Pods"]) for node in entry["Nodes"]), entry["Devices"])
+
+
+def _asked(pod: ApiObject, nodes: Iterable[ApiObject]) -> ApiObject:
+    return {"Pod": pod, "Nodes": {"items": list(nodes)}, "NodeNames": None}
+
+
+def _name(obj: ApiObject) -> str:
+    return str(obj["metadata"]["name"])
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
