@@ -1,6 +1,6 @@
 """What a decision about one node depends on, and whether that has changed."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from allocator import PoolId
 from extender.kube.api import ObjectKey
@@ -12,19 +12,6 @@ from extender.state.consumers import claim_keys
 from extender.state.kinds import Topic
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot, pools_of
-
-_IDLE = frozenset(
-    {
-        Topic.CPU,
-        Topic.TEMPLATE,
-        Topic.BUDGET,
-        Topic.DEVICE_QUOTA,
-        Topic.RESOURCE_CLASS,
-        Topic.CONTEXT,
-        Topic.POD_GROUP,
-    }
-)
-"""Topics on which no decision about existing claims depends. Quota is compared after the decision."""
 
 
 def still_holds(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:
@@ -42,26 +29,20 @@ def still_holds(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[C
     if changes is None:
         return False
     claims, pools, pods = _claims(case), _pools(case, node, now), {case.pod.key}
+    changes = [change for change in changes if change.topic.alters_decisions]
     for snapshot in (before, now):
         nominated = _of_nominated(case, node, snapshot)
         if nominated is None:
-            return all(change.topic in _IDLE for change in changes)
+            return not changes
         claims |= nominated.claims
         pods |= nominated.pods
-
-    def matters(change: Change) -> bool:
-        match change.topic:
-            case Topic.NODE:
-                return change.key == node.name
-            case Topic.POOL:
-                return change.key in pools
-            case Topic.CLAIM:
-                return change.key in claims
-            case Topic.POD:
-                return change.key in pods
-        return change.topic not in _IDLE
-
-    return not any(map(matters, changes))
+    reads: Mapping[Topic, Collection[object]] = {
+        Topic.NODE: {node.name},
+        Topic.POOL: pools,
+        Topic.CLAIM: claims,
+        Topic.POD: pods,
+    }
+    return all(change.topic in reads and change.key not in reads[change.topic] for change in changes)
 
 
 def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:

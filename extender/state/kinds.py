@@ -1,13 +1,12 @@
-"""The registry of watched kinds: how an object is read, where a snapshot has it, and what changes with it.
+"""The registry of watched kinds: how an object is read, where a snapshot has it, and what a change of it concerns.
 
 A new kind is a `Resource` in `extender.kube.resources`, a field of `Snapshot`, a parser of its own in
-`extender.state.objects`, and a topic and an entry here. `deploy/rbac.yaml` must allow to watch it. Readers of topics
-say what a change of it means.
+`extender.state.objects`, and a topic and an entry here. `deploy/rbac.yaml` must allow to watch it.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, Flag, auto
 from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -53,35 +52,60 @@ _T = TypeVar("_T")
 Touched: TypeAlias = "Iterable[tuple[Topic, Hashable]]"
 
 
-class Topic(Enum):
-    """What a change is about. Each value says by what key."""
+class Concern(Flag):
+    """What a change of an object can alter. Whoever looks at changes passes over those that alter nothing for it."""
 
-    NODE = "node"
+    NOTHING = 0
+    DECISIONS = auto()
+    """What is decided for claims that exist: a bind decides again, unless it knows that this object is not read."""
+    KEPT = auto()
+    """What nominated pods get of what is kept for them by name."""
+    REJECTED = auto()
+    """Whether a rejected pod fits: it is judged again, on all nodes unless it is known on which of them."""
+    VICTIMS = auto()
+    """Which pods may be evicted for a pod: victims are chosen again after a choice that found none."""
+    EVERYTHING = DECISIONS | KEPT | REJECTED | VICTIMS
+
+
+class Topic(Enum):
+    """What a change is about, and what it concerns. The texts below say by what key.
+
+    Attributes:
+        alters_decisions, alters_kept, helps_rejected, alters_victims: a `Concern` each.
+    """
+
+    NODE = "node", Concern.EVERYTHING
     """By name: its labels, features or device plugins' resources."""
-    CPU = "cpu"
+    CPU = "cpu", Concern.NOTHING
     """By name of a node: what its pods request; never mentioned unless CPU is counted."""
-    POOL = "pool"
+    POOL = "pool", Concern.EVERYTHING
     """By PoolId: its slices, or what is held of it."""
-    CLASS = "class"
+    CLASS = "class", Concern.EVERYTHING
     """By name."""
-    TAINT_RULE = "taint rule"
+    TAINT_RULE = "taint rule", Concern.EVERYTHING
     """By name."""
-    CLAIM = "claim"
+    CLAIM = "claim", Concern.EVERYTHING
     """By ObjectKey."""
-    TEMPLATE = "template"
+    TEMPLATE = "template", Concern.KEPT
     """By ObjectKey."""
-    POD = "pod"
+    POD = "pod", Concern.EVERYTHING
     """By ObjectKey; pods without devices are never mentioned."""
-    BUDGET = "budget"
+    BUDGET = "budget", Concern.NOTHING
+    """By ObjectKey. Budgets make no pod a victim, and protect none: they only say which victims are better."""
+    POD_GROUP = "pod group", Concern.KEPT
     """By ObjectKey."""
-    POD_GROUP = "pod group"
-    """By ObjectKey."""
-    DEVICE_QUOTA = "device quota"
-    """By ObjectKey; a change of its status alone is never mentioned."""
-    RESOURCE_CLASS = "resource class"
-    """By name. No decision reads it: the device class that is made of it counts."""
-    CONTEXT = "pod scheduling context"
-    """By ObjectKey. No decision reads it: what controllers have answered counts once negotiation has read it."""
+    DEVICE_QUOTA = "device quota", Concern.KEPT | Concern.REJECTED | Concern.VICTIMS
+    """By ObjectKey; a change of its status alone is never mentioned. Quota is compared after the decision."""
+    RESOURCE_CLASS = "resource class", Concern.NOTHING
+    """By name. The device class that is made of it counts."""
+    CONTEXT = "pod scheduling context", Concern.NOTHING
+    """By ObjectKey. What controllers have answered counts once negotiation has read it."""
+
+    def __init__(self, _: str, concern: Concern) -> None:
+        self.alters_decisions = Concern.DECISIONS in concern
+        self.alters_kept = Concern.KEPT in concern
+        self.helps_rejected = Concern.REJECTED in concern
+        self.alters_victims = Concern.VICTIMS in concern
 
 
 @dataclass(frozen=True, slots=True)

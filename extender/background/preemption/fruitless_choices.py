@@ -116,4 +116,4 @@ def _matters(change: Change, last: _Choice, now: Snapshot) -> bool:
         case Topic.POD, ObjectKey() as key:
             found = now.pods.get(key)
             return found is None or bool(found.node_name)
-    return change.topic in {Topic.CLASS, Topic.TAINT_RULE, Topic.DEVICE_QUOTA}
+    return change.topic.alters_victims

@@ -51,28 +51,35 @@ def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Sna
     namespaces: set[str] = set()
     if changes is None:
         return EVERYWHERE
-    for topic, key in dict.fromkeys((change.topic, change.key) for change in changes):
+    for topic, key in dict.fromkeys((change.topic, change.key) for change in changes if change.topic.helps_rejected):
         match topic, key:
             case Topic.NODE, str() if key in after.nodes:
                 nodes.add(key)
-            case Topic.CLAIM, ObjectKey() if _was_wanted(key, before, after):
-                return EVERYWHERE
-            case Topic.CLAIM, ObjectKey():
+            case Topic.CLAIM, ObjectKey() if not _was_wanted(key, before, after):
                 claims.add(key)
                 namespaces |= _relieved(key, before, after)
             case Topic.DEVICE_QUOTA, ObjectKey():
                 namespaces |= {key.namespace, *_borrowers(key.namespace, before), *_borrowers(key.namespace, after)}
-            case Topic.POOL, PoolId() if _has_more(key, before, after):
-                if roams(key, before, after):
+            case Topic.POOL, PoolId() if not roams(key, before, after):
+                nodes |= local_nodes(key, before, after) if _has_more(key, before, after) else set()
+            case _:
+                if _may_help(topic, key, before, after):
                     return EVERYWHERE
-                nodes |= local_nodes(key, before, after)
-            case Topic.CLASS, _:
-                return EVERYWHERE
-            case Topic.TAINT_RULE, str() if key in before.rules:
-                return EVERYWHERE
-            case Topic.POD, ObjectKey() if _gave_up_nomination(key, before, after):
-                return EVERYWHERE
     return QueueingHint(nodes=frozenset(nodes), claims=frozenset(claims), namespaces=frozenset(namespaces))
+
+
+def _may_help(topic: Topic, key: object, before: Snapshot, after: Snapshot) -> bool:
+    """Whether a change may help on any node."""
+    match topic, key:
+        case Topic.NODE, _:
+            return False  # it is gone
+        case Topic.POOL, PoolId():
+            return _has_more(key, before, after)
+        case Topic.TAINT_RULE, str():
+            return key in before.rules
+        case Topic.POD, ObjectKey():
+            return _gave_up_nomination(key, before, after)
+    return True
 
 
 def _relieved(key: ObjectKey, before: Snapshot, after: Snapshot) -> frozenset[str]:

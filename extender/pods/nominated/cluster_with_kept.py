@@ -25,9 +25,6 @@ from extender.state.snapshot import EMPTY, Snapshot
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 """Topics whose keys tell which nodes a change concerns."""
 
-_IDLE: Final = frozenset({Topic.CPU, Topic.BUDGET, Topic.RESOURCE_CLASS, Topic.CONTEXT})
-"""Topics on which nothing depends that is kept."""
-
 _CHANGES: Final = 10_000
 
 
@@ -123,7 +120,7 @@ class ClusterWithKept:
 
     def _concerned(self, changes: Sequence[Change], snapshot: Snapshot) -> Collection[str]:
         """The nodes where something else may be held now."""
-        if any(change.topic not in _KEYED | _IDLE for change in changes):
+        if any(change.topic.alters_kept and change.topic not in _KEYED for change in changes):
             return {*self._held.names, *snapshot.nominated}
         keys = {(change.topic, change.key) for change in changes if change.topic in _KEYED}
         pods = [each.pods.get(key) for topic, key in keys if topic is Topic.POD for each in (self._seen, snapshot)]  # type: ignore[call-overload]
