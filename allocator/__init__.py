@@ -13,8 +13,7 @@ from allocator.audit.cluster import device_findings as device_findings
 from allocator.audit.pods import BoundPod as BoundPod
 from allocator.audit.pods import pod_findings as pod_findings
 from allocator.audit.rules import Finding as Finding
-from allocator.causes import UNREACHABLE as UNREACHABLE
-from allocator.causes import Cause as Cause
+from allocator.cause import Cause as Cause
 from allocator.cel import CompileError as CompileError
 from allocator.cel import CostLimitError as CostLimitError
 from allocator.cel import Environment as Environment
@@ -58,6 +57,7 @@ from allocator.errors import InvalidClaimError as InvalidClaimError
 from allocator.errors import NodeUnsuitableError as NodeUnsuitableError
 from allocator.errors import SearchLimitError as SearchLimitError
 from allocator.errors import SelectorError as SelectorError
+from allocator.errors import missing_class as missing_class
 from allocator.explain.conditions import ABSENT as ABSENT
 from allocator.explain.conditions import ReadValues as ReadValues
 from allocator.explain.conditions import conditions_of as conditions_of
@@ -182,6 +182,7 @@ from allocator.printable import printable as printable
 from allocator.printable import printable_lines as printable_lines
 from allocator.printable import shown as shown
 from allocator.recent import Recent as Recent
+from allocator.request_causes import UNREACHABLE as UNREACHABLE
 from allocator.search.constraints import constraint_class as constraint_class
 from allocator.search.constraints import constraint_covers as constraint_covers
 from allocator.search.limits import Clock as Clock

@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator.causes import COUNT, POOL, UNREACHABLE
 from allocator.cel.selectors import Selectors
 from allocator.checks.check import Refusal
 from allocator.checks.in_use import IN_USE
@@ -21,6 +20,7 @@ from allocator.policies.merit import merit
 from allocator.policies.policy import Policy
 from allocator.policies.view import View
 from allocator.pools import NodePool
+from allocator.request_causes import COUNT, POOL, UNREACHABLE
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import DEFAULT_LIMITS, Clock, Limits, SearchBudget, TimedSelectors

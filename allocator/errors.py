@@ -5,7 +5,10 @@ from allocator.model.problems import AllocatorError
 
 
 class InvalidClaimError(AllocatorError):
-    """A claim that no node can serve: a missing class, a feature that is off, too many devices."""
+    """A claim that no node can serve: a missing class, a feature that is off, too many devices.
+
+    `allocator.search.plan` has the reasons.
+    """
 
     def __init__(self, claim: str, request: str, reason: str) -> None:
         self.claim = claim
@@ -13,6 +16,11 @@ class InvalidClaimError(AllocatorError):
         self.reason = reason
         where = f"claim {claim}, request {request}" if request else f"claim {claim}"
         super().__init__(f"{where}: {reason}")
+
+
+def missing_class(name: str) -> str:
+    """The reason for a device class that does not exist, also for callers that look at classes before a search."""
+    return f"device class {name} does not exist"
 
 
 class SelectorError(AllocatorError):

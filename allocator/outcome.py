@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.model.claims import AllocationResult
 from allocator.model.devices import DeviceId
 from allocator.policies.merit import Merit

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal
 from allocator.explain.obstacles import Obstacle
 

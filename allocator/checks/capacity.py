@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.errors import CapacityError
 from allocator.explain.capacity_requests import asking_for_less, naming

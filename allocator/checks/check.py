@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions, Selector
 from allocator.explain.obstacles import Obstacle, Seen

@@ -6,7 +6,7 @@ All devices on a counter set must have a group in common. A device without group
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Refusal, Undo
 from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.devices import Device, PoolId

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal, Undo
 from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.devices import Device, DeviceId, PoolId

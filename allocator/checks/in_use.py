@@ -1,9 +1,9 @@
-"""Devices that allocated claims hold as a whole."""
+"""Devices in use: allocated claims hold them as a whole, so there is no free device for a request."""
 
 from collections.abc import Hashable
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal
 from allocator.explain.obstacles import Held, Obstacle
 from allocator.usage import DeviceUsage

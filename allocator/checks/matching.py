@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterator
 from typing import Final
 
-from allocator.causes import NO_MATCH
 from allocator.cel import CelError
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.errors import SelectorError
@@ -11,6 +10,7 @@ from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
 from allocator.model.devices import Device
 from allocator.pools import Candidate
+from allocator.request_causes import NO_MATCH
 from allocator.usage import DeviceUsage
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.devices import Node

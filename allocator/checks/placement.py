@@ -6,12 +6,12 @@ If slices are placed as a whole, the node's pools hold only devices that the nod
 from collections.abc import Hashable, Sequence
 from typing import Final
 
-from allocator.causes import UNREACHABLE
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.explain.obstacles import Obstacle
 from allocator.model.devices import Node, Placement
 from allocator.node_selectors import placement_matches
 from allocator.pools import Candidate, NodePool
+from allocator.request_causes import UNREACHABLE
 from allocator.usage import DeviceUsage
 
 _REFUSAL: Final = Refusal(UNREACHABLE)

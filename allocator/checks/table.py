@@ -14,7 +14,6 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator.causes import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.checks import counters as shared_counters
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
@@ -31,6 +30,7 @@ from allocator.model.claims import DeviceRequest
 from allocator.model.devices import Device, Node, PoolId
 from allocator.model.features import Features
 from allocator.pools import Candidate, NodePool
+from allocator.request_causes import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.usage import DeviceUsage, Usage
 
 _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.checks.counters import CounterKey
 from allocator.policies.merit import merit_of_one
 from allocator.policies.policy import DeviceKind, Sizes

@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeGuard, cast
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.cel import CompileError, Reads
 from allocator.cel.selectors import Selectors
 from allocator.checks import table as checks

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from allocator.allocate import Task
-from allocator.causes import UNREACHABLE, Cause
+from allocator.cause import Cause
 from allocator.cel.selectors import Selectors
 from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
 from allocator.checks.in_use import IN_USE
@@ -24,6 +24,7 @@ from allocator.model.problems import AllocatorError
 from allocator.outcome import Reason, Unsatisfiable
 from allocator.policies.merit import Merit
 from allocator.policies.policy import DeviceKind, Policy, sizes_of
+from allocator.request_causes import UNREACHABLE
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors
 from allocator.search.plan import plan

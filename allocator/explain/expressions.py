@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from allocator.causes import NO_MATCH
 from allocator.cel import CelError, Expired, OutOfTimeError, Reads, never
 from allocator.cel.selectors import Selectors
 from allocator.explain.comparisons import Rewritten, rewritten, wanted
@@ -23,6 +22,7 @@ from allocator.explain.obstacles import WHOLE, Kind, Obstacle, Remedy, Seen
 from allocator.model.claims import DeviceClass, DeviceRequest
 from allocator.model.devices import Device
 from allocator.pools import Candidate
+from allocator.request_causes import NO_MATCH
 from allocator.spelling import did_you_mean, nearest_attribute
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final
 
-from allocator.causes import Cause
+from allocator.cause import Cause
 from allocator.explain.conditions import ReadValues
 from allocator.model.claims import DeviceClass, DeviceRequest
 

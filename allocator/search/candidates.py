@@ -8,7 +8,6 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator.causes import COUNT
 from allocator.cel import CelError
 from allocator.checks.capacity import Capacities, taken_by
 from allocator.checks.check import Asked, Refusal, Situation
@@ -22,6 +21,7 @@ from allocator.model.features import Features
 from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.pools import Candidate, NodePool
+from allocator.request_causes import COUNT
 from allocator.search.constraints import values_of
 from allocator.search.limits import TimedSelectors
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage

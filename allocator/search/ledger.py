@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterable
 from functools import partial
 
-from allocator.causes import CONSTRAINT
 from allocator.checks.capacity import CAPACITY, exceeded
 from allocator.checks.check import Refusal, Undo
 from allocator.checks.counters import Counters
@@ -12,6 +11,7 @@ from allocator.checks.table import books
 from allocator.model.devices import Device
 from allocator.model.features import Features
 from allocator.pools import NodePool
+from allocator.request_causes import CONSTRAINT
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.constraints import Constraint, constraint_class
 from allocator.search.plan import Plan

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from allocator.checks.check import Refusal, selectors_of
-from allocator.errors import InvalidClaimError, NodeUnsuitableError
+from allocator.errors import InvalidClaimError, NodeUnsuitableError, missing_class
 from allocator.model.claims import (
     MAX_RESULTS,
     AllocationMode,
@@ -131,7 +131,7 @@ def _alternative(
         raise InvalidClaimError(str(claim), label, "deviceClassName is missing")
     device_class = classes.get(wanted.device_class)
     if device_class is None:
-        raise InvalidClaimError(str(claim), label, f"device class {wanted.device_class} does not exist")
+        raise InvalidClaimError(str(claim), label, missing_class(wanted.device_class))
     selectors = selectors_of(wanted, device_class)
     constraints = enumerate(claim.spec.constraints)
     covering = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, required
+from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, missing_class, required
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
@@ -195,7 +195,7 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
     key = ObjectKey(pod.namespace, name)
     found = snapshot.claims.get(key)
     if found is None:
-        raise _BlockedError(_absence(f"claim {name}", CLAIMS, key, snapshot))
+        raise _BlockedError(_unread(f"claim {name}", CLAIMS, key, snapshot) or f"claim {name} does not exist")
     if reference.template_name is not None and not is_made_for(pod, found.claim):
         raise _BlockedError(f"claim {name} was not made for this pod")
     if found.claim.deleting:
@@ -206,7 +206,8 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
 def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
     template = ObjectKey(pod.namespace, reference.template_name or "")
     if template not in snapshot.templates:
-        return _absence(f"claim template {template.name}", TEMPLATES, template, snapshot)
+        what = f"claim template {template.name}"
+        return _unread(what, TEMPLATES, template, snapshot) or f"{what} does not exist"
     return f"waiting for claim {reference.name} to be created"
 
 
@@ -250,12 +251,13 @@ def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
         for alternative in request.alternatives:
             name = alternative.device_class
             if name not in snapshot.classes:
-                raise _BlockedError(_absence(f"device class {name}", CLASSES, ObjectKey("", name), snapshot))
+                unread = _unread(f"device class {name}", CLASSES, ObjectKey("", name), snapshot)
+                raise _BlockedError(unread or missing_class(name))
 
 
-def _absence(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> str:
-    """Why an object is not in the snapshot."""
+def _unread(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> str:
+    """Why an object that is not in the snapshot cannot be used, although it exists; empty if it does not exist."""
     problem = snapshot.problems.get((resource.kind, key), "")
     if problem.startswith(REFUSED):
         return f"{what} is {problem}"
-    return f"{what} can't be read: {problem}" if problem else f"{what} does not exist"
+    return f"{what} can't be read: {problem}" if problem else ""

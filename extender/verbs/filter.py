@@ -3,10 +3,10 @@
 A node without devices is "unresolvable". For a node in ``FailedNodes`` the scheduler would try to evict pods, although
 its dry run does not know devices. The exception is the node that a pod is nominated for.
 
-The words of a reason stand in the module where the reason arises: `allocator.causes` and each check in
-`allocator.checks` (devices), `extender.pods.claims` (the pod's claims), `extender.decisions.verdict` (an unknown node,
-no time), `extender.pods.nominated.held_devices` (waiting), and here (devices that are kept elsewhere, a selector that
-fails).
+The words of a reason stand in the module where the reason arises: each check in `allocator.checks` (one device),
+`allocator.request_causes` (a request), `allocator.search.plan` (a claim that no node can serve), `extender.pods.claims`
+(the pod's claims), `extender.decisions.verdict` (an unknown node, no time), `extender.pods.nominated.held_devices`
+(waiting), and here (devices that are kept elsewhere, a selector that fails).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator import AllocationResult, GroupResource, selector_matches
+from allocator import AllocationResult, GroupResource, missing_class, selector_matches
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.state.consumers import is_in_use
 from extender.state.objects.claims import ClaimObject
@@ -176,7 +176,7 @@ def _refusal(device_class: str, snapshot: Snapshot) -> str:
     """Why a device class can serve no extended resource; empty if it can."""
     known = snapshot.classes.get(device_class)
     if known is None:
-        return f"device class {device_class} does not exist"
+        return missing_class(device_class)
     for name, _ in known.group.members if known.group is not None else ():
         member = snapshot.classes.get(name)
         if member is None:
