@@ -22,6 +22,7 @@ from allocator.cel import compile_expression as compile_expression
 from allocator.cel.selectors import Selectors as Selectors
 from allocator.checks.counters import competitors as competitors
 from allocator.checks.counters import counter_demand as counter_demand
+from allocator.checks.device_state import DeviceState as DeviceState
 from allocator.checks.inspector import Inspector as Inspector
 from allocator.checks.inspector import Wanted as Wanted
 from allocator.checks.inspector import ways_to_serve as ways_to_serve
@@ -33,7 +34,6 @@ from allocator.checks.taints import blocking_taint as blocking_taint
 from allocator.checks.taints import taint_text as taint_text
 from allocator.checks.taints import tolerates as tolerates
 from allocator.class_members import ClassMembers as ClassMembers
-from allocator.device_states import DeviceState as DeviceState
 from allocator.device_states import Hindrance as Hindrance
 from allocator.device_states import PoolStates as PoolStates
 from allocator.device_states import Vantage as Vantage

@@ -7,62 +7,32 @@ further share of a device, the claim asks for the smallest amounts.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
 from immutables import Map
 
-from allocator.checks.capacity import CAPACITY, capacity_left, has_shares, least_requests
-from allocator.checks.check import Asked, Refusal, Situation
-from allocator.checks.compatibility import INCOMPATIBLE
+from allocator.checks.capacity import as_refusal, capacity_left, least_requests
+from allocator.checks.check import Asked, Refusal, Situation, gate_off
+from allocator.checks.compatibility import EXCLUDED, INCOMPATIBLE
 from allocator.checks.counters import SHORT, Counters, counter_demand
-from allocator.checks.in_use import IN_USE
-from allocator.checks.matching import MATCHING
-from allocator.checks.node_operations import NODE_OPERATIONS, NODE_OPERATIONS_FEATURE
-from allocator.checks.table import CHECKS, books, checks_for, circumstances, first_refusal
+from allocator.checks.device_state import DeviceState
+from allocator.checks.in_use import state_if_held
+from allocator.checks.placement import unreached
+from allocator.checks.table import CHECK_OF, books, checks_for, circumstances, first_refusal
 from allocator.checks.taint_rules import NO_RULES, TaintRules
-from allocator.checks.taints import TAINTS, blocks, taint_text
 from allocator.errors import CapacityError
 from allocator.model.claims import Claim, ClaimSpec, DeviceRequest
 from allocator.model.devices import Device, DeviceId, Node, Slice
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
 from allocator.pools import Candidate, NodePool, Pool, hiding_gate
-from allocator.usage import FREE, DeviceUsage, PoolUsage, Usage
-
-
-class DeviceState(Enum):
-    """Whether a claim can have a device now: only if it is free or shared. From the best state to the worst."""
-
-    FREE = "free"
-    """Nothing holds it."""
-    SHARED = "shared"
-    """Claims hold shares of it, and there is room for another."""
-    BLOCKED = "blocked"
-    """Nothing holds it, but devices in use leave too little of a shared counter, or their groups exclude it."""
-    TAINTED = "tainted"
-    """A taint keeps off claims that do not tolerate it."""
-    ALLOCATED = "allocated"
-    """A claim holds all of it, or claims hold all of one of its capacities."""
-    CLASH = "clash"
-    """Claims hold it that exclude each other: two of them all of it, or together more than there is."""
-    UNUSABLE = "unusable"
-    """No claim can have it: its pool has a problem, no node reaches it, or a feature gate is off."""
-
+from allocator.usage import FREE, PoolUsage, Usage
 
 _BEST_FIRST: Final = {state: rank for rank, state in enumerate(DeviceState)}
 
 _PLAIN: Final = Asked(0, Claim("", "", "", ClaimSpec()), "", "", DeviceRequest(""), ())
 
-_SIMPLE: Final = frozenset({IN_USE, MATCHING})
-"""Checks that do not speak against a free device if there are no selectors."""
-
 _FREE: Final = (DeviceState.FREE, None)
-
-_GATES: Final = {
-    check.cause: check.obstacle.gate for check in CHECKS if check.obstacle is not None and check.obstacle.gate
-}
-"""Causes that say that a feature gate is off, each with the gate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +80,7 @@ class _Judge:
         self._features = features
         self._situation = Situation(vantage.node, rules, features, lambda *_: True)
         self._checks = checks_for(view.fields, _PLAIN.request, rules, features).all
-        self._is_simple = _SIMPLE.issuperset(self._checks)
+        self._is_simple = all(check.passes_free for check in self._checks)
         self._counters = Counters(of, usage)
         self._books = books(view.fields, self._counters, of, usage, features)
 
@@ -120,15 +90,15 @@ class _Judge:
         used = self._used.get(device.id.device, FREE)
         if used is FREE and self._is_simple and not device.consumes_counters:
             return _FREE
-        is_shared = has_shares(used)
+        is_shared = used.has_shares
         takes_share = is_shared and device.allow_multiple_allocations and self._features.consumable_capacity
         try:
             asked = self._asking_for_little(device) if is_shared else _PLAIN
             refusal = first_refusal(self._checks, self._situation, asked, candidate, used)
         except CapacityError as error:
-            return DeviceState.UNUSABLE, Refusal(CAPACITY.cause, error.reason)
+            return DeviceState.UNUSABLE, as_refusal(error)
         if refusal is not None:
-            return _state_of(refusal, device, used), refusal
+            return CHECK_OF[refusal.cause].state(device, used), refusal
         if device.consumes_counters and not takes_share:  # a further share draws nothing
             for book in self._books:
                 refusal = book.refusal(device)
@@ -136,6 +106,15 @@ class _Judge:
                     lacking = self._lacking(device)
                     return (DeviceState.UNUSABLE, lacking) if lacking is not None else (DeviceState.BLOCKED, refusal)
         return DeviceState.SHARED if is_shared else DeviceState.FREE, None
+
+    def words(self, candidate: Candidate, refusal: Refusal) -> str:
+        """What a refusal says of a device."""
+        short = self.short(candidate.device, refusal)
+        if short:
+            return _short_text(short, self, candidate.device)
+        if refusal.cause is INCOMPATIBLE:
+            return EXCLUDED
+        return CHECK_OF[refusal.cause].in_words(self._situation, candidate, refusal)
 
     def short(self, device: Device, refusal: Refusal) -> tuple[str, ...]:
         """The counters (``set/counter``) that are short, the refusal's first. Empty if the cause is another."""
@@ -162,18 +141,6 @@ class _Judge:
     def _asking_for_little(self, device: Device) -> Asked:
         amounts = least_requests(device, fractional=self._features.fractional_capacity_range)
         return replace(_PLAIN, request=replace(_PLAIN.request, capacity=amounts or None))
-
-
-def _state_of(refusal: Refusal, device: Device, used: DeviceUsage) -> DeviceState:
-    """The state of a device that a check refuses."""
-    if refusal.cause is TAINTS.cause:
-        return DeviceState.TAINTED
-    if refusal.cause is IN_USE.cause:
-        return DeviceState.CLASH if used.holders > 1 or has_shares(used) else DeviceState.ALLOCATED
-    if refusal.cause is CAPACITY.cause and has_shares(used):
-        is_too_much = any(left.nano < 0 for _, left, _ in capacity_left(device, used))
-        return DeviceState.CLASH if is_too_much else DeviceState.ALLOCATED
-    return DeviceState.UNUSABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,11 +198,9 @@ class PoolStates:
             state: its state.
         """
         if state in (DeviceState.SHARED, DeviceState.ALLOCATED, DeviceState.CLASH):
-            is_shared = has_shares(self._used.get(device.id.device, FREE))
+            is_shared = self._used.get(device.id.device, FREE).has_shares
             left = (f"{left} of {total} {name} left" for name, left, total in self.capacities(device))
             return Hindrance(", ".join(left) if is_shared else "")
-        if state is DeviceState.TAINTED:
-            return Hindrance(", ".join(self._taints(device)))
         if state is DeviceState.FREE:
             return Hindrance()
         for vantage in self.seen:
@@ -244,14 +209,13 @@ class PoolStates:
                 found, refusal = judge.judge(candidate) if candidate.device is device else (None, None)
                 if found is state and refusal is not None:
                     short = judge.short(device, refusal)
-                    text = _short_text(short, judge, device) if short else self._words(refusal, origin, device)
-                    return Hindrance(text, self._blockers(refusal, short, device, vantage))
+                    return Hindrance(judge.words(candidate, refusal), self._blockers(refusal, short, device, vantage))
         gate = hiding_gate(origin, self._features)
         if gate:
-            return Hindrance(_off(gate))
+            return Hindrance(gate_off(gate))
         problems = (vantage.view.problem for vantage in self.seen if vantage.view.problem)
         problem = next(problems, "") or self._pool.problem(self._features)
-        return Hindrance(problem or _unreached(origin, device))
+        return Hindrance(problem or unreached(origin, device))
 
     def _judged(self) -> tuple[DeviceState, ...]:
         """The best state of each device from any vantage."""
@@ -274,27 +238,7 @@ class PoolStates:
     def _unseen(self, device: Device) -> DeviceState:
         """The state of a device that no node sees: that claims hold it is still true."""
         used = self._used.get(device.id.device, FREE)
-        return _state_of(Refusal(IN_USE.cause), device, used) if used.holders else DeviceState.UNUSABLE
-
-    def _words(self, refusal: Refusal, origin: Slice, device: Device) -> str:
-        """What a refusal says of a device that is blocked or unusable."""
-        cause, detail = refusal
-        if cause in _GATES:
-            return _off(_GATES[cause])
-        if cause is INCOMPATIBLE:
-            return "its compatibility groups exclude it while other devices are in use"
-        if cause is NODE_OPERATIONS.cause:
-            feature, is_on = NODE_OPERATIONS_FEATURE, self._features.optional_node_operations
-            return f"no node that reaches it declares {feature}" if is_on else _off(feature)
-        if cause is CAPACITY.cause:
-            return f"the default amount of {detail} is more than there is" if detail in device.capacity else detail
-        return _unreached(origin, device)
-
-    def _taints(self, device: Device) -> Iterator[str]:
-        """The taints that block a device, each with the rule that it comes from."""
-        yield from (taint_text(taint) for taint in device.taints if blocks(taint, ()))
-        rules = (rule for rule in self._rules.selecting(device.id) if blocks(rule.taint, ()))
-        yield from (f"{taint_text(rule.taint)} by DeviceTaintRule {rule.name}" for rule in rules)
+        return state_if_held(device, used) if used.holders else DeviceState.UNUSABLE
 
     def _blockers(
         self, refusal: Refusal, short: tuple[str, ...], device: Device, vantage: Vantage
@@ -314,16 +258,6 @@ def _short_text(short: tuple[str, ...], judge: _Judge, device: Device) -> str:
     others = len(short) - 1
     more = f", and {others} more {'counter is' if others == 1 else 'counters are'} short" if others else ""
     return judge.left(short[0], device) + more
-
-
-def _off(gate: str) -> str:
-    return f"the feature gate {gate} is off"
-
-
-def _unreached(origin: Slice, device: Device) -> str:
-    """Why no node reaches a device of a pool without problems."""
-    name = origin.placement_of(device).node_name
-    return f"node {name} is not known" if name else "no known node reaches it"
 
 
 def _draws(device: Device) -> set[str]:

@@ -28,6 +28,11 @@ class DeviceUsage:
         """Whether nothing is held."""
         return not self.holders and not self.shares and not self.consumed
 
+    @property
+    def has_shares(self) -> bool:
+        """Whether a share of it is held."""
+        return bool(self.shares or self.consumed)
+
     def _consume(self, amounts: Iterable[tuple[str, int]]) -> Map[str, int]:
         consumed = self.consumed
         for name, nano in amounts:

@@ -9,6 +9,7 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
+from allocator.checks.device_state import DeviceState
 from allocator.errors import CapacityError
 from allocator.explain.capacity_requests import asking_for_less, naming
 from allocator.explain.obstacles import Held, Obstacle, Seen
@@ -137,6 +138,24 @@ def _unobtainable(
     return Seen(obstacle, remedies=partial(asking_for_less, device, rests, amounts, amounts))
 
 
+def as_refusal(error: CapacityError) -> Refusal:
+    """An amount that cannot be computed, as what speaks against a device."""
+    return Refusal(_CAUSE, error.reason)
+
+
+def _state(device: Device, used: DeviceUsage) -> DeviceState:
+    """The state of a device with too little capacity."""
+    if not used.has_shares:
+        return DeviceState.UNUSABLE
+    is_too_much = any(left.nano < 0 for _, left, _ in capacity_left(device, used))
+    return DeviceState.CLASH if is_too_much else DeviceState.ALLOCATED
+
+
+def _words(_: Situation, candidate: Candidate, refusal: Refusal) -> str:
+    is_short = refusal.detail in candidate.device.capacity
+    return f"the default amount of {refusal.detail} is more than there is" if is_short else refusal.detail
+
+
 def _reads(candidate: Candidate) -> Hashable:
     published = candidate.device.capacity.items()
     return tuple([(name, each.value.nano, each.value.format, each.policy) for name, each in published])
@@ -147,15 +166,12 @@ CAPACITY: Final = Check(
     _speaks,
     fields=("capacity", "allow_multiple_allocations"),
     gate=("consumable_capacity", True),
+    state=_state,
+    words=_words,
     obstacles=_obstacles,
     reads=_reads,
     needs_search=lambda candidate: candidate.device.allow_multiple_allocations,
 )
-
-
-def has_shares(used: DeviceUsage) -> bool:
-    """Whether a share of the device is held."""
-    return bool(used.shares or used.consumed)
 
 
 class Capacities:
@@ -172,7 +188,7 @@ class Capacities:
 
     def is_shared(self, device: DeviceId) -> bool:
         """Whether a share of the device is held, or taken by this search."""
-        return bool(self._taken.get(device)) or has_shares(self._usage.device(device))
+        return bool(self._taken.get(device)) or self._usage.device(device).has_shares
 
     def key(self) -> Iterable[tuple[DeviceId, tuple[tuple[str, int], ...]]]:
         """What this search has consumed."""

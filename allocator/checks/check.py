@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocator.cause import Cause
+from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions, Selector
 from allocator.explain.obstacles import Obstacle, Seen
@@ -72,6 +73,15 @@ def _no(_: object) -> bool:
     return False
 
 
+def _unusable(*_: object) -> DeviceState:
+    return DeviceState.UNUSABLE
+
+
+def gate_off(gate: str) -> str:
+    """What keeps claims from a device that needs a feature gate."""
+    return f"the feature gate {gate} is off"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Check:
     """One thing that can speak against a device.
@@ -85,6 +95,9 @@ class Check:
         fields: the check speaks only against devices that have, or whose slice has, one of these fields set; empty:
             against any device.
         gate: a field of `Features`, and whether it must be on or off for the check to apply.
+        state: the state of a device that the check refuses to a claim without wishes (`allocator.device_states`).
+        words: what keeps claims from such a device, for tables and the console; None: the gate that is off.
+        passes_free: the check never refuses a free device to a claim without wishes.
         obstacle: the refusal in words for people, if the words are always the same.
         obstacles: otherwise: everything that speaks against a device.
         reads: what the check reads of a published device, without attributes and names.
@@ -97,8 +110,18 @@ class Check:
     speaks: Callable[[Situation, Asked, Candidate, DeviceUsage], Refusal | None]
     fields: tuple[str, ...] = ()
     gate: tuple[str, bool] = ("", True)
+    state: Callable[[Device, DeviceUsage], DeviceState] = _unusable
+    words: Callable[[Situation, Candidate, Refusal], str] | None = None
+    passes_free: bool = False
     obstacle: Obstacle | None = None
     obstacles: Callable[[Situation, Asked, Candidate, DeviceUsage, Expressions], Iterator[Seen]] | None = None
     reads: Callable[[Candidate], Hashable] = nothing
     circumstances: Callable[[NodePool, Node, TaintRules], Sequence[Hashable]] = nothing
     needs_search: Callable[[Candidate], bool] = _no
+
+    def in_words(self, situation: Situation, candidate: Candidate, refusal: Refusal) -> str:
+        """What keeps claims from a device that the check refuses to a claim without wishes."""
+        if self.words is not None:
+            return self.words(situation, candidate, refusal)
+        gate = self.obstacle.gate if self.obstacle is not None else ""
+        return gate_off(gate) if gate else f"rejected by the check {self.cause.name}"

@@ -22,6 +22,9 @@ _REFUSAL: Final = Refusal(INCOMPATIBLE)
 _OBSTACLE: Final = Obstacle(
     INCOMPATIBLE, "not compatible with devices in use that share their counters", held=Held.SHARED
 )
+EXCLUDED: Final = "its compatibility groups exclude it while other devices are in use"
+"""What keeps claims from such a device, in words."""
+
 _NO_GROUPS = frozenset({""})
 """The group of devices without groups; no device can name it."""
 

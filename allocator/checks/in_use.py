@@ -5,15 +5,25 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal
+from allocator.checks.device_state import DeviceState
 from allocator.explain.obstacles import Held, Obstacle
+from allocator.model.devices import Device
 from allocator.usage import DeviceUsage
 
 _CAUSE: Final = Cause("in-use", "no free device for request {request}", rank=80, is_temporary=True)
 _REFUSAL: Final = Refusal(_CAUSE)
 
+
+def state_if_held(_: Device, used: DeviceUsage) -> DeviceState:
+    """The state of a device that a claim holds as a whole."""
+    return DeviceState.CLASH if used.holders > 1 or used.has_shares else DeviceState.ALLOCATED
+
+
 IN_USE: Final = Check(
     _CAUSE,
     lambda _, asked, __, used: _REFUSAL if used.holders > 0 and not asked.request.admin_access else None,
+    state=state_if_held,
+    passes_free=True,
     obstacle=Obstacle(_CAUSE, "in use", held=Held.WHOLE),
 )
 """Admin access ignores who holds a device. Shares are judged by the capacity that is left (`capacity.py`)."""

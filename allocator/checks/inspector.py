@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from allocator.cel import Expired, Reads, never
 from allocator.cel.selectors import Selectors
-from allocator.checks.capacity import has_shares
 from allocator.checks.check import Asked, Situation, selectors_of
 from allocator.checks.counters import Counters
 from allocator.checks.table import Book, books, checks_for
@@ -78,7 +77,7 @@ class Inspector:
             elif check.obstacle is not None and check.speaks(situation, wanted, candidate, used) is not None:
                 yield Seen(check.obstacle)
         shareable = self._features.consumable_capacity and device.allow_multiple_allocations
-        if not (shareable and has_shares(used)):  # a further share draws nothing more
+        if not (shareable and used.has_shares):  # a further share draws nothing more
             for book in self._books_of(pool):
                 yield from book.obstacles(device)
 

@@ -46,4 +46,4 @@ def _reads(candidate: Candidate) -> Hashable:
     return candidate.unsupported, device.allow_multiple_allocations, quantities
 
 
-MATCHING: Final = Check(NO_MATCH, _speaks, obstacles=_obstacles, reads=_reads)
+MATCHING: Final = Check(NO_MATCH, _speaks, passes_free=True, obstacles=_obstacles, reads=_reads)

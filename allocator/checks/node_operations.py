@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final
 
 from allocator.cause import Cause
-from allocator.checks.check import Asked, Check, Refusal, Situation
+from allocator.checks.check import Asked, Check, Refusal, Situation, gate_off
 from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.devices import Node
 from allocator.pools import Candidate, NodePool
@@ -44,6 +44,12 @@ def _obstacles(
         )
 
 
+def _words(situation: Situation, _: Candidate, __: Refusal) -> str:
+    is_on = situation.features.optional_node_operations
+    lacking = f"no node that reaches it declares {NODE_OPERATIONS_FEATURE}"
+    return lacking if is_on else gate_off(NODE_OPERATIONS_FEATURE)
+
+
 def _circumstances(view: NodePool, node: Node, _: object) -> Sequence[Hashable]:
     """Whether the node declares the feature, if devices of the pool need it."""
     return [NODE_OPERATIONS_FEATURE in node.declared_features] if "skip_node_operations" in view.fields else ()
@@ -53,6 +59,7 @@ NODE_OPERATIONS: Final = Check(
     _CAUSE,
     _speaks,
     fields=("skip_node_operations",),
+    words=_words,
     obstacles=_obstacles,
     reads=_skips,
     circumstances=_circumstances,

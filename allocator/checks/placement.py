@@ -8,7 +8,7 @@ from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.explain.obstacles import Obstacle
-from allocator.model.devices import Node, Placement
+from allocator.model.devices import Device, Node, Placement, Slice
 from allocator.node_selectors import placement_matches
 from allocator.pools import Candidate, NodePool
 from allocator.request_causes import UNREACHABLE
@@ -28,6 +28,12 @@ def _reaches(node: Node, candidate: Candidate) -> bool:
 
 def _speaks(situation: Situation, _: Asked, candidate: Candidate, __: DeviceUsage) -> Refusal | None:
     return _REFUSAL if candidate.slice.per_device_placement and not _reaches(situation.node, candidate) else None
+
+
+def unreached(origin: Slice, device: Device) -> str:
+    """Why no node reaches a device of a pool without problems."""
+    name = origin.placement_of(device).node_name
+    return f"node {name} is not known" if name else "no known node reaches it"
 
 
 def _reads(candidate: Candidate) -> Hashable:
@@ -52,6 +58,7 @@ PLACEMENT: Final = Check(
     UNREACHABLE,
     _speaks,
     fields=("per_device_placement",),
+    words=lambda _, candidate, __: unreached(candidate.slice, candidate.device),
     obstacle=Obstacle(UNREACHABLE, "not reachable from these nodes"),
     reads=_reads,
     circumstances=_circumstances,

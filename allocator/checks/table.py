@@ -3,10 +3,11 @@
 The search stops at the first check that rejects a device (`Checks.all`). An explanation tells what every check says
 (`Checks.told`, `books`). Fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`).
 
-A new feature of devices needs a module with its check, and the name of that check in this table. `allocator.model`
-reads and validates its fields (`devices`, `json.slices`, `rules.slices` or `rules.shared`; `json.allocations` and
-`json.render` if a result carries them; `features` if a gate of Kubernetes turns it on). If the feature can be
-overdrawn, it has a rule in `allocator.audit`.
+A new feature of devices needs a module with its check, and the name of that check in this table. The check has the
+reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses.
+`allocator.model` reads and validates the fields (`devices`, `json.slices`, `rules.slices` or `rules.shared`;
+`json.allocations` and `json.render` if a result carries them; `features` if a gate of Kubernetes turns it on). If the
+feature can be overdrawn, it has a rule in `allocator.audit`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from allocator.cause import Cause
 from allocator.checks import counters as shared_counters
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
@@ -37,6 +39,9 @@ _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)
 _OF_MEMBERS: Final = (*_OF_KIND, CAPACITY)
 CHECKS: Final = (IN_USE, *_OF_MEMBERS, NODE_OPERATIONS, PARTITION, TAINTS)
 """In upstream's order, which decides which error a pod gets."""
+
+CHECK_OF: Final[Mapping[Cause, Check]] = {check.cause: check for check in CHECKS}
+"""The check that has a cause. What is short in a book (`books`) is no check."""
 
 CAUSES: Final = tuple(
     sorted(

@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
+from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
 from allocator.model.devices import Device, DeviceTaint, Toleration
@@ -82,6 +83,13 @@ def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: obj
             yield Seen(obstacle, remedies=partial(_tolerating, taint))
 
 
+def _words(situation: Situation, candidate: Candidate, _: Refusal) -> str:
+    """The taints that block a device, each with the rule that it comes from."""
+    of_device = (taint_text(taint) for taint in candidate.device.taints if blocks(taint, ()))
+    rules = (rule for rule in situation.rules.selecting(candidate.device.id) if blocks(rule.taint, ()))
+    return ", ".join((*of_device, *(f"{taint_text(rule.taint)} by DeviceTaintRule {rule.name}" for rule in rules)))
+
+
 def _misspelling(taint: DeviceTaint, tolerations: Iterable[Toleration]) -> str:
     """The toleration that is probably meant for a taint, if its key is misspelled."""
     keys = (each.key for each in tolerations if each.key != taint.key and is_misspelled(each.key, taint.key))
@@ -104,6 +112,8 @@ TAINTS: Final = Check(
     _speaks,
     fields=("taints",),
     gate=("device_taints", True),
+    state=lambda _, __: DeviceState.TAINTED,
+    words=_words,
     obstacles=_obstacles,
     reads=lambda candidate: _without_times(candidate.device.taints),
     circumstances=_circumstances,

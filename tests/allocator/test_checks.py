@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 
-from allocator import NO_RULES, DeviceRequest, Features, Quantity
+from allocator import FREE, NO_RULES, Candidate, Cause, DeviceRequest, DeviceState, Features, Quantity
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
-from allocator.checks.check import Asked, Check, Situation
+from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.counters import PARTITION
 from allocator.checks.in_use import IN_USE
 from allocator.checks.matching import MATCHING
@@ -16,7 +16,7 @@ from allocator.checks.table import CHECKS, checks_for
 from allocator.checks.taints import TAINTS
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from tests.allocator.strategies import Puzzle, puzzles
-from tests.allocator.worlds import SELECTORS
+from tests.allocator.worlds import NODE, SELECTORS, device, pool
 
 ALL_FIELDS = frozenset(name for check in CHECKS for name in check.fields)
 GPU = DeviceRequest("gpu")
@@ -86,3 +86,18 @@ def test_a_check_that_is_not_asked_would_not_speak(puzzle: Puzzle) -> None:
                     for candidate in view.candidates:
                         used = task.usage.device(candidate.device.id)
                         assert check.speaks(situation, asked, candidate, used) is None
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.cause.name)
+def test_a_check_that_may_refuse_a_free_device_says_so_in_words_of_its_own(check: Check) -> None:
+    has_gate = check.obstacle is not None and bool(check.obstacle.gate)
+    assert check.passes_free or has_gate or check.words is not None
+
+
+def test_a_check_without_words_is_told_by_its_name() -> None:
+    cause = Cause("odd-slot", "no device in an even slot for request {request}", rank=75)
+    check = Check(cause, lambda *_: Refusal(cause))
+    candidate = Candidate(device("gpu-0"), pool(device("gpu-0"))[0])
+    situation = Situation(NODE, NO_RULES, ALL_FEATURES, SELECTORS.matches)
+    assert check.state(candidate.device, FREE) is DeviceState.UNUSABLE
+    assert check.in_words(situation, candidate, Refusal(cause)) == "rejected by the check odd-slot"
