@@ -25,8 +25,7 @@ from extender.service import Service
 from extender.simulation.cluster import Cluster
 from extender.state.snapshot import Snapshot
 from extender.whatif.asking import WhatIf
-from extender.whatif.question import Question
-from extender.whatif.reading import read_question
+from extender.whatif.question import Question, read_question
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
 
 EXAMPLE = Path(__file__).parents[1] / "config" / "example"

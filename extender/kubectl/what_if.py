@@ -17,8 +17,14 @@ from extender.kube.encoding import dumps
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
 from extender.kubectl.source import Source
+from extender.whatif.edits.table import EDITS
 
 _PATH: Final = "/what-if"
+_FIELDS: Final = " or ".join([", ".join(each.field for each in EDITS[:-1]), EDITS[-1].field])
+_HELP: Final = f"""Which pods would run where if things were different. Nothing is written.
+
+The file says what is to be different: {", ".join(f"{each.field} ({each.words})" for each in EDITS)}.
+"""
 
 
 @at_place
@@ -31,10 +37,7 @@ def what_if(
     output: ExplainOutputOption = ExplainOutput.TEXT,
     place: Place,
 ) -> None:
-    """Which pods would run where if requests were edited, and pods or nodes came or went. Nothing is written.
-
-    The file says what is to be different: edits, pods, nodes, drain.
-    """
+    """Ask the question of a file."""
     question = _read(filename)
 
     async def ask(source: Source) -> Mapping[str, Any]:
@@ -52,7 +55,7 @@ def what_if(
 
 def add_command(app: typer.Typer) -> None:
     """Add the command to a group."""
-    app.command("what-if", epilog=examples("kubectl dra what-if -f question.yaml"))(what_if)
+    app.command("what-if", help=_HELP, epilog=examples("kubectl dra what-if -f question.yaml"))(what_if)
 
 
 def _read(path: Path) -> bytes:
@@ -67,5 +70,5 @@ def _read(path: Path) -> bytes:
         fail(f"{path}: {problem}")
     if len(found) != 1 or not isinstance(found[0], dict):
         what = shown(found[0]) if len(found) == 1 else f"{len(found) or 'no'} documents"
-        fail(f"{path}: expected one document with edits, pods, nodes or drain, not {what}")
+        fail(f"{path}: expected one document with {_FIELDS}, not {what}")
     return dumps(found[0])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.autoscaler.made_up_nodes import devices_of, made_up_node, picture_of
+from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
@@ -21,9 +22,9 @@ from extender.pods.extended_resources.requests import request_words
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
-from extender.whatif.applying import Applying, Changed
+from extender.whatif.fork import Fork
+from extender.whatif.pod_turns import PodTurns
 from extender.whatif.question import Question
-from extender.whatif.turns import Turns
 
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
 _CONTROLLERS: Final = "controllers of negotiated claims are not asked: their claims wait here"
@@ -79,12 +80,15 @@ class Answering:
 
     Attributes:
         solver: for as long as there is time.
+        catalog: what new nodes bring.
+        now: the time at which new pods are made, as the API writes it.
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
     """
 
     solver: Solver
-    applying: Applying
+    catalog: Catalog
+    now: str
     schedulers: Sequence[str]
     preempts: bool
 
@@ -95,12 +99,13 @@ class Answering:
             QuestionError: something that the question names does not exist, or cannot be changed.
             TimeoutError: the solver's time is up before it is known what happens today.
         """
-        changed = self.applying.changed(question, snapshot)
+        fork = Fork(Supply(self.catalog, snapshot), self.solver.features, self.now, self.schedulers)
+        question.apply(fork)
         today = self._round(snapshot)
         if not today.is_complete:
             raise TimeoutError
-        then = self._round(changed.snapshot)
-        found, unexamined = self._with_evictions(list(self._pods(today, then, changed)), then)
+        then = self._round(fork.snapshot)
+        found, unexamined = self._with_evictions(list(self._pods(today, then, fork)), then)
         notes = [] if then.is_complete else [_LATE]
         features, end = self.solver.features, then.end.snapshot
         placed = [each.pod for each in then.queue if each.pod.uid in then.end.nodes]
@@ -108,13 +113,13 @@ class Answering:
             notes.append(_GANG)
         if snapshot.controllers:
             notes.append(_CONTROLLERS)
-        nodes = tuple(made_up_node(each.name, each.origin, end, features) for each in changed.nodes)
+        nodes = tuple(made_up_node(each.name, each.origin, end, features) for each in fork.nodes)
         pools = [pool for node in nodes for pool in node.pools]
         return Answer(
             pods=tuple(found),
             nodes=nodes,
-            drained=question.drained,
-            staying=changed.staying,
+            drained=tuple(fork.drained),
+            staying=tuple(fork.staying),
             unmodeled=tuple(sorted({what for pod in placed for what in pod.unmodeled})),
             unexamined=unexamined,
             notes=tuple(notes),
@@ -124,20 +129,20 @@ class Answering:
     def _round(self, snapshot: Snapshot) -> _Round:
         snapshot, queue = waiting_pods(snapshot, self.solver, self.schedulers)
         try:
-            end = Turns(self.solver).run(queue, snapshot)
+            end = PodTurns(self.solver).run(queue, snapshot)
         except LateError as late:
             end = late.so_far
         plugged = (pod for pod in end.snapshot.pods.values() if pod.containers)
         return _Round(queue, end, SchedulerChecks(snapshot.nodes, plugged))
 
-    def _pods(self, today: _Round, then: _Round, changed: Changed) -> Iterator[PodAnswer]:
+    def _pods(self, today: _Round, then: _Round, fork: Fork) -> Iterator[PodAnswer]:
         before = {each.pod.uid: today.fate(each) for each in today.queue}
-        new, edited = set(changed.new), set(changed.edited)
-        leaving = {each.pod.uid: each for each in changed.leaving}
+        new, edited = set(fork.new), set(fork.edited)
+        leaving = {each.pod.uid: each for each in fork.leaving}
         for uid, each in leaving.items():
             before[uid] = Fate(each.pod.node_name, devices_of(each.pod, today.end.snapshot))
         fates = {each.pod.uid: (each.pod, then.fate(each)) for each in then.queue}
-        for pod in self._untried(changed):
+        for pod in self._untried(fork):
             fates[pod.uid] = (pod, Fate(reasons=((no_attempt(pod, self.schedulers), 0),)))
         found = []
         for uid, (pod, fate) in fates.items():
@@ -148,10 +153,10 @@ class Answering:
             found.append(PodAnswer(str(pod), origin, pod.priority, is_edited, was, fate, caution))
         yield from sorted(found, key=_turn)
 
-    def _untried(self, changed: Changed) -> Iterator[Pod]:
+    def _untried(self, fork: Fork) -> Iterator[Pod]:
         """The pods that the question is about, and that no scheduler of ours tries."""
-        for key in (*changed.edited, *(each.pod.key for each in changed.leaving)):
-            pod = changed.snapshot.pods[key]
+        for key in (*fork.edited, *(each.pod.key for each in fork.leaving)):
+            pod = fork.snapshot.pods[key]
             if no_attempt(pod, self.schedulers):
                 yield pod
 

@@ -23,8 +23,7 @@ from extender.service import Service
 from extender.state.snapshot import Snapshot
 from extender.whatif.answer import Answer
 from extender.whatif.answering import Answering
-from extender.whatif.applying import Applying
-from extender.whatif.edits import editable
+from extender.whatif.edits.edit_request import editable
 from extender.whatif.question import Question
 
 SECONDS: Final = 10.0
@@ -112,5 +111,4 @@ class WhatIf:
         shapes = None if solver.shapes is None else solver.shapes.still()
         own = replace(solver, clock=clock, until=solver.clock() + SECONDS, shapes=shapes)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        applying = Applying(self.catalog, own.features, now, overview.schedulers)
-        return Answering(own, applying, overview.schedulers, self.preempts).answer(question, snapshot)
+        return Answering(own, self.catalog, now, overview.schedulers, self.preempts).answer(question, snapshot)

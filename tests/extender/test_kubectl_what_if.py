@@ -62,7 +62,7 @@ def test_a_question_that_is_too_long_is_refused_by_the_service(url: str) -> None
     [
         (f"drain: [{2**70}]", "drain[0]: 1.1805916207174113e+21 is not a string"),
         ("a: [", "line 1"),
-        ("[1]", "expected one document with edits, pods, nodes or drain, not [1]"),
+        ("[1]", "expected one document with drain, nodes, edits or pods, not [1]"),
         ("", "not no documents"),
         ("drain: []\n---\ndrain: []", "not 2 documents"),
     ],

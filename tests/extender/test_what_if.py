@@ -16,7 +16,7 @@ from extender.defragmentation.rehearsal import Rehearsal
 from extender.defragmentation.shapes import waiting_pods
 from extender.simulation.cluster import Cluster as Example
 from extender.state.snapshot import Snapshot
-from extender.whatif.turns import Turns
+from extender.whatif.pod_turns import PodTurns
 from tests.kit.clusters import (
     GPU,
     Cluster,
@@ -360,7 +360,7 @@ def test_turns_that_judge_only_what_has_changed_end_as_turns_that_judge_everythi
     cluster = Example.from_manifests(ROOT / "config" / "example", refused=lambda _: None)
     allocator = make_solver(Settings())
     snapshot, queue = waiting_pods(cluster.snapshot, allocator, ())
-    quick = Turns(allocator).run(queue, snapshot)
+    quick = PodTurns(allocator).run(queue, snapshot)
     full = Rehearsal(Decider(allocator, lambda _: None)).run(queue, snapshot, sorted(snapshot.nodes), allocator)
     assert len(quick.nodes) > 10
     assert quick.nodes == full.nodes

@@ -7,7 +7,7 @@ from extender.autoscaler.templates.catalog import Catalog
 from extender.refused import RefusedError
 from extender.whatif.answer import MOST_PREEMPTIONS, Answer
 from extender.whatif.asking import WhatIf
-from extender.whatif.reading import read_question
+from extender.whatif.question import read_question
 from extender.whatif.text import as_text
 from tests.extender.test_what_if import asked, world
 from tests.kit.clusters import Cluster, claim, pod

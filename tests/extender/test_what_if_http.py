@@ -19,8 +19,7 @@ from extender.http.listener import Listener
 from extender.kube.resources import PODS
 from extender.refused import RefusedError
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
-from extender.whatif.question import Question, QuestionError
-from extender.whatif.reading import read_question
+from extender.whatif.question import Question, QuestionError, read_question
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import Cluster, HeldClock, client_of
 

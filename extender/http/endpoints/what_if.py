@@ -27,18 +27,14 @@ from extender.verbs.json.body import WireError, root_of
 from extender.whatif.answer import Answer
 from extender.whatif.asking import WhatIf
 from extender.whatif.document import as_json
-from extender.whatif.question import Question, QuestionError
-from extender.whatif.reading import read_question
+from extender.whatif.edits.table import EDITS
+from extender.whatif.question import Question, QuestionError, read_question
 from extender.whatif.text import as_text
 
 LONGEST_QUESTION: Final = 8192
 """Characters of a question in an address. Each may take three bytes there, and a request's head has 32 KiB."""
 
-_EXAMPLE: Final[JSON] = {
-    "edits": [{"pod": "demo/eagle", "request": "gpu", "count": 2}],
-    "nodes": [{"template": "falcon", "count": 2}],
-    "drain": ["gpu-west-2"],
-}
+_EXAMPLE: Final[JSON] = {each.field: [each.example] for each in EDITS}
 _BODY: Final[Mapping[str, object]] = {
     "application/json": {"example": _EXAMPLE},
     "application/yaml": {"example": yaml.safe_dump(_EXAMPLE, sort_keys=False)},

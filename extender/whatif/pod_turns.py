@@ -20,7 +20,7 @@ _CHANGES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class PodTurns:
     """Gives pods their nodes.
 
     Attributes:
