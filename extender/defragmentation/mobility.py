@@ -14,6 +14,7 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import rejection
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.consumers import claim_keys
+from extender.state.objects.budgets import Budget
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import NOTHING_KEPT
 from extender.state.snapshot import Snapshot
@@ -84,7 +85,7 @@ class Mobility:
         elif pod.controller.kind in TIED:
             yield TIED[pod.controller.kind].format(pod.controller)
         yield from self._sharing(pod)
-        allowed = self.snapshot.budgets
+        allowed = self.snapshot.objects(Budget)
         for key in budgets_covering(pod, self.snapshot):
             if allowed[key].allowed <= 0:
                 yield f"PodDisruptionBudget {key} allows no eviction"

@@ -121,13 +121,13 @@ class ContextResponder:
             return
         self._looked = (snapshot.version, now)
         self._paused = {key: until for key, until in self._paused.items() if until > now}
-        self._judged = {key: each for key, each in self._judged.items() if key in snapshot.contexts}
+        self._judged = {key: each for key, each in self._judged.items() if key in snapshot.objects(SchedulingContext)}
         for claim in [each for each in snapshot.claims.values() if self._is_to_release(each)]:
             await self._tried(("release", claim.key), partial(self._release, claim.key))
         for found in self._own(snapshot.claims.values(), snapshot):
             if is_immediate(found.claim.claim) and self._may_allocate(found.claim):
                 await self._tried(("immediate", found.uid), partial(self._allocate_anywhere, found, snapshot))
-        for context in sorted(snapshot.contexts.values(), key=lambda each: (each.created, each.key)):
+        for context in sorted(snapshot.objects(SchedulingContext).values(), key=lambda each: (each.created, each.key)):
             await self._tried(("context", context.key), partial(self._serve, context, snapshot))
 
     async def _tried(self, key: Hashable, work: Callable[[], Awaitable[None]]) -> None:

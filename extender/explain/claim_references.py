@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from allocator import ClaimSpec, hint
+from allocator import ClaimSpec, ClaimTemplate, hint
 from extender.explain.change import Target
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
@@ -15,6 +15,7 @@ from extender.pods.extended_resources.special_claim import class_serving, groups
 from extender.state.objects.claim_annotations import is_immediate, mode_problem
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod, PodClaim
+from extender.state.objects.resource_classes import ResourceClass
 from extender.state.snapshot import Snapshot
 
 _IN_CLAIM: Final = "the spec of {} is immutable: delete the claim and create it again"
@@ -70,7 +71,7 @@ def resource_advice(pod: Pod, snapshot: Snapshot) -> str:
     missing = next((n for n in wanted(pod) if n not in offered and class_serving(n, snapshot) is None), "")
     if not missing:
         return ""
-    refused = next((each for each in snapshot.resource_classes.values() if each.asked_as == missing), None)
+    refused = next((each for each in snapshot.objects(ResourceClass).values() if each.asked_as == missing), None)
     if refused is not None:
         return f"correct ResourceClass {refused.name}, which is not accepted: {refused.refusal or 'it is new'}"
     return f"create a DeviceClass with extendedResourceName {missing}{hint(missing, offered)}"
@@ -126,7 +127,7 @@ def _of_classes(spec: ClaimSpec, snapshot: Snapshot) -> str:
 def _missing(pod: Pod, reference: PodClaim, name: str, resource: Resource, snapshot: Snapshot) -> str:
     """A claim or template that an entry of the pod names does not exist, or cannot be read."""
     key = ObjectKey(pod.namespace, name)
-    of_kind = {CLAIMS.kind: snapshot.claims, TEMPLATES.kind: snapshot.templates}
+    of_kind = {CLAIMS.kind: snapshot.claims, TEMPLATES.kind: snapshot.objects(ClaimTemplate)}
     if key in of_kind[resource.kind]:
         return ""
     if (resource.kind, key) in snapshot.problems:

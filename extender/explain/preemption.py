@@ -7,6 +7,7 @@ from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
 from extender.preemption.choice import Preemption, choose, holders_near
 from extender.state.consumers import claim_keys
+from extender.state.objects.budgets import Budget
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -61,7 +62,7 @@ def _spared(other: Pod, pod: Pod, found: Preemption | None, snapshot: Snapshot) 
         return f"shares claim {mate[0]} with {mate[1]}, which is not evicted", named
     if found is None:
         return "its devices are not enough", named
-    budgets = [key for key, budget in snapshot.budgets.items() if budget.covers(other) and not budget.allowed]
+    budgets = [key for key, budget in snapshot.objects(Budget).items() if budget.covers(other) and not budget.allowed]
     if budgets:
         return f"PodDisruptionBudget {min(budgets)} allows no eviction, and others suffice", named
     return "others suffice", named

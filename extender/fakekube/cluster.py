@@ -22,6 +22,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, Resource
 from extender.resource_classes.keeper import keep_device_classes
 from extender.state.cluster_state import ClusterState
+from extender.state.objects.resource_classes import ResourceClass
 from extender.state.snapshot_edit import REFUSED, Unreadable
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
@@ -116,10 +117,10 @@ class EmbeddedCluster:
 
     async def _keep_device_classes(self) -> None:
         found = self.state.snapshot
-        if found.resource_classes and self._kept != (found.resource_classes, found.classes):
+        if found.objects(ResourceClass) and self._kept != (found.objects(ResourceClass), found.classes):
             await keep_device_classes(self.api, self._now)
             found = self.state.snapshot
-            self._kept = found.resource_classes, found.classes
+            self._kept = found.objects(ResourceClass), found.classes
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

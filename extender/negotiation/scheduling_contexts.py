@@ -63,7 +63,7 @@ class Contexts:
 
     def of(self, pod: PodName) -> SchedulingContext | None:
         """The context of a pod, as the watch shows it; None if there is none, or if it belongs to an earlier pod."""
-        found = self.state.snapshot.contexts.get(_key(pod))
+        found = self.state.snapshot.objects(SchedulingContext).get(_key(pod))
         return found if found is not None and found.pod_uid == pod.uid else None
 
     def answer(self, context: SchedulingContext, claim_uid: str) -> frozenset[str] | None:

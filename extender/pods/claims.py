@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import BoundPod, Claim, ClaimSpec, Features, LeftOut, missing_class, required
+from allocator import BoundPod, Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, missing_class, required
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
@@ -157,7 +157,7 @@ def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
 
 def claim_from_template(pod: Pod, entry: PodClaim, name: str, snapshot: Snapshot) -> ClaimObject | None:
     """The claim that will be made for an entry of a pod; None if the entry names no template, or a missing one."""
-    template = snapshot.templates.get(ObjectKey(pod.namespace, entry.template_name or ""))
+    template = snapshot.objects(ClaimTemplate).get(ObjectKey(pod.namespace, entry.template_name or ""))
     if template is None:
         return None
     claim = Claim(pod.namespace, name, f"{pod.uid}/{entry.name}", template.spec, owner_uid=pod.uid)
@@ -205,7 +205,7 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
 
 def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
     template = ObjectKey(pod.namespace, reference.template_name or "")
-    if template not in snapshot.templates:
+    if template not in snapshot.objects(ClaimTemplate):
         what = f"claim template {template.name}"
         return _unread(what, TEMPLATES, template, snapshot) or f"{what} does not exist"
     return f"waiting for claim {reference.name} to be created"

@@ -17,6 +17,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from extender.pods.lost_members import lost_members
 from extender.state.indexes.gang_index import Stage, is_live
+from extender.state.objects.pod_groups import PodGroup
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GangKey
 from extender.state.snapshot import Snapshot
@@ -93,7 +94,7 @@ def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
     if not members:
         return None
     if key.is_pod_group:
-        group = snapshot.pod_groups.get(ObjectKey(key.namespace, key.name))
+        group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
         size = 0 if group is None else group.size - len(snapshot.gangs.companions.get(key, ()))
         return None if group is None or not group.size else Gang(key, members, size, group.topology, "", snapshot)
     said = [pod.gang for pod in members if pod.gang is not None]
@@ -104,7 +105,7 @@ def is_alone(pod: Pod, snapshot: Snapshot) -> bool:
     """Whether a pod gets devices by itself: it is in no gang, or the policy of its PodGroup is ``basic``."""
     if pod.gang is None or not pod.gang.is_pod_group:
         return pod.gang is None
-    group = snapshot.pod_groups.get(ObjectKey(pod.namespace, pod.gang.name))
+    group = snapshot.objects(PodGroup).get(ObjectKey(pod.namespace, pod.gang.name))
     return group is not None and not group.size
 
 
@@ -117,7 +118,7 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
         return pod.gang.problem
     name, size = printable(key.name), pod.gang.size
     if key.is_pod_group:
-        found = snapshot.pod_groups.get(ObjectKey(key.namespace, key.name))
+        found = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
         if found is None:
             problem = snapshot.problems.get((POD_GROUPS.kind, ObjectKey(key.namespace, key.name)))
             return f"PodGroup {name} can't be read: {problem}" if problem else f"PodGroup {name} does not exist"

@@ -33,6 +33,7 @@ from extender.simulation.quiet_logs import log_quietly
 from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
 from extender.state.objects.device_expressions import check_expression
+from extender.state.objects.pod_groups import PodGroup
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 
@@ -247,7 +248,7 @@ class Cluster:
         """What counts in Kubernetes and is ignored here, each once: conditions of pods, and claims of PodGroups."""
         snapshot = self.snapshot
         found = {what for pod in snapshot.pods.values() for what in pod.unmodeled}
-        if not snapshot.has_group_claims and any(group.claims for group in snapshot.pod_groups.values()):
+        if not snapshot.has_group_claims and any(group.claims for group in snapshot.objects(PodGroup).values()):
             found.add(_GROUP_CLAIMS)
         return tuple(sorted(found))
 

@@ -15,6 +15,7 @@ from extender.refused import RefusedError
 from extender.state.assumed_allocations import after_event, moved_pools
 from extender.state.change_log import Change, ChangeLog
 from extender.state.controller_answers import ControllerAnswer
+from extender.state.indexes.assumed_allocation import NO_SPEC, AssumedAllocation
 from extender.state.indexes.node_requests import NodeRequests
 from extender.state.kinds import Topic, WatchedKind, all_kinds
 from extender.state.objects.claims import ClaimObject
@@ -22,7 +23,7 @@ from extender.state.objects.plain_pods import parse_counted_pod
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.relist import Relist
 from extender.state.resources.node_resources import Amounts
-from extender.state.snapshot import EMPTY, NO_SPEC, AssumedAllocation, Snapshot
+from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.snapshot_edit import Edit, read
 
 NOT_SYNCED: Final = "not synced yet"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from allocator import Claim, Consumer
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
+from extender.state.objects.pod_groups import PodGroup
 from extender.state.objects.pods import Pod, PodClaim
 from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
@@ -31,7 +32,7 @@ def group_of(pod: Pod, claim: Claim, snapshot: Snapshot) -> Consumer | None:
     """
     if not (pod.pod_group and snapshot.has_group_claims):
         return None
-    group = snapshot.pod_groups.get(ObjectKey(pod.namespace, pod.pod_group))
+    group = snapshot.objects(PodGroup).get(ObjectKey(pod.namespace, pod.pod_group))
     if group is None or not group.claims:
         return None
     is_of_group = any(entry in group.claims and claim_name(pod, entry) == claim.name for entry in pod.claims)

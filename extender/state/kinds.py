@@ -1,7 +1,8 @@
 """The registry of watched kinds: how an object is read, where a snapshot has it, and what a change of it concerns.
 
-A new kind is a `Resource` in `extender.kube.resources`, a field of `Snapshot`, a parser of its own in
-`extender.state.objects`, and a topic and an entry here. `deploy/rbac.yaml` must allow to watch it.
+A new kind is a `Resource` in `extender.kube.resources`, a module with its value and its parser in
+`extender.state.objects`, and a topic and an entry here; `Snapshot.objects` has its objects. `deploy/rbac.yaml` must
+allow to watch it. Only a kind for which a snapshot keeps an index has attributes of its own there.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -11,7 +12,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from immutables import Map
+
 from allocator import (
+    ClaimTemplate,
     Interner,
     Slice,
     parse_claim_template,
@@ -35,15 +39,15 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
-from extender.state.objects.budgets import parse_budget
+from extender.state.objects.budgets import Budget, parse_budget
 from extender.state.objects.claims import parse_claim_object
 from extender.state.objects.device_expressions import check_expression
 from extender.state.objects.device_quotas import parse_device_quota
 from extender.state.objects.nodes import parse_node_object
-from extender.state.objects.pod_groups import parse_pod_group
+from extender.state.objects.pod_groups import PodGroup, parse_pod_group
 from extender.state.objects.pods import Pod, parse_pod
-from extender.state.objects.resource_classes import parse_resource_class
-from extender.state.objects.scheduling_contexts import parse_scheduling_context
+from extender.state.objects.resource_classes import ResourceClass, parse_resource_class
+from extender.state.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.state.objects.spec_cache import SpecCache
 from extender.state.snapshot import Snapshot
 
@@ -116,7 +120,7 @@ class WatchedKind(Generic[_T]):
         parse: raises InvalidObjectError.
         objects: all objects in a snapshot: by name if the kind has no namespaces, else by ObjectKey.
         touched: what changes when the object of that key changes from one value (None: absent) to another.
-        parts: fields of a snapshot that this kind alone fills; `problems` is shared by all kinds.
+        parts: what of a snapshot this kind alone fills: attributes, or the class of its `Snapshot.objects`.
         others: objects that a snapshot counts without keeping them, by ObjectKey.
     """
 
@@ -126,12 +130,12 @@ class WatchedKind(Generic[_T]):
     put: Callable[[Snapshot, ObjectKey, _T], Snapshot]
     drop: Callable[[Snapshot, ObjectKey], Snapshot]
     touched: Callable[[ObjectKey, _T | None, _T | None], Touched]
-    parts: tuple[str, ...]
+    parts: tuple[str | type, ...]
     others: Callable[[Snapshot], Iterable[ObjectKey]] = lambda _: ()
 
     def find(self, snapshot: Snapshot, key: ObjectKey) -> _T | None:
         """The object of that key."""
-        return self.objects(snapshot).get(key if self.resource.namespaced else key.name)
+        return self.objects(snapshot).get(_place(self.resource, key))
 
     def count(self, snapshot: Snapshot) -> int:
         """How many objects there are."""
@@ -144,15 +148,22 @@ class WatchedKind(Generic[_T]):
 
     def is_same(self, one: Snapshot, other: Snapshot) -> bool:
         """Whether two snapshots of one history have the same objects of this kind."""
-        return all(getattr(one, part) is getattr(other, part) for part in self.parts)
+        return all(_part(one, part) is _part(other, part) for part in self.parts)
+
+    def taken(self, one: Snapshot, other: Snapshot) -> Snapshot:
+        """The first snapshot, with this kind's objects of the second; both began with the same."""
+        for part in self.parts:
+            if isinstance(part, type):
+                one = one.with_objects(part, other.objects(part))
+        return one._replace(**{part: getattr(other, part) for part in self.parts if isinstance(part, str)})
 
 
 def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> Mapping[str, WatchedKind[Any]]:
     """The kinds by name. All slices that they parse share equal values, and all claims share equal specs."""
     kinds: tuple[WatchedKind[Any], ...] = (
-        _kind(NODES, parse_node_object, Topic.NODE, "nodes"),
+        _indexed(NODES, parse_node_object, Topic.NODE, "nodes", put=Snapshot.with_node, drop=Snapshot.without_node),
         _pods(parse_pod),
-        _kind(
+        _indexed(
             CLAIMS,
             partial(parse_claim_object, read_spec=SpecCache().read),
             Topic.CLAIM,
@@ -160,9 +171,9 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
             put=Snapshot.with_claim,
             drop=Snapshot.without_claim,
         ),
-        _kind(TEMPLATES, parse_claim_template, Topic.TEMPLATE, "templates"),
+        _plain(TEMPLATES, ClaimTemplate, parse_claim_template, Topic.TEMPLATE),
         _slices(),
-        _kind(
+        _indexed(
             CLASSES,
             parse_device_class,
             Topic.CLASS,
@@ -170,7 +181,7 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
             put=Snapshot.with_class,
             drop=Snapshot.without_class,
         ),
-        _kind(
+        _indexed(
             TAINT_RULES,
             parse_taint_rule,
             Topic.TAINT_RULE,
@@ -178,9 +189,9 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
             put=Snapshot.with_rule,
             drop=Snapshot.without_rule,
         ),
-        _kind(BUDGETS, parse_budget, Topic.BUDGET, "budgets"),
-        _kind(POD_GROUPS, parse_pod_group, Topic.POD_GROUP, "pod_groups"),
-        _kind(
+        _plain(BUDGETS, Budget, parse_budget, Topic.BUDGET),
+        _plain(POD_GROUPS, PodGroup, parse_pod_group, Topic.POD_GROUP),
+        _indexed(
             DEVICE_QUOTAS,
             partial(parse_device_quota, check_expression=check_expression),
             Topic.DEVICE_QUOTA,
@@ -188,42 +199,61 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
             put=Snapshot.with_device_quota,
             drop=Snapshot.without_device_quota,
         ),
-        _kind(RESOURCE_CLASSES, parse_resource_class, Topic.RESOURCE_CLASS, "resource_classes"),
-        _kind(CONTEXTS, parse_scheduling_context, Topic.CONTEXT, "contexts"),
+        _plain(RESOURCE_CLASSES, ResourceClass, parse_resource_class, Topic.RESOURCE_CLASS),
+        _plain(CONTEXTS, SchedulingContext, parse_scheduling_context, Topic.CONTEXT),
     )
     return {kind.resource.kind: kind for kind in kinds}
 
 
-def _kind(
-    resource: Resource,
-    parse: Callable[[Mapping[str, object]], _T],
-    topic: Topic,
-    *parts: str,
-    put: Callable[[Snapshot, _T], Snapshot] | None = None,
-    drop: Callable[[Snapshot, Any], Snapshot] | None = None,
+def _plain(
+    resource: Resource, value: type[_T], parse: Callable[[Mapping[str, object]], _T], topic: Topic
 ) -> WatchedKind[_T]:
-    """A kind whose objects are in the first of its parts. A kind with more parts needs its own ``put`` and ``drop``."""
-    part = parts[0]
+    """A kind whose objects a snapshot has in `Snapshot.objects`, and nothing else."""
 
-    def place(key: ObjectKey) -> ObjectKey | str:
-        return key if resource.namespaced else key.name
+    def objects(snapshot: Snapshot) -> Map[Any, _T]:
+        return snapshot.objects(value)
 
-    def set_part(snapshot: Snapshot, key: ObjectKey, new: _T) -> Snapshot:
-        return snapshot._replace(**{part: getattr(snapshot, part).set(place(key), new)})
-
-    def delete_part(snapshot: Snapshot, key: ObjectKey) -> Snapshot:
-        objects = getattr(snapshot, part)
-        return snapshot._replace(**{part: objects.delete(place(key))}) if place(key) in objects else snapshot
+    def drop(snapshot: Snapshot, key: ObjectKey) -> Snapshot:
+        found, place = objects(snapshot), _place(resource, key)
+        return snapshot.with_objects(value, found.delete(place)) if place in found else snapshot
 
     return WatchedKind(
         resource,
         parse,
-        objects=attrgetter(part),
-        put=set_part if put is None else lambda snapshot, _, new: put(snapshot, new),
-        drop=delete_part if drop is None else lambda snapshot, key: drop(snapshot, place(key)),
-        touched=lambda key, _old, _new: ((topic, place(key)),),
+        objects=objects,
+        put=lambda snapshot, key, new: snapshot.with_objects(value, objects(snapshot).set(_place(resource, key), new)),
+        drop=drop,
+        touched=lambda key, _old, _new: ((topic, _place(resource, key)),),
+        parts=(value,),
+    )
+
+
+def _indexed(
+    resource: Resource,
+    parse: Callable[[Mapping[str, object]], _T],
+    topic: Topic,
+    *parts: str,
+    put: Callable[[Snapshot, _T], Snapshot],
+    drop: Callable[[Snapshot, Any], Snapshot],
+) -> WatchedKind[_T]:
+    """A kind with attributes of a snapshot that it alone fills: its objects are the first one, the others indexes."""
+    return WatchedKind(
+        resource,
+        parse,
+        objects=attrgetter(parts[0]),
+        put=lambda snapshot, _, new: put(snapshot, new),
+        drop=lambda snapshot, key: drop(snapshot, _place(resource, key)),
+        touched=lambda key, _old, _new: ((topic, _place(resource, key)),),
         parts=parts,
     )
+
+
+def _part(snapshot: Snapshot, part: str | type) -> object:
+    return getattr(snapshot, part) if isinstance(part, str) else snapshot.objects(part)
+
+
+def _place(resource: Resource, key: ObjectKey) -> ObjectKey | str:
+    return key if resource.namespaced else key.name
 
 
 def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> WatchedKind[Pod]:
@@ -239,8 +269,8 @@ def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> WatchedKind[Pod]:
         put=lambda snapshot, _, pod: snapshot.with_pod(pod) if pod.needs_devices else snapshot.with_other(pod),
         drop=Snapshot.without_pod,
         touched=touched,
-        parts=("pods", "pod_keys", "bound", "nominated", "kept", "gangs", "requested", "others", "node_requests"),
         others=_counted,
+        parts=("pods", "pod_keys", "bound", "nominated", "kept", "gangs", "requested", "others", "node_requests"),
     )
 
 

@@ -5,16 +5,13 @@ runs the same code as the live cluster.
 """
 
 import sys
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from immutables import Map
 
 from allocator import (
     NO_RULES,
     AllocationResult,
-    ClaimSpec,
-    ClaimTemplate,
     DeviceClass,
     DeviceId,
     Inventory,
@@ -27,37 +24,19 @@ from allocator import (
 )
 from extender.kube.api import ObjectKey
 from extender.state.controller_answers import ControllerAnswer
+from extender.state.indexes.assumed_allocation import AssumedAllocation
 from extender.state.indexes.gang_index import GangIndex
 from extender.state.indexes.kept_index import KeptIndex
 from extender.state.indexes.nested_maps import added, put, removed, with_cpu
 from extender.state.indexes.node_requests import NodeRequests
-from extender.state.objects.budgets import Budget
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import DeviceQuota
 from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pod_groups import PodGroup
 from extender.state.objects.pods import Pod
-from extender.state.objects.resource_classes import ResourceClass
-from extender.state.objects.scheduling_contexts import SchedulingContext
 
-NO_SPEC: Final = ClaimSpec()
-"""The spec of a claim that is not known."""
+_T = TypeVar("_T")
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class AssumedAllocation:
-    """A decided allocation whose write the watch has not shown yet.
-
-    Attributes:
-        spec: the spec of the claim. The claim may not exist yet.
-        ends_at: revision of the claim from which on the watch shows the outcome of the write; None: not known yet.
-    """
-
-    claim_uid: str
-    pod_uid: str
-    allocation: AllocationResult
-    ends_at: int | None = None
-    spec: ClaimSpec = NO_SPEC
+_NO_OBJECTS: Final[Map[Any, Any]] = Map()
 
 
 class Snapshot(NamedTuple):
@@ -87,6 +66,7 @@ class Snapshot(NamedTuple):
         answers: what controllers have said about claims, by uid of the claim. No change of them counts as a version.
         special: uid of a pod to the uids of the claims that were made for its extended resources.
         assumed: by uid of the claim.
+        plain: the objects of kinds without an attribute here, by class; `objects` reads them.
         problems: kind and key of an object that cannot be read, to the problem.
     """
 
@@ -96,23 +76,18 @@ class Snapshot(NamedTuple):
     claims: Map[ObjectKey, ClaimObject] = Map()
     claim_keys: Map[str, ObjectKey] = Map()
     allocated_in: Map[str, Map[str, AllocationResult]] = Map()
-    templates: Map[ObjectKey, ClaimTemplate] = Map()
     pods: Map[ObjectKey, Pod] = Map()
     pod_keys: Map[str, ObjectKey] = Map()
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
     kept: KeptIndex = KeptIndex()
     gangs: GangIndex = GangIndex()
-    pod_groups: Map[ObjectKey, PodGroup] = Map()
     has_group_claims: bool = False
     requested: Map[str, int] | None = None
     others: Map[ObjectKey, tuple[str, int]] | None = None
     node_requests: NodeRequests | None = None
-    budgets: Map[ObjectKey, Budget] = Map()
     device_quotas: Map[ObjectKey, DeviceQuota] = Map()
     quotas_in: Map[str, Map[str, DeviceQuota]] = Map()
-    resource_classes: Map[str, ResourceClass] = Map()
-    contexts: Map[ObjectKey, SchedulingContext] = Map()
     inventory: Inventory = Inventory()
     rules: Map[str, TaintRule] = Map()
     taint_rules: TaintRules = NO_RULES
@@ -123,9 +98,17 @@ class Snapshot(NamedTuple):
     usage: Usage = Usage()
     holders: Map[PoolId, Map[str, None]] = Map()
     assumed: Map[str, AssumedAllocation] = Map()
+    plain: Map[type, Map[Any, Any]] = Map()
     problems: Map[tuple[str, ObjectKey], str] = Map()
 
     # --- questions ------------------------------------------------------------------------------------------
+
+    def objects(self, kind: type[_T]) -> Map[Any, _T]:
+        """All objects of a kind that has no attribute here, as ``objects(Budget)``.
+
+        By ObjectKey, or by name if the kind has no namespaces. The same map while the objects are the same.
+        """
+        return self.plain.get(kind, _NO_OBJECTS)
 
     def node(self, name: str) -> Node | None:
         """The node of that name, as the allocator sees it."""
@@ -183,6 +166,10 @@ class Snapshot(NamedTuple):
     def with_node(self, node: NodeObject) -> "Snapshot":
         """With a node added or replaced."""
         return self._replace(nodes=self.nodes.set(node.name, node))
+
+    def without_node(self, name: str) -> "Snapshot":
+        """With a node removed, if it exists."""
+        return self._replace(nodes=self.nodes.delete(name)) if name in self.nodes else self
 
     def with_slice(self, new: Slice) -> "Snapshot":
         """With a slice added or replaced."""
@@ -319,6 +306,12 @@ class Snapshot(NamedTuple):
             return self
         quotas_in = removed(self.quotas_in, key.namespace, key.name)
         return self._replace(device_quotas=self.device_quotas.delete(key), quotas_in=quotas_in)
+
+    def with_objects(self, kind: type[_T], objects: Map[Any, _T]) -> "Snapshot":
+        """With other objects of a kind that has no attribute here."""
+        if objects:
+            return self._replace(plain=self.plain.set(kind, objects))
+        return self._replace(plain=self.plain.delete(kind)) if kind in self.plain else self
 
     def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":
         """With an object noted that can't be read."""

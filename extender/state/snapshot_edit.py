@@ -51,8 +51,7 @@ class Edit:
 
     def take_over(self, kind: WatchedKind[Any], other: "Edit") -> None:
         """Take a kind's objects from another edit, which began with the same objects of that kind."""
-        parts: dict[str, Any] = {name: getattr(other.snapshot, name) for name in kind.parts}
-        now = self.snapshot._replace(**parts)
+        now = kind.taken(self.snapshot, other.snapshot)
         # Pods and claims are taken over one after the other, and which kept devices are contested depends on both.
         self.snapshot = now._replace(kept=now.kept.seen(now.kept.users, now.usage))
         for of, key in (*self.snapshot.problems, *other.snapshot.problems):

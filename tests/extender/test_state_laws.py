@@ -13,6 +13,7 @@ from extender.kube.raw import Event, EventType, key_of
 from extender.kube.resources import CLAIMS, RESOURCES
 from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
+from extender.state.objects.budgets import Budget
 from extender.state.snapshot import Snapshot
 from tests.kit.clusters import (
     DRIVER,
@@ -130,7 +131,7 @@ def picture(snapshot: Snapshot) -> dict[str, object]:
         "nominated": snapshot.nominated,
         "requested": snapshot.requested,
         "others": snapshot.others,
-        "budgets": snapshot.budgets,
+        "budgets": snapshot.objects(Budget),
         "slices": {name: [d.id for d in each.devices] for name, each in inventory.slices.items()},
         "pools": {name: [s.name for s in pool.slices] for name, pool in inventory.pools.items()},
         "reach": (inventory.local, inventory.roaming),
@@ -278,7 +279,7 @@ def differences(old: Snapshot, new: Snapshot) -> set[tuple[Topic, object]]:
         (Topic.CPU, old.requested, new.requested),
         (Topic.CLASS, old.classes, new.classes),
         (Topic.TAINT_RULE, old.rules, new.rules),
-        (Topic.BUDGET, old.budgets, new.budgets),
+        (Topic.BUDGET, old.objects(Budget), new.objects(Budget)),
         (Topic.POD, old.pods, new.pods),
         (Topic.CLAIM, old.claims, new.claims),
         (Topic.POOL, old.inventory.pools, new.inventory.pools),

@@ -53,7 +53,7 @@ class SchedulingContexts(BackgroundTask):
             return
         self._again = self._clock() + _PAUSE_SECONDS
         snapshot = self._state.snapshot
-        for each in snapshot.contexts.values():
+        for each in snapshot.objects(SchedulingContext).values():
             if self._is_done(each, snapshot):
                 await self._removed(each)
         self._follow(snapshot)

@@ -9,6 +9,7 @@ from typing import Final
 from extender.gangs.plan import Shortfall
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang, gang_at
+from extender.state.objects.pod_groups import PodGroup
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
@@ -74,7 +75,7 @@ class Settled:
 
 def _basis(key: GangKey, snapshot: Snapshot) -> tuple[object, ...]:
     """What a gang is made of."""
-    group = snapshot.pod_groups.get(ObjectKey(key.namespace, key.name)) if key.is_pod_group else None
+    group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name)) if key.is_pod_group else None
     return snapshot.gangs.members.get(key), snapshot.gangs.companions.get(key), group
 
 

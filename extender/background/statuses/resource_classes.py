@@ -11,6 +11,7 @@ from extender.kube.api import Api
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.resource_classes.keeper import keep_device_classes
 from extender.state.cluster_state import ClusterState
+from extender.state.objects.resource_classes import ResourceClass
 from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
@@ -59,7 +60,7 @@ class ResourceClasses(BackgroundTask):
             return
         self._again = now + PAUSE_SECONDS
         try:
-            if not snapshot.resource_classes or self._is_done(snapshot):
+            if not snapshot.objects(ResourceClass) or self._is_done(snapshot):
                 await self._lease.give_back()
             elif await self._lease.take():
                 if await keep_device_classes(self._api, self._now):
@@ -68,10 +69,12 @@ class ResourceClasses(BackgroundTask):
                     self._again = now + RETRY_SECONDS
         except (ApiError, OutcomeUnknownError, WriteRefusedError) as error:
             self._again = now + RETRY_SECONDS
-            logger.warning("resource classes not kept", classes=len(snapshot.resource_classes), error=str(error))
+            logger.warning("resource classes not kept", classes=len(snapshot.objects(ResourceClass)), error=str(error))
 
     def _is_done(self, snapshot: Snapshot) -> bool:
         done = self._done
         return (
-            done is not None and done.resource_classes is snapshot.resource_classes and done.classes is snapshot.classes
+            done is not None
+            and done.objects(ResourceClass) is snapshot.objects(ResourceClass)
+            and done.classes is snapshot.classes
         )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
-from allocator import AllocationMode, ClaimSpec, DeviceRequest, Quantity
+from allocator import AllocationMode, ClaimSpec, ClaimTemplate, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import Entry
@@ -129,7 +129,7 @@ def _spec(pod: Pod, entry: PodClaim, snapshot: Snapshot) -> ClaimSpec | None:
     claim = snapshot.claims.get(ObjectKey(pod.namespace, entry.claim_name or pod.claim_statuses.get(entry.name) or ""))
     if claim is not None:
         return claim.claim.spec
-    template = snapshot.templates.get(ObjectKey(pod.namespace, entry.template_name or ""))
+    template = snapshot.objects(ClaimTemplate).get(ObjectKey(pod.namespace, entry.template_name or ""))
     return None if template is None else template.spec
 
 

@@ -12,8 +12,9 @@ from immutables import Map
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
 from extender.quota.device_quotas.largest_capacities import Largest
 from extender.quota.device_quotas.usage import Meter, Taken
+from extender.state.indexes.assumed_allocation import NO_SPEC
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
-from extender.state.snapshot import NO_SPEC, Snapshot
+from extender.state.snapshot import Snapshot
 
 _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()
 

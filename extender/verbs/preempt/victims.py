@@ -10,6 +10,7 @@ from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
 from extender.pods.decision_case import after_departures, fits, open_case
 from extender.state.consumers import claim_keys
+from extender.state.objects.budgets import Budget
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -83,7 +84,7 @@ class Evictions:
         leaving = (other for other in near if other.deleting or other.is_finished)
         world = without_pods(after_departures(snapshot, node, solver.features), (*evicted, *leaving))
         used = Counter(key for each in evicted for key in budgets_covering(each, snapshot))
-        allowed = {key: budget.allowed - used[key] for key, budget in snapshot.budgets.items()}
+        allowed = {key: budget.allowed - used[key] for key, budget in snapshot.objects(Budget).items()}
         found = [
             Candidate(other, budgets_covering(other, snapshot))
             for other in near
@@ -233,4 +234,4 @@ def violations(evicted: Iterable[Candidate], allowed: Mapping[ObjectKey, int]) -
 
 def budgets_covering(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
     """The PodDisruptionBudgets that an eviction of the pod takes from."""
-    return tuple(sorted(key for key, budget in snapshot.budgets.items() if budget.covers(pod)))
+    return tuple(sorted(key for key, budget in snapshot.objects(Budget).items() if budget.covers(pod)))

@@ -7,6 +7,7 @@ from typing import ClassVar, Final, Self
 from allocator import JSON, Fields, Problem, hint
 from extender.defragmentation.mobility import TIED, unbound
 from extender.pods.claims import without_pods
+from extender.state.objects.budgets import Budget
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.node_requirements import CORDON
 from extender.state.snapshot import Snapshot
@@ -72,6 +73,6 @@ def _caution(pod: Pod, snapshot: Snapshot) -> str:
     """Why `kubectl drain` does not move a pod as simply as this; empty if it does."""
     if pod.controller is None:
         return "no controller makes it again: kubectl drain needs --force, and somebody has to create it again"
-    budgets = (key for key in budgets_covering(pod, snapshot) if snapshot.budgets[key].allowed <= 0)
+    budgets = (key for key in budgets_covering(pod, snapshot) if snapshot.objects(Budget)[key].allowed <= 0)
     blocked = next(iter(sorted(budgets)), None)
     return "" if blocked is None else f"PodDisruptionBudget {blocked} allows no eviction: kubectl drain waits"
