@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from extender.cli.messages import note, print_data, print_lines, stdout
-from extender.kubectl.source import Query, Source
+from extender.kubectl.sources.source import Query, Source
 from extender.observe.tables import devices, pods
 from extender.observe.tables.table import Item, Page, View
 from extender.observe.tables.terminal import Table, print_table

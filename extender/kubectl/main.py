@@ -8,8 +8,8 @@ import typer
 
 from extender.cli.main import run_app
 from extender.cli.options import command_app
-from extender.kubectl import simulate, top, what_if
-from extender.kubectl.commands import add_commands
+from extender.kubectl.commands import simulate, top, what_if
+from extender.kubectl.commands.lists_and_explanations import add_commands
 from extender.version import __version__
 
 _NAME: Final = "kubectl dra"

@@ -8,7 +8,7 @@ from extender.cli.messages import fail
 from extender.cli.remote import RemoteError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kubectl.place import Place
-from extender.kubectl.source import Source, SourceError, open_source
+from extender.kubectl.sources.source import Source, SourceError, open_source
 
 _T = TypeVar("_T")
 

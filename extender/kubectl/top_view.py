@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from allocator import DeviceState
 from extender.kubectl.listings import PENDING, Listing, read_rows, table_of
-from extender.kubectl.source import Query, Source
+from extender.kubectl.sources.source import Query, Source
 from extender.observe.tables.table import Item
 from extender.observe.tables.terminal import Table
 

@@ -19,7 +19,7 @@ from extender.kube.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
 from extender.kubectl.main import app
 from extender.kubectl.place import Place
-from extender.kubectl.source import open_source
+from extender.kubectl.sources.source import open_source
 from extender.kubectl.top_view import look
 from tests.kit.controlplane.access import ADMIN, Access
 from tests.kit.controlplane.client import Client, key_of

@@ -8,7 +8,7 @@ from extender.config.settings import Settings
 from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS
-from extender.kubectl.computed import Computed
+from extender.kubectl.sources.computed import Computed
 from tests.extender.livecluster import SERVED, half
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.kit.clusters import claim, node, pod

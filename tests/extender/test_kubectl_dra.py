@@ -15,11 +15,11 @@ from extender.kube.kubeconfig import choose
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
 from extender.kube.transport import Reply, Request
-from extender.kubectl.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.list_watch import Change, changes, watch
 from extender.kubectl.listings import DEVICES, PENDING, ListOutput, Rows, read_rows
 from extender.kubectl.main import app
-from extender.kubectl.source import Query, Source
+from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
+from extender.kubectl.sources.source import Query, Source
 from extender.observe.tables.table import Item
 from tests.extender.cli_scene import post_nothing
 from tests.kit.objects.manifests import pod

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from extender.cli.remote import RemoteError
 from extender.kubectl.main import app
-from extender.kubectl.source import Query, Source
+from extender.kubectl.sources.source import Query, Source
 from extender.kubectl.top_screen import TopScreen
 from extender.kubectl.top_view import TopView, look, node_table
 from extender.observe.tables.table import Item

@@ -13,7 +13,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.connection import Connection, WebSocketRefusedError
 from extender.kube.port_forward import PodStream, PortForwardError, forward, pod_path
 from extender.kube.transport import TransportError
-from extender.kubectl.tunnel import Tunnel
+from extender.kubectl.sources.tunnel import Tunnel
 
 PORT = (8888).to_bytes(2, "little")
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"

@@ -16,7 +16,7 @@ from extender.config.yamltext import SyntaxProblem, documents
 from extender.kube.encoding import dumps
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
-from extender.kubectl.source import Source
+from extender.kubectl.sources.source import Source
 from extender.whatif.edits.table import EDITS
 
 _PATH: Final = "/what-if"

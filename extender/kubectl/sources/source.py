@@ -20,10 +20,10 @@ from extender.kube.discovery import discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.port_forward import forward, pod_path
 from extender.kube.remote import RemoteApi
-from extender.kubectl.computed import Computed
-from extender.kubectl.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.place import Place
-from extender.kubectl.tunnel import Tunnel
+from extender.kubectl.sources.computed import Computed
+from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
+from extender.kubectl.sources.tunnel import Tunnel
 from extender.simulation.quiet_logs import log_quietly
 from extender.state.live.live_cluster import connect
 

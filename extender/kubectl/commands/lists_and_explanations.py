@@ -27,7 +27,7 @@ from extender.kubectl.listings import (
 )
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
-from extender.kubectl.source import Query, Source
+from extender.kubectl.sources.source import Query, Source
 
 OutputOption = Annotated[ListOutput, typer.Option("--output", "-o", help="How to print the list.")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print the list, then its changes until Ctrl-C.")]

@@ -12,7 +12,7 @@ from extender.cli.messages import fail
 from extender.cli.options import examples
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
-from extender.kubectl.source import Source
+from extender.kubectl.sources.source import Source
 from extender.kubectl.top_view import TopView, look
 
 _NEEDED: Final = "textual"
