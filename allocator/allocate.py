@@ -9,9 +9,11 @@ from allocator.checks.check import Refusal
 from allocator.checks.in_use import IN_USE
 from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.errors import NodeUnsuitableError, SearchLimitError
-from allocator.model.claims import Claim, DeviceClass
-from allocator.model.devices import DeviceId, Node
+from allocator.model.claims import Claim
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import DeviceId
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.optional_requests import serve_most
 from allocator.outcome import Allocation, Reason, Unsatisfiable
 from allocator.policies.best_fit import BEST_FIT

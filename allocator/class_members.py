@@ -1,7 +1,7 @@
 """The devices of a device class: those that all its selectors match."""
 
 from allocator.cel import CelError
-from allocator.model.claims import DeviceClass
+from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import Device
 from allocator.pools import unsupported
 from allocator.search.limits import TimedSelectors

@@ -22,8 +22,9 @@ from allocator.checks.table import CHECK_OF, books, checks_for, circumstances, f
 from allocator.checks.taint_rules import NO_RULES, TaintRules
 from allocator.errors import CapacityError
 from allocator.model.claims import Claim, ClaimSpec, DeviceRequest
-from allocator.model.devices import Device, DeviceId, Node, Slice
+from allocator.model.devices import Device, DeviceId, Slice
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
 from allocator.pools import Candidate, NodePool, Pool, hiding_gate
 from allocator.usage import FREE, PoolUsage, Usage

@@ -4,7 +4,8 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 
-from allocator.model.devices import Node, NodeSelector, NodeSelectorTerm, Placement, Requirement
+from allocator.model.devices import Placement
+from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 
 _INTEGER = re.compile(r"([-+]?)0*([0-9]{1,19})")
 _TOO_LARGE = 2**63

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from allocator.cause import Cause
-from allocator.model.claims import AllocationResult
+from allocator.model.allocations import AllocationResult
 from allocator.model.devices import DeviceId
 from allocator.policies.merit import Merit
 

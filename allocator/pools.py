@@ -12,8 +12,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
-from allocator.model.devices import AttributeValue, Device, Node, Placement, PoolId, Slice
+from allocator.model.devices import AttributeValue, Device, Placement, PoolId, Slice
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
 from allocator.node_selectors import placement_matches
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from immutables import Map
 
-from allocator.model.claims import AllocationResult, DeviceResult
+from allocator.model.allocations import AllocationResult, DeviceResult
 from allocator.model.devices import DeviceId, PoolId
 
 

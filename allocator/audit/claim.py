@@ -8,29 +8,11 @@ from typing import Final, TypeAlias
 from allocator.audit.rules import Finding, Rule
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
-from allocator.model.claims import (
-    AllocationMode,
-    AllocationResult,
-    Claim,
-    ConstraintKind,
-    ConstraintSpec,
-    DeviceClass,
-    DeviceRequest,
-    DeviceResult,
-    Request,
-)
-from allocator.model.devices import (
-    AttributeValue,
-    Capacity,
-    Device,
-    DeviceId,
-    Node,
-    NodeSelector,
-    NodeSelectorTerm,
-    Placement,
-    Requirement,
-    Slice,
-)
+from allocator.model.allocations import AllocationResult, DeviceResult
+from allocator.model.claims import AllocationMode, Claim, ConstraintKind, ConstraintSpec, DeviceRequest, Request
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import AttributeValue, Capacity, Device, DeviceId, Placement, Slice
+from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 from allocator.node_selectors import placement_matches, selector_matches

@@ -12,8 +12,11 @@ from allocator.audit.claim import ClaimAudit, Published
 from allocator.audit.pods import BoundPod, pod_findings
 from allocator.audit.rules import Finding, Rule
 from allocator.cel.selectors import Selectors
-from allocator.model.claims import Claim, DeviceClass, DeviceResult
-from allocator.model.devices import CounterConsumption, DeviceId, Node, PoolId, Slice
+from allocator.model.allocations import DeviceResult
+from allocator.model.claims import Claim
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import CounterConsumption, DeviceId, PoolId, Slice
+from allocator.model.nodes import Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from allocator.audit.rules import Finding, Rule
 from allocator.model.claims import Claim
-from allocator.model.devices import Node
+from allocator.model.nodes import Node
 from allocator.node_selectors import selector_matches
 
 

@@ -9,9 +9,11 @@ from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions, Selector
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model.claims import Claim, DeviceClass, DeviceRequest
-from allocator.model.devices import Device, Node
+from allocator.model.claims import Claim, DeviceRequest
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import Device
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

@@ -11,9 +11,11 @@ from allocator.checks.table import Book, books, checks_for
 from allocator.checks.taint_rules import TaintRules
 from allocator.explain.expressions import Expressions
 from allocator.explain.obstacles import Seen
-from allocator.model.claims import Claim, DeviceClass
-from allocator.model.devices import Device, DeviceId, Node, PoolId
+from allocator.model.claims import Claim
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import Device, DeviceId, PoolId
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.model.optional import required
 from allocator.pools import Candidate, NodePool
 from allocator.usage import Usage

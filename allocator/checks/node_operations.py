@@ -6,7 +6,7 @@ from typing import Final
 from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, gate_off
 from allocator.explain.obstacles import Obstacle, Seen
-from allocator.model.devices import Node
+from allocator.model.nodes import Node
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

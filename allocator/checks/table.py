@@ -5,7 +5,7 @@ The search stops at the first check that rejects a device (`Checks.all`). An exp
 
 A new feature of devices needs a module with its check, and the name of that check in this table. The check has the
 reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses.
-`allocator.model` reads and validates the fields (`devices`, `json.slices`, `rules.slices` or `rules.shared`;
+`allocator.model` reads and validates the fields (`devices`, `json.slices`, `validation.slices` or `validation.shared`;
 `json.allocations` and `json.render` if a result carries them; `features` if a gate of Kubernetes turns it on). If the
 feature can be overdrawn, it has a rule in `allocator.audit`.
 """
@@ -29,8 +29,9 @@ from allocator.checks.placement import PLACEMENT
 from allocator.checks.taint_rules import TaintRules
 from allocator.checks.taints import TAINTS
 from allocator.model.claims import DeviceRequest
-from allocator.model.devices import Device, Node, PoolId
+from allocator.model.devices import Device, PoolId
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.pools import Candidate, NodePool
 from allocator.request_causes import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.usage import DeviceUsage, Usage

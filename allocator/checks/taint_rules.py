@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from allocator.model.claims import TaintRule
 from allocator.model.devices import DeviceId, DeviceTaint, PoolId
+from allocator.model.taint_rules import TaintRule
 
 
 @dataclass(frozen=True, slots=True)

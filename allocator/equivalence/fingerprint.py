@@ -18,8 +18,10 @@ from allocator.cel.selectors import Selectors
 from allocator.checks import table as checks
 from allocator.checks.in_use import state_of
 from allocator.checks.taint_rules import TaintRules
-from allocator.model.claims import AllocationMode, Claim, DeviceClass, DeviceRequest
-from allocator.model.devices import AttributeValue, Device, Node
+from allocator.model.claims import AllocationMode, Claim, DeviceRequest
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import AttributeValue, Device
+from allocator.model.nodes import Node
 from allocator.policies.policy import Policy
 from allocator.pools import Candidate, NodePool
 from allocator.search.constraints import CONSTRAINTS, exact, values_of

@@ -6,7 +6,8 @@ from dataclasses import replace
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
 from allocator.errors import SearchLimitError
-from allocator.model.claims import ClaimSpec, DeviceClass, DeviceRequest
+from allocator.model.claims import ClaimSpec, DeviceRequest
+from allocator.model.device_classes import DeviceClass
 from allocator.pools import Candidate
 from allocator.search.limits import SearchBudget, TimedSelectors
 

@@ -19,7 +19,8 @@ from allocator.explain.conditions import (
     with_condition,
 )
 from allocator.explain.obstacles import WHOLE, Kind, Obstacle, Remedy, Seen
-from allocator.model.claims import DeviceClass, DeviceRequest
+from allocator.model.claims import DeviceRequest
+from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import Device
 from allocator.pools import Candidate
 from allocator.request_causes import NO_MATCH

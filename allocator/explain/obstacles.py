@@ -7,7 +7,8 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.explain.conditions import ReadValues
-from allocator.model.claims import DeviceClass, DeviceRequest
+from allocator.model.claims import DeviceRequest
+from allocator.model.device_classes import DeviceClass
 
 
 class Held(Enum):

@@ -1,11 +1,13 @@
-"""Claims, claim templates, device classes, taint rules, and the allocations of claims."""
+"""Claims, claim templates, and what they ask for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator.model.devices import DeviceId, DeviceTaint, NodeSelector, Toleration
+from allocator.model.allocations import AllocationResult
+from allocator.model.configuration import ClaimConfig
+from allocator.model.devices import Toleration
 from allocator.model.quantity import Quantity
 
 MAX_RESULTS: Final = 32
@@ -17,74 +19,6 @@ MAX_CONSTRAINTS: Final = 32
 SCHEDULING_GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = "podgroups"
 """The API group of PodGroups, and their name as a resource."""
-
-FROM_CLASS: Final = "FromClass"
-FROM_CLAIM: Final = "FromClaim"
-"""The sources of the configuration that goes with an allocation."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpaqueConfig:
-    """Configuration that only the driver reads; ``parameters`` is JSON text.
-
-    An empty ``driver`` stands for an unknown kind of configuration.
-    """
-
-    driver: str
-    parameters: str
-
-
-@dataclass(frozen=True, slots=True)
-class GroupResource:
-    """Devices of several device classes under one name (KEP-14).
-
-    Attributes:
-        members: each device class, by name, with the number of its devices.
-        match_attribute: all devices have the same value of this attribute; empty: they need not.
-    """
-
-    members: tuple[tuple[str, int], ...]
-    match_attribute: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceClass:
-    """A DeviceClass: selectors (CEL) that each of its devices passes, and configuration.
-
-    Attributes:
-        controller: the name of the controller that decides about requests of this class; empty: we do.
-        suitable_nodes: where the controller may have devices; None: on any node.
-        parameters: the object that is handed to the controller; None: none is.
-        group: what containers get that ask for the extended resource of the class; None: devices of the class.
-    """
-
-    name: str
-    selectors: tuple[str, ...] = ()
-    configs: tuple[OpaqueConfig, ...] = ()
-    extended_resource_name: str | None = None
-    created: str = ""
-    controller: str = ""
-    suitable_nodes: NodeSelector | None = None
-    parameters: "ParametersRef | None" = None
-    group: GroupResource | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ParametersRef:
-    """An object with parameters for a controller (KEP-3063, ``parametersRef``).
-
-    Attributes:
-        namespace: only in a class; a claim names objects of its own namespace.
-    """
-
-    api_group: str
-    kind: str
-    name: str
-    namespace: str = ""
-
-    def __str__(self) -> str:
-        kind = f"{self.kind}.{self.api_group}" if self.api_group else self.kind
-        return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name}"
 
 
 class AllocationMode(Enum):
@@ -156,14 +90,6 @@ class ConstraintSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimConfig:
-    """Configuration in a claim for ``requests`` (empty: all)."""
-
-    opaque: OpaqueConfig
-    requests: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ClaimSpec:
     """What a claim or a claim template asks for.
 
@@ -181,47 +107,6 @@ class ClaimSpec:
     def asked(self) -> tuple[tuple[Request, ...], tuple[ConstraintSpec, ...], tuple[str, ...]]:
         """What decides about devices: all but the configuration."""
         return self.requests, self.constraints, self.optional
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceResult:
-    """One device of an allocation.
-
-    Attributes:
-        request: name of the request, or ``request/subrequest``.
-        admin_access: None when the field is absent.
-        share_id: set for devices with ``allowMultipleAllocations``; unique per device.
-        consumed_capacity: name as published to amount; None when the device is not shared.
-    """
-
-    request: str
-    device: DeviceId
-    admin_access: bool | None = None
-    tolerations: tuple[Toleration, ...] = ()
-    share_id: str | None = None
-    consumed_capacity: Mapping[str, Quantity] | None = None
-    binding_conditions: tuple[str, ...] | None = None
-    binding_failure_conditions: tuple[str, ...] | None = None
-    skip_node_operations: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AllocatedConfig:
-    """Configuration that goes with an allocation; ``source`` is `FROM_CLASS` or `FROM_CLAIM`."""
-
-    source: str
-    opaque: OpaqueConfig
-    requests: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class AllocationResult:
-    """What a claim is allocated (``status.allocation``); without ``node_selector`` it can be used on every node."""
-
-    results: tuple[DeviceResult, ...] = ()
-    configs: tuple[AllocatedConfig, ...] = ()
-    node_selector: NodeSelector | None = None
-    timestamp: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,18 +172,3 @@ class ClaimTemplate:
     spec: ClaimSpec
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class TaintRule:
-    """A DeviceTaintRule: ``taint`` on every device with the given names; None selects any.
-
-    ``selects_none``: the rule has no device selector, which selects nothing (an empty selector selects all).
-    """
-
-    name: str
-    taint: DeviceTaint
-    driver: str | None = None
-    pool: str | None = None
-    device: str | None = None
-    selects_none: bool = False

@@ -1,9 +1,10 @@
-"""Nodes, and what drivers publish: slices, devices, attributes, capacities, counters, taints."""
+"""What drivers publish: slices, devices, attributes, capacities, counters, taints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from allocator.model.nodes import NodeSelector
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 
@@ -41,42 +42,6 @@ class DeviceId(NamedTuple):
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-# --- nodes -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One requirement of a node selector term; ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSelectorTerm:
-    """All requirements must hold; a term without any requirement matches nothing."""
-
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSelector:
-    """One of the terms must match."""
-
-    terms: tuple[NodeSelectorTerm, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What allocation needs to know of a node."""
-
-    name: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    declared_features: frozenset[str] = frozenset()
-
-
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where devices can be reached from: exactly one field is set in a valid object."""
@@ -84,9 +49,6 @@ class Placement:
     node_name: str | None = None
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-
-
-# --- devices -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

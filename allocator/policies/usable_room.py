@@ -21,7 +21,8 @@ from typing import Final, NamedTuple, TypeAlias
 from allocator.cel import CelError
 from allocator.cel.selectors import Selectors
 from allocator.checks.capacity import CapacityArithmeticError, consumption
-from allocator.model.claims import DeviceClass, DeviceRequest, Request
+from allocator.model.claims import DeviceRequest, Request
+from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import Device, DeviceId
 from allocator.model.features import Features
 from allocator.policies.leftover import DeviceModel, Leftover

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from allocator.checks.counters import Counters, counter_demand
 from allocator.class_members import ClassMembers
-from allocator.model.claims import DeviceClass
+from allocator.model.device_classes import DeviceClass
 from allocator.search.candidates import Candidates
 from allocator.search.limits import TimedSelectors
 from allocator.search.plan import Plan

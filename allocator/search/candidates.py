@@ -15,9 +15,11 @@ from allocator.checks.matching import failure
 from allocator.checks.table import Checks, checks_for, first_refusal
 from allocator.checks.taint_rules import TaintRules
 from allocator.errors import CapacityError, SearchLimitError, SelectorError
-from allocator.model.claims import ConstraintSpec, DeviceClass, DeviceRequest
-from allocator.model.devices import AttributeValue, Device, DeviceId, Node, PoolId, Slice
+from allocator.model.claims import ConstraintSpec, DeviceRequest
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import AttributeValue, Device, DeviceId, PoolId, Slice
 from allocator.model.features import Features
+from allocator.model.nodes import Node
 from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.pools import Candidate, NodePool

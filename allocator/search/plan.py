@@ -8,15 +8,8 @@ from dataclasses import dataclass, field
 
 from allocator.checks.check import Refusal, selectors_of
 from allocator.errors import InvalidClaimError, NodeUnsuitableError, missing_class
-from allocator.model.claims import (
-    MAX_RESULTS,
-    AllocationMode,
-    Claim,
-    ConstraintSpec,
-    DeviceClass,
-    DeviceRequest,
-    Request,
-)
+from allocator.model.claims import MAX_RESULTS, AllocationMode, Claim, ConstraintSpec, DeviceRequest, Request
+from allocator.model.device_classes import DeviceClass
 from allocator.model.features import Features
 from allocator.pools import NodePool
 from allocator.search.candidates import Alternative, Candidates

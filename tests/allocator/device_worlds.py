@@ -33,8 +33,9 @@ from allocator import (
     vantages,
 )
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
-from allocator.model.devices import Capacity, DeviceTaint, NodeSelectorTerm, RequestPolicy, Requirement, ValidRange
+from allocator.model.devices import Capacity, DeviceTaint, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 from allocator.usage import DeviceUsage
 from tests.allocator.strategies import feature_sets
 from tests.allocator.worlds import DRIVER, NODE, SELECTORS, claim, device, pool_id, ticks, want

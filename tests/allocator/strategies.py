@@ -28,8 +28,9 @@ from allocator import (
     Usage,
     Version,
 )
-from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
+from allocator.model.devices import Capacity, RequestPolicy
 from allocator.model.features import ALL_FEATURES
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 from tests.allocator.reference import Reference
 from tests.allocator.worlds import DRIVER, HERE, World, alternative, device, pool_id
 

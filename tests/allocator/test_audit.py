@@ -26,7 +26,8 @@ from allocator import (
 )
 from allocator.audit.rules import Rule
 from allocator.model.claims import DerivedAttribute
-from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement, ValidRange
+from allocator.model.devices import Capacity, RequestPolicy, ValidRange
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 from tests.allocator.worlds import (
     DRIVER,
     JUST_HERE,

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator import Node, NodeSelector, Placement, selector_matches
-from allocator.model.devices import NodeSelectorTerm, Requirement
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 from allocator.node_selectors import placement_matches
 
 NODE = Node("node-1", {"zone": "a", "cores": "8", "cold": "-8", "empty": ""})

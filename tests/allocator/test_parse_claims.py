@@ -1,5 +1,6 @@
 """Claims, templates, classes, taint rules and allocations: what each version says, and back to JSON."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -24,7 +25,8 @@ from allocator import (
     parse_device_class,
     parse_taint_rule,
 )
-from allocator.model.claims import AllocatedConfig, ClaimConfig, DerivedAttribute, OpaqueConfig
+from allocator.model.claims import DerivedAttribute
+from allocator.model.configuration import AllocatedConfig, ClaimConfig, OpaqueConfig
 
 GROUP = "resource.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")
@@ -193,10 +195,19 @@ def test_v1beta1_has_no_exact_request_where_nothing_is_said_of_one(empty: dict[s
     assert [alternative.device_class for alternative in parsed.alternatives] == ["c"]
 
 
-def test_v1beta1_refuses_both_ways_at_once() -> None:
-    request = {"name": "r", "deviceClassName": "c", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]}
+@pytest.mark.parametrize("field", EXACTLY)
+def test_v1beta1_refuses_both_ways_at_once(field: str) -> None:
+    request = {"name": "r", field: EXACTLY[field], "firstAvailable": [{"name": "x", "deviceClassName": "c"}]}
     with pytest.raises(InvalidObjectError, match=r"spec.devices.requests\[0\]: exactly one of"):
         parse_spec({"devices": {"requests": [request]}}, VERSIONS[2])
+
+
+def test_the_request_of_these_tests_sets_every_field() -> None:
+    (request,) = parse_spec({"devices": {"requests": [{"name": "r", "exactly": EXACTLY}]}}, VERSIONS[0]).requests
+    (found,) = request.alternatives
+    empty = DeviceRequest("")
+    unset = [each.name for each in fields(found) if getattr(found, each.name) == getattr(empty, each.name)]
+    assert unset == ["name", "mode"]
 
 
 ALLOCATION: dict[str, Any] = {

@@ -18,7 +18,7 @@ from allocator import (
     parse_node,
     parse_slice,
 )
-from allocator.model.devices import NodeSelectorTerm, Requirement
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 SELECTOR = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}

@@ -17,8 +17,8 @@ from allocator import (
     Quantity,
     Slice,
 )
-from allocator.model.devices import NodeSelectorTerm, Requirement
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 from tests.allocator.worlds import HERE, World, claim, device, pool, pool_id, want
 
 THERE = Placement("node-2")

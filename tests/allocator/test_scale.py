@@ -1,8 +1,8 @@
 """Work that grows with the devices, not with their square."""
 
 from allocator import Inventory, Node, NodeSelector, Placement, Slice, Unsatisfiable
-from allocator.model.devices import NodeSelectorTerm, Requirement
 from allocator.model.features import ALL_FEATURES
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 from tests.allocator.worlds import World, claim, device, different, pool, pool_id, same, want
 
 

@@ -39,8 +39,9 @@ from allocator import (
     Usage,
     allocate,
 )
-from allocator.model.devices import Capacity, NodeSelectorTerm, RequestPolicy, Requirement
+from allocator.model.devices import Capacity, RequestPolicy
 from allocator.model.features import ALL_FEATURES
+from allocator.model.nodes import NodeSelectorTerm, Requirement
 
 DRIVER = "gpu.example.com"
 NODE = Node("node-1")

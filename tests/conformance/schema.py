@@ -1,7 +1,7 @@
 """Writes the table of the fields that objects of Kubernetes have: ``python -m tests.conformance.schema``.
 
-`allocator.model.rules.schema` reads the table. Its source is the OpenAPI that Kubernetes publishes with each release;
-Go fetches the releases as modules. The table has each field that any of these releases has.
+`allocator.model.validation.schema` reads the table. Its source is the OpenAPI that Kubernetes publishes with each
+release; Go fetches the releases as modules. The table has each field that any of these releases has.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, Final
 from tests.kit.objects.openapi import FieldTable, field_table
 
 RELEASES: Final = ("v1.36.3", "v1.37.2")
-TABLE: Final = Path(__file__).parents[2] / "allocator" / "model" / "rules" / "fields.json"
+TABLE: Final = Path(__file__).parents[2] / "allocator" / "model" / "validation" / "fields.json"
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     **{f"scheduling.k8s.io/{version}": ("PodGroup",) for version in ("v1beta1", "v1alpha3", "v1alpha2")},

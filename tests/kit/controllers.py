@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json
-from allocator.model.claims import OpaqueConfig
+from allocator.model.configuration import OpaqueConfig
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import (
     ALLOCATE,

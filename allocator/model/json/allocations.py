@@ -1,6 +1,7 @@
 """Allocation results, as in the status of a claim; the same in all versions."""
 
-from allocator.model.claims import AllocatedConfig, AllocationResult, DeviceResult
+from allocator.model.allocations import AllocationResult, DeviceResult
+from allocator.model.configuration import AllocatedConfig
 from allocator.model.devices import DeviceId
 from allocator.model.json.common import node_selector_or_none, opaque, read_tolerations
 from allocator.model.json.fields import Fields

@@ -1,4 +1,4 @@
-"""DeviceClasses, claims, claim templates and taint rules.
+"""Claims and claim templates.
 
 v1beta1 keeps the fields of ``exactly`` in the request itself.
 """
@@ -11,49 +11,31 @@ from allocator.model.claims import (
     SCHEDULING_GROUP,
     AllocationMode,
     Claim,
-    ClaimConfig,
     ClaimSpec,
     ClaimTemplate,
     ConstraintKind,
     ConstraintSpec,
     Consumer,
     DerivedAttribute,
-    DeviceClass,
     DeviceRequest,
     Request,
-    TaintRule,
 )
+from allocator.model.configuration import ClaimConfig
 from allocator.model.json.allocations import allocation_or_none
 from allocator.model.json.common import (
-    GROUP,
     V1BETA1,
     VERSIONS,
     ObjectReader,
     opaque,
-    read_taint,
     read_tolerations,
+    selectors,
 )
-from allocator.model.json.device_controllers import read_controller
 from allocator.model.json.fields import Fields
-from allocator.model.json.group_resources import read_group
 from allocator.model.json.interner import Interner
 from allocator.model.optional import with_optional
 from allocator.model.quantity import Quantity
 
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
-_EXACT_FIELDS: Final = (
-    "deviceClassName",
-    "selectors",
-    "allocationMode",
-    "count",
-    "adminAccess",
-    "tolerations",
-    "capacity",
-    "derivedAttributes",
-)
-_UNSET: Final = {"deviceClassName": "", "allocationMode": "", "count": 0}
-"""Values that do not make a request an exact one; v1beta1 servers send the first of these with alternatives."""
-
 SpecReader: TypeAlias = Callable[[Fields, str], ClaimSpec]
 """Reads the spec of a claim in an ``apiVersion``; what is wrong with it becomes problems of the fields."""
 
@@ -66,30 +48,6 @@ def read_claim_spec(spec: Fields, api_version: str) -> ClaimSpec:
         constraints=tuple(_constraint(c) for c in devices.children("constraints")),
         configs=tuple(ClaimConfig(opaque(c), c.texts("requests")) for c in devices.children("config")),
     )
-
-
-def parse_device_class(obj: Mapping[str, object]) -> DeviceClass:
-    """A DeviceClass of v1, v1beta2 or v1beta1.
-
-    Raises:
-        InvalidObjectError: all that is wrong with it.
-    """
-    reader = ObjectReader("DeviceClass", obj, VERSIONS)
-    spec = reader.top.child("spec")
-    controller = read_controller(reader.metadata)
-    parsed = DeviceClass(
-        name=reader.name,
-        selectors=_selectors(spec),
-        configs=tuple(opaque(config) for config in spec.children("config")),
-        extended_resource_name=spec.text_or_none("extendedResourceName"),
-        created=reader.created,
-        controller=controller.name,
-        suitable_nodes=controller.suitable_nodes,
-        parameters=controller.parameters,
-        group=read_group(reader.metadata),
-    )
-    reader.finish()
-    return parsed
 
 
 def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> Claim:
@@ -146,31 +104,6 @@ def parse_claim_template(obj: Mapping[str, object]) -> ClaimTemplate:
     return parsed
 
 
-def parse_taint_rule(obj: Mapping[str, object]) -> TaintRule:
-    """A DeviceTaintRule of v1, v1beta2, v1beta1 or v1alpha3.
-
-    Raises:
-        InvalidObjectError: all that is wrong with it. Selectors of the first v1alpha3 are refused: without them the
-            rule would taint more devices than it says.
-    """
-    reader = ObjectReader("DeviceTaintRule", obj, (*VERSIONS, f"{GROUP}/v1alpha3"))
-    spec = reader.top.child("spec")
-    selector = spec.child("deviceSelector")
-    for dropped in ("deviceClassName", "selectors"):
-        if selector.has(dropped):
-            selector.problem(dropped, "is not supported")
-    parsed = TaintRule(
-        name=reader.name,
-        taint=read_taint(spec.child("taint")),
-        driver=selector.text_or_none("driver"),
-        pool=selector.text_or_none("pool"),
-        device=selector.text_or_none("device"),
-        selects_none=not spec.has("deviceSelector"),
-    )
-    reader.finish()
-    return parsed
-
-
 def _request(fields: Fields, interner: Interner, *, flat: bool) -> Request:
     name = fields.required_text("name")
     subrequests = fields.children("firstAvailable")
@@ -186,12 +119,28 @@ def _request(fields: Fields, interner: Interner, *, flat: bool) -> Request:
     return Request(name, () if exactly is None else (_alternative(exactly, "", interner),))
 
 
+_EXACT_FIELDS: Final = (
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+    "derivedAttributes",
+)
+"""What `_alternative` reads: in v1beta1, a request with one of these is an exact one."""
+
+_UNSET: Final = {"deviceClassName": "", "allocationMode": "", "count": 0}
+"""Values that do not make a request an exact one; v1beta1 servers send the first of these with alternatives."""
+
+
 def _alternative(fields: Fields, name: str, interner: Interner) -> DeviceRequest:
     mode = _MODES.get(fields.text("allocationMode"))
     return DeviceRequest(
         device_class=fields.text("deviceClassName"),
         name=name,
-        selectors=_selectors(fields),
+        selectors=selectors(fields),
         mode=mode,
         count=1 if mode is AllocationMode.ALL else fields.integer("count") or 1,  # as the API defaults it
         admin_access=fields.flag("adminAccess"),
@@ -210,11 +159,6 @@ def _capacity(fields: Fields, interner: Interner) -> tuple[tuple[str, Quantity],
     if capacity is None:
         return None
     return tuple(sorted(interner.read_map(capacity, "requests").items()))
-
-
-def _selectors(fields: Fields) -> tuple[str, ...]:
-    """CEL expressions; an empty one, which never compiles, for an unknown kind of selector."""
-    return tuple(selector.child("cel").text("expression") for selector in fields.children("selectors"))
 
 
 def _constraint(fields: Fields) -> ConstraintSpec:

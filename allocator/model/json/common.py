@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.model.claims import OpaqueConfig
-from allocator.model.devices import DeviceTaint, Node, NodeSelector, NodeSelectorTerm, Requirement, Toleration
+from allocator.model.configuration import OpaqueConfig
+from allocator.model.devices import DeviceTaint, Toleration
 from allocator.model.json import text as jsontext
 from allocator.model.json.fields import Fields
+from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.model.problems import InvalidObjectError, Problem
 from allocator.printable import shown
 
@@ -118,3 +119,8 @@ def opaque(fields: Fields) -> OpaqueConfig:
     parameters = part.data.get("parameters")
     text = "" if parameters is None else jsontext.dumps(parameters)
     return OpaqueConfig(part.required_text("driver"), text)
+
+
+def selectors(fields: Fields) -> tuple[str, ...]:
+    """CEL expressions; an empty one, which never compiles, for an unknown kind of selector."""
+    return tuple(selector.child("cel").text("expression") for selector in fields.children("selectors"))

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model.claims import ParametersRef
-from allocator.model.devices import NodeSelector
+from allocator.model.device_controllers import ParametersRef
 from allocator.model.json import text as jsontext
 from allocator.model.json.common import read_node_selector
 from allocator.model.json.fields import Fields
 from allocator.model.names import dns_subdomain
+from allocator.model.nodes import NodeSelector
 from allocator.model.problems import Problem
 from allocator.printable import shown
 

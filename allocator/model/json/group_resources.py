@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.model.claims import MAX_RESULTS, GroupResource
+from allocator.model.claims import MAX_RESULTS
+from allocator.model.device_classes import GroupResource
 from allocator.model.json import text as jsontext
 from allocator.model.json.fields import Fields
 from allocator.model.names import dns_subdomain, full_name

@@ -2,14 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
-from allocator.model.claims import (
-    AllocatedConfig,
-    AllocationResult,
-    DeviceResult,
-    OpaqueConfig,
-)
-from allocator.model.devices import JSON, NodeSelector, Requirement, Toleration
+from allocator.model.allocations import AllocationResult, DeviceResult
+from allocator.model.configuration import AllocatedConfig, OpaqueConfig
+from allocator.model.devices import JSON, Toleration
 from allocator.model.json import text as jsontext
+from allocator.model.nodes import NodeSelector, Requirement
 from allocator.model.quantity import Quantity
 
 

@@ -1,4 +1,4 @@
-"""Kubernetes' published OpenAPI (v3) as the table of fields that `allocator.model.rules.schema` reads."""
+"""Kubernetes' published OpenAPI (v3) as the table of fields that `allocator.model.validation.schema` reads."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,21 +1,20 @@
-"""Rules for claims, claim templates, device classes and taint rules."""
+"""Rules for claims and claim templates."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from allocator.model.claims import FROM_CLAIM, FROM_CLASS, MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
+from allocator.model.claims import MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
+from allocator.model.configuration import FROM_CLAIM, FROM_CLASS
 from allocator.model.json.fields import Fields
 from allocator.model.names import (
-    Rule,
     dns_label,
     dns_subdomain,
     driver_name,
-    extended_resource,
     full_name,
     pool_name,
     uid,
 )
-from allocator.model.rules import shared as rules
+from allocator.model.validation import shared as rules
 
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16
@@ -122,23 +121,6 @@ class ClaimRules:
             rules.opaque(config)
         if allocation.has("nodeSelector"):
             rules.node_selector(allocation.child("nodeSelector"))
-
-
-def check_class(spec: Fields, check: Check | None) -> None:
-    """The spec of a DeviceClass."""
-    rules.selectors(spec, check)
-    for config in rules.children(spec, "config", rules.MAX_CONFIG):
-        rules.opaque(config)
-    rules.text(spec, "extendedResourceName", extended_resource, required=spec.has("extendedResourceName"))
-
-
-def check_taint_rule(spec: Fields) -> None:
-    """The spec of a DeviceTaintRule."""
-    selector = spec.child("deviceSelector")
-    named: dict[str, Rule] = {"driver": driver_name, "pool": pool_name, "device": dns_label}
-    for name, rule in named.items():
-        rules.text(selector, name, rule, required=selector.has(name))
-    rules.taint(spec.child("taint"))
 
 
 def _request_names(requests: list[Fields]) -> Mapping[str, frozenset[str]]:

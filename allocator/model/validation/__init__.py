@@ -11,9 +11,11 @@ from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.json.fields import Fields
 from allocator.model.names import dns_label, dns_subdomain
 from allocator.model.problems import Problem
-from allocator.model.rules import shared as rules
-from allocator.model.rules.claims import ClaimRules, check_class, check_taint_rule
-from allocator.model.rules.slices import check_slice
+from allocator.model.validation import shared as rules
+from allocator.model.validation.claims import ClaimRules
+from allocator.model.validation.device_classes import check_class
+from allocator.model.validation.slices import check_slice
+from allocator.model.validation.taint_rules import check_taint_rule
 
 _NAMED: Final = frozenset({"v1 Pod", "v1 Node"})
 

@@ -15,8 +15,8 @@ from allocator.model.names import (
     utf8_length,
 )
 from allocator.model.quantity import Quantity
-from allocator.model.rules import shared as rules
-from allocator.model.rules.node_resources import check_node_resources
+from allocator.model.validation import shared as rules
+from allocator.model.validation.node_resources import check_node_resources
 from allocator.printable import shown
 
 _MAX_DEVICES: Final = 128

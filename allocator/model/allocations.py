@@ -1,0 +1,41 @@
+"""The allocation of a claim: its devices, their configuration, and the nodes where they can be used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator.model.configuration import AllocatedConfig
+from allocator.model.devices import DeviceId, Toleration
+from allocator.model.nodes import NodeSelector
+from allocator.model.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResult:
+    """One device of an allocation.
+
+    Attributes:
+        request: name of the request, or ``request/subrequest``.
+        admin_access: None when the field is absent.
+        share_id: set for devices with ``allowMultipleAllocations``; unique per device.
+        consumed_capacity: name as published to amount; None when the device is not shared.
+    """
+
+    request: str
+    device: DeviceId
+    admin_access: bool | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    share_id: str | None = None
+    consumed_capacity: Mapping[str, Quantity] | None = None
+    binding_conditions: tuple[str, ...] | None = None
+    binding_failure_conditions: tuple[str, ...] | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationResult:
+    """What a claim is allocated (``status.allocation``); without ``node_selector`` it can be used on every node."""
+
+    results: tuple[DeviceResult, ...] = ()
+    configs: tuple[AllocatedConfig, ...] = ()
+    node_selector: NodeSelector | None = None
+    timestamp: str | None = None

@@ -1,0 +1,42 @@
+"""Device classes."""
+
+from dataclasses import dataclass
+
+from allocator.model.configuration import OpaqueConfig
+from allocator.model.device_controllers import ParametersRef
+from allocator.model.nodes import NodeSelector
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResource:
+    """Devices of several device classes under one name (KEP-14).
+
+    Attributes:
+        members: each device class, by name, with the number of its devices.
+        match_attribute: all devices have the same value of this attribute; empty: they need not.
+    """
+
+    members: tuple[tuple[str, int], ...]
+    match_attribute: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """A DeviceClass: selectors (CEL) that each of its devices passes, and configuration.
+
+    Attributes:
+        controller: the name of the controller that decides about requests of this class; empty: we do.
+        suitable_nodes: where the controller may have devices; None: on any node.
+        parameters: the object that is handed to the controller; None: none is.
+        group: what containers get that ask for the extended resource of the class; None: devices of the class.
+    """
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    configs: tuple[OpaqueConfig, ...] = ()
+    extended_resource_name: str | None = None
+    created: str = ""
+    controller: str = ""
+    suitable_nodes: NodeSelector | None = None
+    parameters: ParametersRef | None = None
+    group: GroupResource | None = None

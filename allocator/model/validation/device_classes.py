@@ -1,0 +1,15 @@
+"""Rules for device classes."""
+
+from collections.abc import Callable
+
+from allocator.model.json.fields import Fields
+from allocator.model.names import extended_resource
+from allocator.model.validation import shared as rules
+
+
+def check_class(spec: Fields, check: Callable[[str], str | None] | None) -> None:
+    """The spec of a DeviceClass."""
+    rules.selectors(spec, check)
+    for config in rules.children(spec, "config", rules.MAX_CONFIG):
+        rules.opaque(config)
+    rules.text(spec, "extendedResourceName", extended_resource, required=spec.has("extendedResourceName"))

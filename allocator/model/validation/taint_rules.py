@@ -1,0 +1,14 @@
+"""Rules for DeviceTaintRules."""
+
+from allocator.model.json.fields import Fields
+from allocator.model.names import Rule, dns_label, driver_name, pool_name
+from allocator.model.validation import shared as rules
+
+
+def check_taint_rule(spec: Fields) -> None:
+    """The spec of a DeviceTaintRule."""
+    selector = spec.child("deviceSelector")
+    named: dict[str, Rule] = {"driver": driver_name, "pool": pool_name, "device": dns_label}
+    for name, rule in named.items():
+        rules.text(selector, name, rule, required=selector.has(name))
+    rules.taint(spec.child("taint"))
