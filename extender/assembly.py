@@ -57,7 +57,7 @@ from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
 from extender.writes.evictions import Evictor
@@ -129,8 +129,8 @@ def make_service(
     writer = Writer(api, state, now=around.now)
     decider = Decider(solver, state.changes_since)
     contexts = _contexts(api, state, decider, settings, off_loop)
-    negotiation = _negotiation(contexts, Claims(api, state), solver.clock, settings, metrics, around)
-    deallocation = Deallocation(negotiation.controllers, Claims(api, state))
+    negotiation = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
+    deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     double_allocations = DoubleAllocations(metrics.claims.clashed, tell)
     reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
@@ -181,7 +181,7 @@ def _contexts(api: Api, state: ClusterState, decider: Decider, settings: Setting
 
 
 def _negotiation(
-    contexts: Contexts, claims: Claims, clock: Clock, settings: Settings, metrics: Metrics, around: Surroundings
+    contexts: Contexts, claims: ClaimWrites, clock: Clock, settings: Settings, metrics: Metrics, around: Surroundings
 ) -> Negotiation:
     """Negotiation with the controllers of the settings."""
     by = (clock, around.now, metrics.controllers, contexts, claims)

@@ -20,7 +20,7 @@ from rich.progress import Progress
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
 from extender.client.clients import TIMEOUT_SECONDS
 from extender.config.yamltext import SyntaxProblem, documents
-from extender.observe.tables.terminal import Table, print_table
+from extender.observe.tables.terminal import TextTable, print_table
 
 RawObject: TypeAlias = Mapping[str, Any]
 
@@ -85,12 +85,12 @@ def scale_up(session: Session, situation: Situation, expander: str, progress: Pr
     return Outcome(placed, plan)
 
 
-def tables(outcome: Outcome) -> tuple[Table, Table]:
+def tables(outcome: Outcome) -> tuple[TextTable, TextTable]:
     """Which groups grow, and where each pod goes."""
     groups = [(each.group, str(len(each.nodes)), each.devices or "-") for each in outcome.plan.groups]
     return (
-        Table(("node group", "add", "what its nodes bring"), groups),
-        Table(("pod", "node or reason"), list(_pod_rows(outcome))),
+        TextTable(("node group", "add", "what its nodes bring"), groups),
+        TextTable(("pod", "node or reason"), list(_pod_rows(outcome))),
     )
 
 

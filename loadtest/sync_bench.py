@@ -24,7 +24,7 @@ import uvloop
 from extender.config.settings import LogSettings
 from extender.kube.connection import open_connection
 from extender.kube.credentials import Origin
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from extender.observe import logs
 from extender.serving.garbage import sparing_survivors
 from extender.state.cluster_state import ClusterState
@@ -190,12 +190,12 @@ class Pauses:
 async def _live(origin: Origin, state: ClusterState) -> float:
     """The share of a core that goes into events, once they flow."""
     async with open_connection(origin) as control:
-        await control.call(Request("GET", "/start"))
+        await control.call(HttpRequest("GET", "/start"))
         await asyncio.sleep(1)
         version, cpu, started = state.snapshot.version, time.process_time(), time.perf_counter()
         await asyncio.sleep(_STEADY_SECONDS)
         share = (time.process_time() - cpu) / (time.perf_counter() - started)
-        await control.call(Request("GET", "/stop"))
+        await control.call(HttpRequest("GET", "/stop"))
         if state.snapshot.version == version:
             raise RuntimeError("no events came")
     return share

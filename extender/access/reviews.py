@@ -9,7 +9,7 @@ from extender.kube.encoding import dumps
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.permissions import Permission
 from extender.kube.resources import Resource
-from extender.kube.transport import Request, Transport, ask
+from extender.kube.transport import HttpRequest, Transport, ask
 
 TOKEN_REVIEWS: Final = Resource("TokenReview", "tokenreviews", "authentication.k8s.io", ("v1",), namespaced=False)
 ACCESS_REVIEWS: Final = Resource(
@@ -65,7 +65,7 @@ class Reviews:
     async def _review(self, resource: Resource, spec: RawObject) -> Mapping[str, Any]:
         version = resource.api_versions()[0]
         body = dumps({"apiVersion": version, "kind": resource.kind, "spec": spec})
-        request = Request("POST", f"/apis/{version}/{resource.plural}", body=body)
+        request = HttpRequest("POST", f"/apis/{version}/{resource.plural}", body=body)
         try:
             answer = await ask(self._transport, request, _SECONDS)
         except (ApiError, OutcomeUnknownError) as error:

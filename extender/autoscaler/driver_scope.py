@@ -32,7 +32,7 @@ from extender.kube.api import ObjectKey
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import Container
+from extender.state.pod_fields.extended_resources import RequestingContainer
 from extender.state.snapshot import Snapshot
 
 _SECONDS: Final = 1.0
@@ -100,7 +100,7 @@ class Scope:
             tuple(each for each in spec.optional if each in names or each not in others),
         )
 
-    def _left(self, container: Container, snapshot: Snapshot, solver: Solver) -> Container:
+    def _left(self, container: RequestingContainer, snapshot: Snapshot, solver: Solver) -> RequestingContainer:
         """The container with the extended resources that no device class of another driver serves.
 
         A group resource is judged as a whole if one of its members is.

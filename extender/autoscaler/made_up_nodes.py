@@ -10,7 +10,7 @@ from allocator import JSON, AllocationResult, Features, PoolId
 from extender.autoscaler.scale_up.device_counts import stranded_devices
 from extender.console.fleet import STATES, Fleet
 from extender.explain.document import placed_as_json
-from extender.explain.explanation import PlacedDevice
+from extender.explain.explanation import OfferedDevice
 from extender.observe.device_states import DeviceStates
 from extender.pods.extended_resources.requests import request_words
 from extender.state.consumers import claim_keys
@@ -35,7 +35,7 @@ class MadeUpNode:
     pools: tuple[PoolId, ...]
     devices: int
     stranded: int
-    pods: tuple[tuple[str, tuple[PlacedDevice, ...]], ...]
+    pods: tuple[tuple[str, tuple[OfferedDevice, ...]], ...]
 
 
 def made_up_node(name: str, origin: str, snapshot: Snapshot, features: Features) -> MadeUpNode:
@@ -85,13 +85,13 @@ def allocations_of(pod: Pod, snapshot: Snapshot) -> Iterator[AllocationResult]:
             yield claim.claim.allocation
 
 
-def devices_of(pod: Pod, snapshot: Snapshot) -> tuple[PlacedDevice, ...]:
+def devices_of(pod: Pod, snapshot: Snapshot) -> tuple[OfferedDevice, ...]:
     """The devices that the claims of a pod hold, with the words by which people know the requests."""
     now = snapshot.pods.get(pod.key, pod)
     words = request_words(now)
     found = ((key, snapshot.claims.get(key)) for key in claim_keys(now))
     return tuple(
-        PlacedDevice(key.name, words.get(result.request, result.request), result.device, result.consumed_capacity)
+        OfferedDevice(key.name, words.get(result.request, result.request), result.device, result.consumed_capacity)
         for key, claim in found
         if claim is not None and claim.claim.allocation is not None
         for result in claim.claim.allocation.results

@@ -21,7 +21,7 @@ from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.known_controller import KnownController
 from extender.negotiation.merging import is_for
 from extender.negotiation.parameters import ParametersError
-from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, Answer, ClaimAsk, Question
+from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated_claims import NegotiatedClaim
@@ -169,7 +169,7 @@ class Negotiating:
         world: World,
         pod: Pod,
         nodes: Sequence[NodeObject],
-    ) -> tuple[Answer, Sequence[ClaimAsk]]:
+    ) -> tuple[NegotiatedAnswer, Sequence[ClaimAsk]]:
         """The answer of a controller, and what it was asked about. Raises _NoAnswerError."""
         known = self.controllers.get(name)
         if known is None:
@@ -178,11 +178,11 @@ class Negotiating:
             raise _NoAnswerError(known.problem)
         asks = [await self._about(known, each, kind) for each in claims]
         if not nodes:
-            return Answer(), asks
+            return NegotiatedAnswer(), asks
         told = tuple(node_name(each, known.labels) for each in nodes)
         own = {each.uid for each in claims}
         held = tuple((each.ask, each.node) for each in world.holds(name) if each.ask.uid not in own)
-        question = Question(kind, tuple(asks), pod_name(pod), told, simulation=True, held=held)
+        question = NegotiatedQuestion(kind, tuple(asks), pod_name(pod), told, simulation=True, held=held)
         try:
             return await known.ask(question), asks
         except ControllerAwayError as error:

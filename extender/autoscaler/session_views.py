@@ -24,7 +24,7 @@ SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenSessions:
     """The sessions at one moment. A session itself changes with the next call.
 
     Attributes:
@@ -52,13 +52,13 @@ class SessionViews:
     now: Callable[[], datetime]
     process: str
 
-    def seen(self) -> Seen:
+    def seen(self) -> SeenSessions:
         """The sessions now; to be called on the event loop, where they change."""
         sessions = self.autoscaler.sessions
         listed = tuple((replace(each), age) for each, age in sessions.listed())
-        return Seen(f"{self.process}-{sessions.changes}-{len(listed)}", listed)
+        return SeenSessions(f"{self.process}-{sessions.changes}-{len(listed)}", listed)
 
-    def document(self, seen: Seen) -> dict[str, object]:
+    def document(self, seen: SeenSessions) -> dict[str, object]:
         """The sessions as they were seen."""
         solver = self.autoscaler.solver
         until = solver.within(solver.clock() + SECONDS)

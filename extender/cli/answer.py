@@ -9,15 +9,15 @@ import typer
 
 from allocator import printable
 from extender.cli.messages import FOUND_PROBLEMS, print_data
-from extender.explain.explanation import Verdict
+from extender.explain.explanation import Conclusion
 
 _GOOD: Final = frozenset(
-    {Verdict.FITS.value, Verdict.BOUND.value, Verdict.NEEDS_NOTHING.value, Verdict.ALLOCATED.value}
+    {Conclusion.FITS.value, Conclusion.BOUND.value, Conclusion.NEEDS_NOTHING.value, Conclusion.ALLOCATED.value}
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExplanationJson:
     """An explanation as JSON."""
 
     document: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Answer:
         return self.document["verdict"] in _GOOD
 
 
-def print_answer(answer: Answer, form: StrEnum) -> None:
+def print_answer(answer: ExplanationJson, form: StrEnum) -> None:
     """Print an explanation; ends the command with 1 if the pod fits nowhere."""
     if form.value in {"json", "yaml"}:
         print_data(answer.document, form)

@@ -27,7 +27,7 @@ from extender.kube.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
-from extender.observe.tables.terminal import Table, print_table
+from extender.observe.tables.terminal import TextTable, print_table
 from extender.pods.claims import bound_pod
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import connect
@@ -137,10 +137,10 @@ def _judged(evidence: Evidence) -> str:
     return f"judged: {allocated} allocated of {len(evidence.claims)} claims, {pods}"
 
 
-def finding_table(findings: Iterable[Finding]) -> Table:
+def finding_table(findings: Iterable[Finding]) -> TextTable:
     """A row per finding."""
     rows = [(f.rule.value, ", ".join(f.claims) or "-", str(f.device or "-"), f.message) for f in findings]
-    return Table(("rule", "claims", "device", "what is wrong"), rows)
+    return TextTable(("rule", "claims", "device", "what is wrong"), rows)
 
 
 def finding_json(finding: Finding) -> dict[str, object]:

@@ -13,7 +13,7 @@ from extender.cli.reading import manifests_of
 from extender.compute_claims.text_form import has_parameters
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES, TEMPLATES
-from extender.resource_classes.device_class import Judgement, judge
+from extender.resource_classes.device_class import ClassJudgement, judge
 from extender.resource_classes.group_requests import devices_json, group_requests
 from extender.state.objects.resource_classes import ResourceClass
 
@@ -61,14 +61,14 @@ def _templates(classes: Iterable[ResourceClass]) -> Iterable[dict[str, Any]]:
             }
 
 
-def judgements_of(objects: Sequence[ManifestObject]) -> Sequence[Judgement]:
+def judgements_of(objects: Sequence[ManifestObject]) -> Sequence[ClassJudgement]:
     """What becomes of the ResourceClasses of manifests."""
     classes = [each.value for each in objects if isinstance(each.value, ResourceClass)]
     existing = [dict(each.data) for each in objects if isinstance(each.value, DeviceClass)]
     return judge(classes, existing, CLASSES.api_versions()[0])
 
 
-def refusals(judgements: Iterable[Judgement]) -> Iterable[str]:
+def refusals(judgements: Iterable[ClassJudgement]) -> Iterable[str]:
     """The classes that are not accepted, with the reason."""
     for each in judgements:
         if each.device_class is None:

@@ -36,7 +36,7 @@ from extender.kube.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import RESOURCES
 from extender.kube_scheduler.attempts import no_attempt
-from extender.observe.tables.terminal import Table, print_table
+from extender.observe.tables.terminal import TextTable, print_table
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
 from extender.simulation.quiet_logs import log_quietly
@@ -186,19 +186,19 @@ def _nothing_to_do(advice: Advice, only: ObjectKey | None) -> str:
     return "no pod with devices is pending"
 
 
-def _table(advice: Advice) -> Table:
+def _table(advice: Advice) -> TextTable:
     columns = ("pods", "ask for", "room on", "placed", "moves or reason")
-    return Table(columns, [(*_start(each), each.reason or _moves(each)) for each in advice.shapes])
+    return TextTable(columns, [(*_start(each), each.reason or _moves(each)) for each in advice.shapes])
 
 
 def _moves(advice: ShapeAdvice) -> str:
     return "; ".join(map(str, advice.proposal.moves)) if advice.proposal else ""
 
 
-def _wide(advice: Advice) -> Table:
+def _wide(advice: Advice) -> TextTable:
     """One line for each pod that makes room."""
     columns = ("pods", "ask for", "room on", "placed", "pod", "controller", "priority", "from", "to", "reason")
-    return Table(columns, [row for each in advice.shapes for row in _rows(each)])
+    return TextTable(columns, [row for each in advice.shapes for row in _rows(each)])
 
 
 def _rows(advice: ShapeAdvice) -> Iterator[tuple[str, ...]]:

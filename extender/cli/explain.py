@@ -11,7 +11,7 @@ from urllib.parse import quote
 import typer
 
 from extender.assembly import make_solver
-from extender.cli.answer import Answer, print_answer
+from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.audit import listed
 from extender.cli.messages import FOUND_PROBLEMS, fail, say, warn
 from extender.cli.options import (
@@ -61,7 +61,7 @@ class InquiryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class ExplainedObject:
     """The pod or the claim to explain, and on which nodes (None: all)."""
 
     pod: ObjectKey
@@ -146,7 +146,7 @@ def _checked(remote: Remote, config: Path | None) -> Remote:
     return remote
 
 
-def _inquiry(pod: str, claim: str, values: list[Path], node: list[str] | None) -> tuple[Inquiry, list[Path]]:
+def _inquiry(pod: str, claim: str, values: list[Path], node: list[str] | None) -> tuple[ExplainedObject, list[Path]]:
     """What is to be explained, and the manifests. In ``-m PATH... claim CLAIM``, all are values of -m."""
     if claim and pod != _CLAIM:
         fail(f"explain {pod} {claim}: write explain claim {claim}, or name one pod")
@@ -156,14 +156,14 @@ def _inquiry(pod: str, claim: str, values: list[Path], node: list[str] | None) -
     name, paths = _told_apart(claim or pod, values)
     check_pod_name(name)
     namespace, _, own = name.rpartition("/")
-    return Inquiry(ObjectKey(namespace or "default", own), tuple(node) if node else None, is_claim), paths
+    return ExplainedObject(ObjectKey(namespace or "default", own), tuple(node) if node else None, is_claim), paths
 
 
-def explained_in(cluster: Cluster, inquiry: Inquiry) -> Answer:
+def explained_in(cluster: Cluster, inquiry: ExplainedObject) -> ExplanationJson:
     """The explanation in a cluster in memory. Raises InquiryError: there is no such pod or claim."""
     try:
         explain = cluster.explain_claim if inquiry.is_claim else cluster.explain
-        return Answer(as_json(explain(str(inquiry.pod), inquiry.nodes)))
+        return ExplanationJson(as_json(explain(str(inquiry.pod), inquiry.nodes)))
     except (UnknownPodError, UnknownClaimError) as error:
         raise InquiryError(str(error)) from error
 
@@ -185,7 +185,7 @@ def _cluster(paths: list[Path], settings: Settings, problems: list[str]) -> Clus
         fail(*error.problems)
 
 
-async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -> Answer:
+async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedObject) -> ExplanationJson:
     """The explanation of a pod of a live cluster as it is now.
 
     Raises:
@@ -210,17 +210,17 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: Inquiry) -
     explainer = Explainer.alone(
         snapshot, make_solver(settings), scheduling.scheduler_names, preempts=scheduling.preemption
     )
-    return Answer(as_json(explainer.explain(pod, inquiry.nodes, admission)))
+    return ExplanationJson(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 
 
-def _of_claim(inquiry: Inquiry, snapshot: Snapshot, solver: Solver) -> Answer:
+def _of_claim(inquiry: ExplainedObject, snapshot: Snapshot, solver: Solver) -> ExplanationJson:
     found = snapshot.claims.get(inquiry.pod)
     if found is None:
         raise InquiryError(unknown_claim(inquiry.pod, snapshot.claims))
-    return Answer(as_json(explain_claim(found, Explainer.alone(snapshot, solver), inquiry.nodes)))
+    return ExplanationJson(as_json(explain_claim(found, Explainer.alone(snapshot, solver), inquiry.nodes)))
 
 
-def asked(inquiry: Inquiry, remote: Remote) -> Answer:
+def asked(inquiry: ExplainedObject, remote: Remote) -> ExplanationJson:
     """The explanation of a running service.
 
     Raises:
@@ -234,4 +234,4 @@ def asked(inquiry: Inquiry, remote: Remote) -> Answer:
         raise InquiryError(
             f"{remote.url.rstrip('/')}{inquiry.path}: status 200 and no explanation: is this a dra-extender?"
         )
-    return Answer(document)
+    return ExplanationJson(document)

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from extender.cli.answer import Answer, print_answer
+from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.messages import FOUND_PROBLEMS, fail, note, print_data, print_lines, say, stdout, warn
 from extender.cli.options import (
     ConfigOption,
@@ -25,9 +25,9 @@ from extender.config.settings import Settings
 from extender.explain.document import as_json
 from extender.observe import logs
 from extender.observe.device_states import DeviceStates
-from extender.observe.tables.terminal import Table, print_table
+from extender.observe.tables.terminal import TextTable, print_table
 from extender.pictures.clusters import fleet_of
-from extender.pictures.fleet import Waiting, fleet_picture
+from extender.pictures.fleet import WaitingPod, fleet_picture
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
 from extender.simulation.placement import Placement
@@ -148,7 +148,7 @@ def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:
     """Explain a pod at its turn."""
     try:
         cluster.schedule(before=pod)
-        answer = Answer(as_json(cluster.explain(pod)))
+        answer = ExplanationJson(as_json(cluster.explain(pod)))
     except UnknownPodError as error:
         fail(str(error))
     print_answer(answer, output)
@@ -156,7 +156,7 @@ def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:
 
 def draw(cluster: Cluster, placements: Sequence[Placement], file: Path) -> None:
     """Write a picture of the nodes, their devices and pods; ends the command if the file cannot be written."""
-    waiting = [Waiting(each.pod, each.reason) for each in placements if not each.node]
+    waiting = [WaitingPod(each.pod, each.reason) for each in placements if not each.node]
     states = DeviceStates(cluster.settings.features)
     found = fleet_picture(fleet_of(cluster.snapshot, states, "Devices after the simulation", waiting))
     try:
@@ -190,12 +190,12 @@ def _nothing_to_do(cluster: Cluster) -> str:
     return f"there is nothing to schedule: {found}"
 
 
-def _table(placements: Iterable[Placement]) -> Table:
+def _table(placements: Iterable[Placement]) -> TextTable:
     rows = [
         (placement.pod, placement.node or "-", placement.reason or ", ".join(_what(placement)) or "-")
         for placement in placements
     ]
-    return Table(("pod", "node", "devices or reason"), rows)
+    return TextTable(("pod", "node", "devices or reason"), rows)
 
 
 def _what(placement: Placement) -> Iterator[str]:
@@ -204,7 +204,7 @@ def _what(placement: Placement) -> Iterator[str]:
     yield from (f"without optional {each.request}" for each in placement.left_out)
 
 
-def _wide(placements: Iterable[Placement]) -> Table:
+def _wide(placements: Iterable[Placement]) -> TextTable:
     """One line for each device, and for each optional request without one."""
     rows = []
     for placement in placements:
@@ -213,4 +213,4 @@ def _wide(placements: Iterable[Placement]) -> Table:
         rows += [(*start, each.claim, each.request, "-", "optional: left out") for each in placement.left_out]
         if not placement.devices and not placement.left_out:
             rows.append((*start, "-", "-", "-", placement.reason or "-"))
-    return Table(("pod", "node", "claim", "request", "device", "reason"), rows)
+    return TextTable(("pod", "node", "claim", "request", "device", "reason"), rows)

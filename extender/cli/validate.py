@@ -27,7 +27,7 @@ from extender.cli.reading import manifests_of
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, ManifestObject
 from extender.kube.resources import CLAIMS, TEMPLATES
-from extender.observe.tables.terminal import Table, print_table
+from extender.observe.tables.terminal import TextTable, print_table
 from extender.pods.policy import policy_problem
 from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
 from extender.state.objects.claims import ClaimObject
@@ -78,7 +78,7 @@ def validate(paths: PathsArgument, output: OutputOption = Output.TABLE) -> None:
             (str(report.path), _counts(report.used), _counts(report.skipped), str(len(report.problems)))
             for report in loaded.files
         ]
-        print_table(Table(("file", "used", "skipped", "errors"), rows), stdout())
+        print_table(TextTable(("file", "used", "skipped", "errors"), rows), stdout())
     else:
         print_data([_report_json(report) for report in loaded.files], output)
     warn(*(f"{report.path}: no objects" for report in loaded.files if report.is_empty))

@@ -32,7 +32,7 @@ Object = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Parts:
+class ClaimParts:
     """What is added to a claim.
 
     Attributes:
@@ -69,7 +69,7 @@ class _Unit:
     is_plain: bool = False
 
 
-def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object], room: int) -> Parts:
+def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object], room: int) -> ClaimParts:
     """The requests for groups of cores.
 
     Args:
@@ -78,7 +78,7 @@ def parts_of(groups: Sequence[CoreGroup], devices: Sequence[Object], room: int) 
         room: how many constraints there should be at most. What is preferred is left out as far as that is needed: the
             last pairs first, then NUMA nodes, then those of devices. What is required may need more.
     """
-    parts = Parts()
+    parts = ClaimParts()
     unbound = [replace(each, bind=_required(each.bind)) for each in groups]
     alone = [replace(each, with_devices=_required(each.with_devices)) for each in unbound]
     for weaker, preferred in product((groups, unbound, alone), range(MAX_RESULTS // _PAIR, -1, -1)):
@@ -93,9 +93,9 @@ def _required(need: Need) -> Need:
     return need if need is Need.REQUIRED else Need.NONE
 
 
-def _parts(groups: Sequence[CoreGroup], devices: Sequence[Object], preferred: int) -> Parts:
+def _parts(groups: Sequence[CoreGroup], devices: Sequence[Object], preferred: int) -> ClaimParts:
     """The requests. Of groups that prefer siblings, only the first ``preferred`` pairs do."""
-    parts = Parts()
+    parts = ClaimParts()
     names = [each["name"] for each in devices]
     for number, group in enumerate(groups):
         if group.is_shared:
@@ -176,7 +176,7 @@ def _way(unit: _Unit, alternative: tuple[str, str]) -> Object:
 
 
 def _add_siblings(
-    parts: Parts, group: CoreGroup, units: Sequence[_Unit], alternatives: Mapping[str, Sequence[tuple[str, str]]]
+    parts: ClaimParts, group: CoreGroup, units: Sequence[_Unit], alternatives: Mapping[str, Sequence[tuple[str, str]]]
 ) -> None:
     """Each request for CPUs of one core gets them from one core of one socket."""
     for unit in units:
@@ -197,7 +197,10 @@ def _named(name: str, every: Sequence[tuple[str, str]], ways: set[str]) -> list[
 
 
 def _add_places(
-    parts: Parts, group: CoreGroup, alternatives: Mapping[str, Sequence[tuple[str, str]]], devices: Sequence[Object]
+    parts: ClaimParts,
+    group: CoreGroup,
+    alternatives: Mapping[str, Sequence[tuple[str, str]]],
+    devices: Sequence[Object],
 ) -> None:
     """The group is on one NUMA node, or on that of the devices of the claim, or prefers it."""
 

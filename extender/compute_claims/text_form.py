@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from allocator import MAX_CONSTRAINTS, MAX_RESULTS, OPTIONAL_REQUESTS, Fields, InvalidObjectError, Problem, shown
 from extender.compute_claims.parameters import CORES, CoreGroup, Need, read_parameters
-from extender.compute_claims.requests import CLASS, Parts, parts_of
+from extender.compute_claims.requests import CLASS, ClaimParts, parts_of
 from extender.kube.encoding import loads
 from extender.kube.resources import CLAIMS, TEMPLATES
 
@@ -69,7 +69,7 @@ def _expanded(obj: Mapping[str, object], spec: Object, number: int, written: Map
     if all(each.is_shared for each in groups) and not problems:
         problems.append(Problem(f"{place}.{CORES}", "all cores are SHARED: a container gets them without a claim"))
     constraints = devices.get("constraints") or []
-    parts = Parts() if problems else parts_of(groups, others, MAX_CONSTRAINTS - len(constraints))
+    parts = ClaimParts() if problems else parts_of(groups, others, MAX_CONSTRAINTS - len(constraints))
     problems += (Problem(f"{place}.{CORES}", each) for each in _excess(parts, others, constraints))
     if problems:
         raise InvalidObjectError(str(written["kind"]), _name(written), tuple(problems))
@@ -84,7 +84,7 @@ def _expanded(obj: Mapping[str, object], spec: Object, number: int, written: Map
     return _with_spec(obj, {**spec, "devices": made}, ",".join(parts.optional))
 
 
-def _excess(parts: Parts, requests: Sequence[Object], constraints: Sequence[Object]) -> Iterator[str]:
+def _excess(parts: ClaimParts, requests: Sequence[Object], constraints: Sequence[Object]) -> Iterator[str]:
     """What is more than a claim can hold, beside the requests and constraints that it has."""
     for kind, added, own, most in (
         ("devices", sum(map(_most, parts.requests)), sum(map(_most, requests)), MAX_RESULTS),

@@ -32,7 +32,7 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SettingsSource:
     """One source of settings.
 
     Attributes:
@@ -70,10 +70,10 @@ def load(
     given = [(key, value) for key, value in (flags or {}).items() if value is not None]
     texts, lists = _from_environment(environment or {})
     sources = [
-        Source(file, _from_yaml(file, text)),
-        Source("environment", texts, _variable_of, Settings.model_validate_strings),
-        Source("environment", lists, _variable_of),
-        Source("flags", _nested((tuple(key.split(".")), value) for key, value in given)),
+        SettingsSource(file, _from_yaml(file, text)),
+        SettingsSource("environment", texts, _variable_of, Settings.model_validate_strings),
+        SettingsSource("environment", lists, _variable_of),
+        SettingsSource("flags", _nested((tuple(key.split(".")), value) for key, value in given)),
     ]
     merged: dict[str, JSON] = {}
     problems: list[str] = []
@@ -115,7 +115,7 @@ def _variable_of(path: tuple[str, ...]) -> str:
     return ": ".join((variable(leaf), *path[len(leaf) :]))
 
 
-def _problems(source: Source, error: ValidationError) -> Iterator[str]:
+def _problems(source: SettingsSource, error: ValidationError) -> Iterator[str]:
     for item in error.errors(include_url=False):
         path = tuple(map(str, item["loc"]))
         is_unknown = item["type"] == "extra_forbidden"

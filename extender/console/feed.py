@@ -17,11 +17,11 @@ import structlog
 from allocator import JSON
 from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
-from extender.observe.decision_log import Entry
+from extender.observe.decision_log import DecisionEntry
 from extender.observe.device_states import pools_of
 from extender.observe.overview import Overview
 from extender.observe.tables.decisions import decision_item
-from extender.observe.tables.pods import Waiting, pod_item
+from extender.observe.tables.pods import WaitingReasons, pod_item
 from extender.state.change_log import Change
 from extender.state.kinds import Topic
 from extender.state.snapshot import Snapshot
@@ -84,7 +84,7 @@ class Feed:
         self._overview = overview
         self._fleet = fleet
         self._is_stopping = is_stopping
-        self._waiting = Waiting(overview.decision_log.latest, overview.schedulers)
+        self._waiting = WaitingReasons(overview.decision_log.latest, overview.schedulers)
         self._messages: deque[_Message] = deque()
         self._number = first
         self._version = self._decision = 0
@@ -180,7 +180,7 @@ class Feed:
         self._wake()
 
     def _document(
-        self, snapshot: Snapshot, changes: Iterable[Change], decisions: tuple[Entry, ...]
+        self, snapshot: Snapshot, changes: Iterable[Change], decisions: tuple[DecisionEntry, ...]
     ) -> dict[str, JSON] | None:
         """What a message says; empty if nothing, None if it is too much for one message."""
         pools = {pool: None for each in changes for pool in pools_of(each, snapshot)}

@@ -21,7 +21,7 @@ GROUP_LABELS: Final = ("node.kubernetes.io/instance-type", "topology.kubernetes.
 _CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
 
 
-class Shape(NamedTuple):
+class PoolShape(NamedTuple):
     """Names of devices, and for each device the number of its hardware: partitions of one device have equal numbers."""
 
     devices: tuple[str, ...]
@@ -40,7 +40,7 @@ class FleetRow:
 
     pool: PoolId
     node: str
-    shape: Shape
+    shape: PoolShape
     states: str
     left: Mapping[int, float]
 
@@ -75,7 +75,7 @@ class Fleet:
             for gone in [pool_id for pool_id in list(self._known) if pool_id not in existing]:
                 self._known.pop(gone, None)
         states_of = self._states.at(snapshot)
-        shapes: dict[Shape, int] = {}
+        shapes: dict[PoolShape, int] = {}
         groups: dict[tuple[str, ...], int] = {}
         wanted = sorted(existing) if pools is None else [pool_id for pool_id in pools if pool_id in existing]
         rows: list[JSON] = []
@@ -111,7 +111,7 @@ def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -
     return FleetRow(
         pool_id,
         node,
-        Shape(tuple(device.id.device for _, device, _ in found), tuple(hardware)),
+        PoolShape(tuple(device.id.device for _, device, _ in found), tuple(hardware)),
         "".join(_CODE_OF[state] for _, _, state in found),
         {
             index: _least_left(device, states)

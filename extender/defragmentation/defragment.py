@@ -10,10 +10,10 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Advice, MoveProposal, ShapeAdvice
 from extender.defragmentation.mobility import Mobility, held_devices
 from extender.defragmentation.rehearsal import Rehearsal
-from extender.defragmentation.search import Search
-from extender.defragmentation.shapes import Shape, shapes_of, waiting_pods
+from extender.defragmentation.search import MoveSearch
+from extender.defragmentation.shapes import PendingShape, shapes_of, waiting_pods
 from extender.defragmentation.shortage import shortage
-from extender.defragmentation.trial import Trials
+from extender.defragmentation.trial import MoveTrials
 from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.claims import Blocked, claims_of
@@ -82,7 +82,7 @@ def defragment(
     left = tuple(each for each in queue if each.pod.uid not in settled.nodes)
     shapes = [shape for shape in shapes_of(left) if only is None or any(pod.key == only for pod in shape.pods)]
     mobility = Mobility(settled.snapshot, running, names, rehearsal, schedulers)
-    search = Search.of(mobility, Trials(settled.snapshot, left, names, rehearsal), bounds.moves)
+    search = MoveSearch.of(mobility, MoveTrials(settled.snapshot, left, names, rehearsal), bounds.moves)
     found: list[ShapeAdvice] = []
     for number, shape in enumerate(shapes):
         advisor = _Advisor(search, shape, solver.share(len(shapes) - number))
@@ -106,8 +106,8 @@ class _Advisor:
         solver: for as long as there is time for this shape.
     """
 
-    search: Search
-    shape: Shape
+    search: MoveSearch
+    shape: PendingShape
     solver: Solver
 
     def advice(self, refusal: FilterResult) -> ShapeAdvice:

@@ -11,8 +11,8 @@ from extender.autoscaler.scale_up.device_counts import free_devices, least_devic
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
-from extender.defragmentation.shapes import Shape
-from extender.defragmentation.trial import Trials
+from extender.defragmentation.shapes import PendingShape
+from extender.defragmentation.trial import MoveTrials
 from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, claims_of, without_pods
 from extender.pods.nominated.held_devices import held_for_nominated
@@ -37,7 +37,7 @@ TAKEN: Final = "pods of other shapes, which come first, take the room that moves
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class MoveSearch:
     """Searches proposals for the shapes of one cluster.
 
     Attributes:
@@ -49,20 +49,20 @@ class Search:
     """
 
     mobility: Mobility
-    trials: Trials
+    trials: MoveTrials
     most_moves: int
     unprotected: frozenset[str]
     emptied: Snapshot
     _offers: dict[str, tuple[float, Sequence[int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, mobility: Mobility, trials: Trials, most_moves: int) -> "Search":
+    def of(cls, mobility: Mobility, trials: MoveTrials, most_moves: int) -> "MoveSearch":
         """The search in a cluster."""
         pods = [pod for pod in mobility.running if not mobility.protection(pod)]
         uids = frozenset(pod.uid for pod in pods)
         return cls(mobility, trials, most_moves, uids, without_pods(trials.snapshot, pods))
 
-    def proposal(self, shape: Shape, solver: Solver, *, evicts: bool) -> MoveProposal | str:
+    def proposal(self, shape: PendingShape, solver: Solver, *, evicts: bool) -> MoveProposal | str:
         """The fewest moves that make room for a pod of a shape; of several such sets, the one that serves most pods.
 
         Args:
@@ -94,7 +94,7 @@ class Search:
         moves = "move" if self.most_moves == 1 else f"set of at most {self.most_moves} moves"
         return f"no {moves} makes room on any node"
 
-    def nodes(self, shape: Shape, solver: Solver) -> Iterator[tuple[int, NodeObject]]:
+    def nodes(self, shape: PendingShape, solver: Solver) -> Iterator[tuple[int, NodeObject]]:
         """The nodes where moves may make room, and how many are needed at least; those with the fewest come first."""
         nodes = self.trials.snapshot.nodes
         names = [name for name in self.trials.names if not rejection(shape.pod.requirements, nodes[name])]
@@ -127,8 +127,8 @@ class _Hunt:
         taken: how often pods of other shapes took the room.
     """
 
-    search: Search
-    shape: Shape
+    search: MoveSearch
+    shape: PendingShape
     solver: Solver
     evicts: bool
     found: list[MoveProposal] = field(default_factory=list)
@@ -136,7 +136,7 @@ class _Hunt:
     taken: int = 0
 
     def run(self) -> None:
-        """Find proposals on one node after the other. Errors as `Search.proposal`."""
+        """Find proposals on one node after the other. Errors as `MoveSearch.proposal`."""
         search, pod, solver = self.search, self.shape.pod, self.solver
         world = held_for_nominated(pod, search.trials.snapshot, solver)
         most = search.most_moves

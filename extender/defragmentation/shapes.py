@@ -19,7 +19,7 @@ from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class PendingShape:
     """Pending pods of one shape: they ask for the same, and get the same answer from every node.
 
     Attributes:
@@ -57,12 +57,12 @@ def waiting_pods(
     return snapshot, tuple(queue)
 
 
-def shapes_of(queue: Iterable[Queued]) -> tuple[Shape, ...]:
+def shapes_of(queue: Iterable[Queued]) -> tuple[PendingShape, ...]:
     """The shapes of some pods, in the order of their first pods."""
     found: dict[Hashable, list[Pod]] = {}
     for pod, key in queue:
         found.setdefault(key, []).append(pod)
-    return tuple(Shape(key, tuple(pods)) for key, pods in found.items())
+    return tuple(PendingShape(key, tuple(pods)) for key, pods in found.items())
 
 
 def _turn(pod: Pod) -> tuple[int, str, ObjectKey]:

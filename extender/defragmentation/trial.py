@@ -21,7 +21,7 @@ from extender.state.snapshot import Snapshot, pools_of
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrialOutcome:
     """What happened in a trial.
 
     Attributes:
@@ -34,7 +34,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Trials:
+class MoveTrials:
     """Tries out moves in one cluster.
 
     Attributes:
@@ -49,7 +49,7 @@ class Trials:
     names: Sequence[str]
     rehearsal: Rehearsal
 
-    def outcome(self, movers: Sequence[Pod], node: NodeObject, shape: Hashable, solver: Solver) -> Outcome:
+    def outcome(self, movers: Sequence[Pod], node: NodeObject, shape: Hashable, solver: Solver) -> TrialOutcome:
         """What happens if some pods make room on a node.
 
         Pods of other shapes have their turn, too, and may take the room.
@@ -75,7 +75,7 @@ class Trials:
         served = [each for each in self.queue if each.pod.uid in nodes]
         placed = tuple(str(pod) for pod, key in served if key == shape)
         moves = tuple(Move(pod, nodes.get(pod.uid, "")) for pod in movers)
-        return Outcome(MoveProposal(node.name, moves, placed), len(served) - len(placed))
+        return TrialOutcome(MoveProposal(node.name, moves, placed), len(served) - len(placed))
 
     def _hold_only(self, movers: Sequence[Pod], node: NodeObject) -> bool:
         """Whether all devices of the pods are of pools that only this node reaches."""

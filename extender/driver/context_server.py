@@ -18,11 +18,11 @@ from extender.driver.server import sole_user
 from extender.driver.store import Store
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
-from extender.negotiation.parameters import Parameters
+from extender.negotiation.parameters import ParameterReader
 from extender.offload import in_thread
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import connect
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 
 KINDS: Final = (CLASSES, NODES, PODS, CLAIMS, CONTEXTS)
@@ -66,7 +66,7 @@ async def _served(responder: Responder, name: str, parameters: Sequence[Paramete
         for other in RESOURCES.values():
             if other not in KINDS:
                 state.trust(other)
-        claims, reader = Claims(live.api, state), Parameters(live.api, parameters)
+        claims, reader = ClaimWrites(live.api, state), ParameterReader(live.api, parameters)
         contexts = ContextResponder(name, responder, ContextWrites(live.api), claims, time.monotonic, in_thread, reader)
         ending = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

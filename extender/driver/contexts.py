@@ -16,14 +16,14 @@ from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
-from extender.negotiation.parameters import Parameters
+from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
     ClaimAsk,
+    NegotiatedQuestion,
     NodeName,
-    Question,
     ask_of,
     ask_to_json,
 )
@@ -36,7 +36,7 @@ from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.scheduling_contexts import SchedulingContext
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_writes import Claims, ReadClaim
+from extender.writes.claim_writes import ClaimWrites, ReadClaim
 from extender.writes.controller_marks import DEALLOCATION_REQUESTED, Mark, asks_to_deallocate
 from extender.writes.scheduling_contexts import ContextWrites
 
@@ -89,10 +89,10 @@ class ContextResponder:
     name: str
     responder: Responder
     writes: ContextWrites
-    claims: Claims
+    claims: ClaimWrites
     clock: Callable[[], float]
     off_loop: Offload
-    parameters: Parameters
+    parameters: ParameterReader
     _allocations: int = 0
     _releases: int = 0
     """Those so far: they change what is true of nodes."""
@@ -223,7 +223,7 @@ class ContextResponder:
         found: dict[str, Mapping[str, str]] = {each.uid: {} for each in claims}
         if nodes:
             asks = [await self._about(each) for each in claims]
-            question = Question(UNSUITABLE_NODES, tuple(asks), None, tuple(nodes))
+            question = NegotiatedQuestion(UNSUITABLE_NODES, tuple(asks), None, tuple(nodes))
             answer = await self.off_loop(lambda: self.responder.answer(question))
             found |= {each["uid"]: each["unsuitableNodes"] for each in answer["claims"]}
         return found
@@ -271,7 +271,7 @@ class ContextResponder:
         )
         if len(asks) < len(claims):
             return True  # claims have changed: the next turn sees how
-        question = Question(ALLOCATE, asks, None, (node,))
+        question = NegotiatedQuestion(ALLOCATE, asks, None, (node,))
         self._allocations += 1
         answer = await self.off_loop(lambda: self.responder.answer(question))
         allocations = {each["uid"]: each["allocation"] for each in answer["claims"]}
@@ -340,10 +340,10 @@ class ContextResponder:
     async def _given_back(self, ask: ClaimAsk) -> None:
         """Give back outside what is allocated for a claim."""
         self._releases += 1
-        answer = await self.off_loop(lambda: self.responder.answer(Question(DEALLOCATE, (ask,))))
+        answer = await self.off_loop(lambda: self.responder.answer(NegotiatedQuestion(DEALLOCATE, (ask,))))
         for each in answer["claims"]:  # somebody has changed the mark; the claim itself says that it is to be released
             known = replace(ask, attempt=each["attempt"])
-            await self.off_loop(partial(self.responder.answer, Question(DEALLOCATE, (known,))))
+            await self.off_loop(partial(self.responder.answer, NegotiatedQuestion(DEALLOCATE, (known,))))
 
     def _ended(self, raw: RawObject) -> RawObject:
         """A claim's JSON for which nothing is allocated, and nothing is to be deallocated."""

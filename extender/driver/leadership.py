@@ -28,7 +28,7 @@ from extender.driver.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.credentials import Origin, find_origin
 from extender.kube.errors import OutcomeUnknownError
-from extender.negotiation.protocol import Object, Question
+from extender.negotiation.protocol import NegotiatedQuestion, Object
 from extender.state.live.live_cluster import connect
 from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
@@ -92,7 +92,7 @@ class LedResponder(Responder):
 
     leadership: Leadership
 
-    def answer(self, question: Question) -> Object:
+    def answer(self, question: NegotiatedQuestion) -> Object:
         """As `Responder.answer`."""
         self.leadership.check()
         return Responder.answer(self, question)

@@ -10,9 +10,9 @@ from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     ClaimAsk,
+    NegotiatedQuestion,
     NodeName,
     Object,
-    Question,
     answer_of,
 )
 
@@ -29,7 +29,7 @@ class Responder:
     controller: Controller
     store: Store
 
-    def answer(self, question: Question) -> Object:
+    def answer(self, question: NegotiatedQuestion) -> Object:
         """The answer to a question, as JSON.
 
         Raises:
@@ -47,11 +47,11 @@ class Responder:
         ]
         return {"claims": claims}
 
-    def _held(self, question: Question) -> list[Held]:
+    def _held(self, question: NegotiatedQuestion) -> list[Held]:
         found = [Held(each.claim, each.node) for each in self.store.allocated.values()]
         return [*found, *(Held(claim, node) for claim, node in question.held)]
 
-    def _allocate(self, question: Question, held: Sequence[Held]) -> Object:
+    def _allocate(self, question: NegotiatedQuestion, held: Sequence[Held]) -> Object:
         """All claims, or none: what was allocated for this question is given back if a claim is refused."""
         node, found = question.nodes[0], []
         made: list[ClaimAsk] = []
@@ -80,7 +80,9 @@ class Responder:
             raise RefusedError(f"the claim is allocated for node {entry.node.name}")
         return None if entry is None else entry.allocation
 
-    def _new(self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: Question) -> Mapping[str, JSON]:
+    def _new(
+        self, claim: ClaimAsk, node: NodeName, held: Sequence[Held], question: NegotiatedQuestion
+    ) -> Mapping[str, JSON]:
         """Allocate a claim. The store knows of it before anything changes outside, so that a crash leaves no leak."""
         before = self.store.allocated.get(claim.uid)
         if not question.simulation:
@@ -93,7 +95,7 @@ class Responder:
                     self.controller.deallocate(Held(claim, node))
                 self.store.release(claim.uid, claim.attempt)
             raise
-        answer_of(Question(ALLOCATE, (claim,)), {"claims": [{"uid": claim.uid, "allocation": allocation}]})
+        answer_of(NegotiatedQuestion(ALLOCATE, (claim,)), {"claims": [{"uid": claim.uid, "allocation": allocation}]})
         if not question.simulation:
             self.store.allocate(claim.uid, Entry(claim, node, allocation))
         return allocation

@@ -11,7 +11,7 @@ Fork = Callable[[Snapshot], Snapshot]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ProposedChange:
     """One thing to do.
 
     Attributes:
@@ -45,7 +45,7 @@ class Target:
     Attributes:
         source: kind and name of the claim, or of the template that it is made from.
         is_written: a user has written the claim and can edit it; False: it follows from the pod's extended resources.
-        immutable: as `Change.immutable`, for changes of this claim.
+        immutable: as `ProposedChange.immutable`, for changes of this claim.
     """
 
     claim: ClaimObject
@@ -79,7 +79,7 @@ class Target:
         return f"{self.source}, request {wanted.label}"
 
 
-def combined(changes: Sequence[Change]) -> Fork:
+def combined(changes: Sequence[ProposedChange]) -> Fork:
     """The cluster after all of some changes. Of a list, the last place goes first: so all others keep theirs."""
     in_order = sorted(changes, key=lambda change: change.position, reverse=True)
 
@@ -91,17 +91,17 @@ def combined(changes: Sequence[Change]) -> Fork:
     return fork
 
 
-def configured(changes: Iterable[Change], features: Features) -> Features:
+def configured(changes: Iterable[ProposedChange], features: Features) -> Features:
     """The features after some changes."""
     return with_gates(features, {change.gate: True for change in changes if change.gate})
 
 
-def invasiveness(change: Change) -> tuple[Kind, int, int, str]:
+def invasiveness(change: ProposedChange) -> tuple[Kind, int, int, str]:
     """A key to sort changes by, the least invasive first. Of a list, the last place goes first, as in `combined`."""
     return change.kind, change.weight, -change.position, change.text
 
 
-def size(changes: Iterable[Change]) -> tuple[object, ...]:
+def size(changes: Iterable[ProposedChange]) -> tuple[object, ...]:
     """A key to sort sets of changes by: the fewest first, then the least invasive."""
     each = sorted(changes, key=invasiveness)
     worst = max((c.kind for c in each), default=Kind.CORRECT)

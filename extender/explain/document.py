@@ -5,8 +5,8 @@ from extender.explain.explanation import (
     Clash,
     Explanation,
     Fallout,
-    Place,
-    PlacedDevice,
+    FittingNode,
+    OfferedDevice,
     PreemptionReport,
     Proposal,
     RequestReport,
@@ -86,7 +86,7 @@ def _clash(clash: Clash) -> dict[str, object]:
     }
 
 
-def _place(place: Place) -> dict[str, object]:
+def _place(place: FittingNode) -> dict[str, object]:
     return {
         "node": place.node,
         "score": place.score,
@@ -96,7 +96,7 @@ def _place(place: Place) -> dict[str, object]:
     }
 
 
-def placed_as_json(device: PlacedDevice) -> dict[str, object]:
+def placed_as_json(device: OfferedDevice) -> dict[str, object]:
     """A device that a pod gets."""
     found: dict[str, object] = {"claim": device.claim, "request": device.request, "device": _device(device.device)}
     if device.consumed is not None:

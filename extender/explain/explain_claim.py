@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from allocator import Claim, LeftOut, did_you_mean, nearest, not_served
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
+from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
 from extender.kube.api import ObjectKey
 from extender.pods.stand_in import is_open, stand_in
 from extender.state.objects.claim_annotations import is_immediate, mode_problem, priority_of
@@ -35,12 +35,14 @@ def explain_claim(claim: ClaimObject, explainer: Explainer, names: Sequence[str]
         return _allocated(claim)
     problem = mode_problem(claim.claim.annotations)
     if problem:
-        return _told(claim, Verdict.BLOCKED, f"is not allocated: {problem}", cause=problem)
+        return _told(claim, Conclusion.BLOCKED, f"is not allocated: {problem}", cause=problem)
     nodes = explainer.snapshot.nodes
     asked = sorted(nodes) if names is None else names
     left = [name for name in asked if name not in nodes or is_open(nodes[name])]
     if asked and not left:
-        return _told(claim, Verdict.BLOCKED, "is not allocated: every node is cordoned", cause="every node is cordoned")
+        return _told(
+            claim, Conclusion.BLOCKED, "is not allocated: every node is cordoned", cause="every node is cordoned"
+        )
     found = replace(explainer, schedulers=(), preempts=False).explain(stand_in(claim.claim), left)
     cordoned = len(asked) - len(left)
     passed_over = (f"cordoned nodes are passed over: {cordoned}",) if cordoned else ()
@@ -62,15 +64,15 @@ def _allocated(found: ClaimObject) -> Explanation:
     bound = [value for term in terms for each in term.match_fields for value in each.values]
     where = f"node {', '.join(bound)}" if bound else "some nodes" if terms else "every node"
     devices = tuple(
-        PlacedDevice(str(found.key), each.request, each.device, each.consumed_capacity) for each in allocation.results
+        OfferedDevice(str(found.key), each.request, each.device, each.consumed_capacity) for each in allocation.results
     )
     left_out = tuple(LeftOut(str(found.key), name, "") for name in not_served(claim))
-    places = (Place(", ".join(bound) or where, None, devices, "", left_out),)
+    places = (FittingNode(", ".join(bound) or where, None, devices, "", left_out),)
     summary = f"is allocated for {where}, and reserved for {users}"
-    return replace(_told(found, Verdict.ALLOCATED, summary), places=places)
+    return replace(_told(found, Conclusion.ALLOCATED, summary), places=places)
 
 
-def _told(claim: ClaimObject, verdict: Verdict, text: str, *, cause: str = "") -> Explanation:
+def _told(claim: ClaimObject, verdict: Conclusion, text: str, *, cause: str = "") -> Explanation:
     return Explanation(str(claim.key), verdict, f"claim {claim.key} {text}", cause, subject=_SUBJECT)
 
 

@@ -13,9 +13,9 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.absence import needs_no_devices
 from extender.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.explain.claim_references import advice, resource_advice, with_claims_made
-from extender.explain.explanation import Explanation, Place, PlacedDevice, Verdict
+from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
 from extender.explain.gangs import gang_hindrance, gang_note
-from extender.explain.judged_pod import Judgement
+from extender.explain.judged_pod import JudgedPod
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
@@ -107,20 +107,20 @@ class Explainer:
         elif not names:
             found = _blocked(pod, "no node is known")
         elif case.claims.is_empty and not rejected:
-            found = Explanation(str(pod), Verdict.NEEDS_NOTHING, needs_no_devices(pod.key))
+            found = Explanation(str(pod), Conclusion.NEEDS_NOTHING, needs_no_devices(pod.key))
         elif hindrance := self._hindrance(case) or self._wait(case, [name for name in names if name not in rejected]):
             found = hindrance
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
-            judgement = Judgement(
+            judgement = JudgedPod(
                 case, snapshot, known, rejected, self.decider, self.seconds, self.worked, self._pause, self.preempts
             )
             found = judgement.explanation()
-            if found.verdict is Verdict.FITS_NOWHERE and not found.advice:
+            if found.verdict is Conclusion.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
         made = [f"claim {name} is not made from its template yet" for name in waiting]
-        if admission.special and found.verdict is Verdict.FITS:
+        if admission.special and found.verdict is Conclusion.FITS:
             made.append(f"on a node without a device plugin, the special claim is not made: {admission.special}")
         if admission.unread:
             made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
@@ -149,7 +149,7 @@ class Explainer:
 
     def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:
         """What may still keep a pod off the nodes where it fits."""
-        if found.verdict is not Verdict.FITS:
+        if found.verdict is not Conclusion.FITS:
             return
         if pod.unmodeled:
             yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
@@ -173,7 +173,7 @@ class Explainer:
     def _bound(self, pod: Pod) -> Explanation:
         claims = [self.snapshot.claims[key] for key in claim_keys(pod) if key in self.snapshot.claims]
         devices = tuple(
-            PlacedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
+            OfferedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
             for claim in claims
             if claim.claim.allocation is not None
             for result in claim.claim.allocation.results
@@ -185,15 +185,15 @@ class Explainer:
             for name in not_served(claim.claim)
         )
         text = f"pod {pod} is bound to node {pod.node_name}"
-        places = (Place(pod.node_name, None, devices, "", left_out),)
+        places = (FittingNode(pod.node_name, None, devices, "", left_out),)
         without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
         notes = (without,) if without else ()
         if lacks := self._lacks(pod):
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
             notes = notes if pod.has_started else (self._prospect(pod), *notes)
             summary = f"{text}, and {cause}"
-            return Explanation(str(pod), Verdict.BOUND_WITHOUT_CLAIMS, summary, cause, notes=notes, places=places)
-        return Explanation(str(pod), Verdict.BOUND, text, notes=notes, places=places)
+            return Explanation(str(pod), Conclusion.BOUND_WITHOUT_CLAIMS, summary, cause, notes=notes, places=places)
+        return Explanation(str(pod), Conclusion.BOUND, text, notes=notes, places=places)
 
     def _prospect(self, pod: Pod) -> str:
         """Whether dra-extender can give a pod that has a node its claims there."""
@@ -235,4 +235,4 @@ def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanat
 
 
 def _blocked(pod: Pod, cause: str, advice: str = "") -> Explanation:
-    return Explanation(str(pod), Verdict.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause, advice)
+    return Explanation(str(pod), Conclusion.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause, advice)

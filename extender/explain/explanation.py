@@ -6,11 +6,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from allocator import DeviceId, LeftOut, Obstacle, Quantity, ReadValues
-from extender.explain.change import Change
+from extender.explain.change import ProposedChange
 from extender.explain.holders import Holder
 
 
-class Verdict(Enum):
+class Conclusion(Enum):
     """The outcome for the pod or the claim; the value is the word in JSON."""
 
     FITS = "fits"
@@ -90,7 +90,7 @@ class RequestReport:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGroup:
+class NodesByReason:
     """Nodes with the same answer: the reason that filter gives."""
 
     reason: str
@@ -106,7 +106,7 @@ class Rejections:
         with_devices: those of the nodes that have the devices that the pod needs.
     """
 
-    groups: tuple[NodeGroup, ...] = ()
+    groups: tuple[NodesByReason, ...] = ()
     with_devices: tuple[str, ...] = ()
 
     @property
@@ -115,7 +115,7 @@ class Rejections:
         return sum(len(group.nodes) for group in self.groups)
 
 
-class PlacedDevice(NamedTuple):
+class OfferedDevice(NamedTuple):
     """A device that the pod would get, with its claim, its request, and what the request takes of a shared device."""
 
     claim: str
@@ -133,7 +133,7 @@ def share_in_words(consumed: Mapping[str, Quantity] | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FittingNode:
     """A node where the pod fits, with its devices there. Without a score, the pod is bound to the node.
 
     Attributes:
@@ -142,7 +142,7 @@ class Place:
 
     node: str
     score: int | None
-    devices: tuple[PlacedDevice, ...]
+    devices: tuple[OfferedDevice, ...]
     why: str
     left_out: tuple[LeftOut, ...] = ()
 
@@ -155,7 +155,7 @@ class Proposal:
         devices: the devices that the pod would get, without those that only the changes bring.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[ProposedChange, ...]
     node: str
     devices: tuple[DeviceId, ...]
 
@@ -213,16 +213,16 @@ class Explanation:
     """
 
     pod: str
-    verdict: Verdict
+    verdict: Conclusion
     summary: str
     cause: str = ""
     advice: str = ""
     notes: tuple[str, ...] = ()
-    nodes: tuple[NodeGroup, ...] = ()
+    nodes: tuple[NodesByReason, ...] = ()
     rejections: Rejections = Rejections()
     requests: tuple[RequestReport, ...] = ()
     clashes: tuple[Clash, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[FittingNode, ...] = ()
     policy: str = ""
     preemption: PreemptionReport | None = None
     proposals: tuple[Proposal, ...] = ()

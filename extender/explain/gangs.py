@@ -7,7 +7,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import Shortfall
-from extender.gangs.planning import Planner
+from extender.gangs.planning import GangPlanner
 from extender.pods.gangs import Gang, gang_at, gang_refusal
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -30,7 +30,7 @@ def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solve
     if not refusal or gang is None or gang.problem or len(gang.members) < gang.size:
         return refusal
     limited = solver.within(solver.clock() + PLANNING_SECONDS)
-    found = Planner(snapshot, decider, limited, likely_nodes(snapshot)).plan(gang)
+    found = GangPlanner(snapshot, decider, limited, likely_nodes(snapshot)).plan(gang)
     if not isinstance(found, Shortfall):
         return ""
     if not (found.is_final or found.placed):

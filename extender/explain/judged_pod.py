@@ -29,13 +29,13 @@ from extender.explain.claim_references import targets_of
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import (
     Clash,
+    Conclusion,
     Explanation,
-    NodeGroup,
-    Place,
-    PlacedDevice,
+    FittingNode,
+    NodesByReason,
+    OfferedDevice,
     PreemptionReport,
     Proposal,
-    Verdict,
 )
 from extender.explain.holders import Holders, held_by
 from extender.explain.merits import ranking, why_here
@@ -43,7 +43,7 @@ from extender.explain.preemption import preemption_of
 from extender.explain.proposals.claim_edits import constraint_text
 from extender.explain.proposals.node_changes import Bundles
 from extender.explain.proposals.proposals import one_of_each, promising, proposals_on
-from extender.explain.proposals.trials import Trials
+from extender.explain.proposals.trials import ProposalTrials
 from extender.explain.rejections import node_groups, with_rejections
 from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
@@ -53,7 +53,7 @@ from extender.quota.device_quotas.overrun import OVER
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
-from extender.verbs.filter import Bounds, Question, selector_reason
+from extender.verbs.filter import Bounds, FilterQuestion, selector_reason
 
 _AT_ONCE: Final = 100
 """Nodes that are decided between two pauses."""
@@ -87,7 +87,7 @@ class _Verdicts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class JudgedPod:
     """Explains one pod.
 
     Attributes:
@@ -134,7 +134,7 @@ class Judgement:
     def _verdicts(self, names: Sequence[str]) -> _Verdicts:
         quota = PodQuota.of(self.case.pod, self.snapshot, self.case.solver)
         metered = quota if quota is not None and quota.depends_on_devices(self.case.claims) else None
-        question = Question(self.case, names, self.decider, bounds=Bounds(self.case.solver.until), quota=metered)
+        question = FilterQuestion(self.case, names, self.decider, bounds=Bounds(self.case.solver.until), quota=metered)
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):
@@ -157,16 +157,18 @@ class Judgement:
         policy, merits = self.case.solver.policy, verdicts.merits
         scores = policy.scores(merits)
         places = tuple(
-            Place(name, scores[name], devices, why_here(merits[name], merits.values(), policy), left_out)
+            FittingNode(name, scores[name], devices, why_here(merits[name], merits.values(), policy), left_out)
             for name in ranking(scores)[:MAX_PLACES]
             for devices, left_out in [self._got(name)]
         )
         best = f", best on {places[0].node} by policy {policy.name}" if len(merits) > 1 else f": {places[0].node}"
         summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
         groups = node_groups(verdicts.reasons)
-        return Explanation(str(self.case.pod), Verdict.FITS, summary, nodes=groups, places=places, policy=policy.name)
+        return Explanation(
+            str(self.case.pod), Conclusion.FITS, summary, nodes=groups, places=places, policy=policy.name
+        )
 
-    def _got(self, name: str) -> tuple[tuple[PlacedDevice, ...], tuple[LeftOut, ...]]:
+    def _got(self, name: str) -> tuple[tuple[OfferedDevice, ...], tuple[LeftOut, ...]]:
         """What the pod would get on a node, and the optional requests that would be left out."""
         node = self.case.snapshot.nodes[name]
         needs = self.case.claims.on(node)
@@ -177,7 +179,7 @@ class Judgement:
         if isinstance(needs, str) or not isinstance(found, Allocation):
             return (), ()
         devices = tuple(
-            PlacedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
+            OfferedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
             for claim, allocation in zip(needs.pending, found.results, strict=False)
             for result in allocation.results
         )
@@ -216,7 +218,7 @@ class Judgement:
         """The answers of filter, and notes."""
         groups = node_groups(verdicts.reasons)
         summary, pod = self._summary(groups, verdicts.cause), str(self.case.pod)
-        return Explanation(pod, Verdict.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
+        return Explanation(pod, Conclusion.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""
@@ -243,7 +245,7 @@ class Judgement:
     def _asked_about(self) -> int:
         return len(self.nodes) + len(self.rejected)
 
-    def _summary(self, groups: Sequence[NodeGroup], cause: str) -> str:
+    def _summary(self, groups: Sequence[NodesByReason], cause: str) -> str:
         if self._asked_about == 1:
             (node,) = (*self.rejected, *(node.name for node in self.nodes))
             reason = f"kube-scheduler rejects it: {self.rejected[node]}" if self.rejected else cause or groups[0].reason
@@ -256,7 +258,7 @@ class Judgement:
         """The best proposals, and whether no limit kept a change from being tried."""
         kinds, nodes = one_of_each(bundles.survey), promising(bundles.survey)
         others, fails = kinds[:MAX_CONFIRMED], bool(bundles.survey.guards)
-        trials = Trials(self.case.pod.key, self.snapshot, self._measured(), others, fails, self.pause)
+        trials = ProposalTrials(self.case.pod.key, self.snapshot, self._measured(), others, fails, self.pause)
         proposals = proposals_on(nodes, bundles, trials)
         return proposals, not trials.cut_short and len(kinds) <= len(nodes)
 

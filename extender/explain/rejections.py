@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from extender.explain.explanation import Explanation, NodeGroup, Rejections, Verdict
+from extender.explain.explanation import Conclusion, Explanation, NodesByReason, Rejections
 from extender.kube_scheduler.checks import unmet_requirements
 from extender.pods.decision_case import Case
 
@@ -23,17 +23,17 @@ def with_rejections(
         return explanation
     ways = {name: _remedies(name, case) for name in rejected if name in with_devices}
     found = Rejections(node_groups(rejected), tuple(name for name, way in ways.items() if way))
-    fits_nowhere = explanation.verdict is Verdict.FITS_NOWHERE
+    fits_nowhere = explanation.verdict is Conclusion.FITS_NOWHERE
     return replace(explanation, rejections=found, advice=_advice(ways) if fits_nowhere else "")
 
 
-def node_groups(reasons: Mapping[str, str]) -> tuple[NodeGroup, ...]:
+def node_groups(reasons: Mapping[str, str]) -> tuple[NodesByReason, ...]:
     """The nodes by reason, the most frequent first."""
     groups: dict[str, list[str]] = {}
     for node, reason in reasons.items():
         groups.setdefault(reason, []).append(node)
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    return tuple(NodeGroup(reason, tuple(nodes)) for reason, nodes in ordered)
+    return tuple(NodesByReason(reason, tuple(nodes)) for reason, nodes in ordered)
 
 
 def _remedies(node: str, case: Case) -> tuple[str, ...]:

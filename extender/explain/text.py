@@ -10,8 +10,8 @@ from extender.explain.explanation import (
     Eviction,
     Explanation,
     Fallout,
-    NodeGroup,
-    Place,
+    FittingNode,
+    NodesByReason,
     PreemptionReport,
     Rejections,
     RequestReport,
@@ -57,7 +57,7 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield from block
 
 
-def _node_lines(groups: Iterable[NodeGroup]) -> Iterator[str]:
+def _node_lines(groups: Iterable[NodesByReason]) -> Iterator[str]:
     for group in groups:
         yield f"  {_counted(len(group.nodes), 'node')}: {group.reason} ({_named(group.nodes)})"
 
@@ -74,7 +74,7 @@ def _rejection_lines(rejections: Rejections) -> Iterator[str]:
     yield from _node_lines(rejections.groups)
 
 
-def _place_lines(place: Place) -> Iterator[str]:
+def _place_lines(place: FittingNode) -> Iterator[str]:
     score = "" if place.score is None else f", score {place.score}"
     yield f"  {place.node}{score}{': ' if place.why else ''}{place.why}"
     for each in place.devices:

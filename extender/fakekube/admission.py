@@ -16,7 +16,7 @@ from extender.state.objects.pods import parse_pod
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedObject:
     """An object that an API server would refuse, and why."""
 
     object: ManifestObject
@@ -26,18 +26,18 @@ class Refusal:
         return self.text
 
 
-def duplicates(objects: Iterable[ManifestObject]) -> tuple[Refusal, ...]:
+def duplicates(objects: Iterable[ManifestObject]) -> tuple[RefusedObject, ...]:
     """Objects that appear more than once, each with its files; the first one is not among them."""
     first: dict[tuple[str, str, str], ManifestObject] = {}
     found = []
     for each in objects:
         other = first.setdefault((each.kind, each.namespace, each.name), each)
         if other is not each:
-            found.append(Refusal(each, f"{each} is in {other.source} and again in {each.source}"))
+            found.append(RefusedObject(each, f"{each} is in {other.source} and again in {each.source}"))
     return tuple(found)
 
 
-def unauthorized(objects: Collection[ManifestObject]) -> tuple[Refusal, ...]:
+def unauthorized(objects: Collection[ManifestObject]) -> tuple[RefusedObject, ...]:
     """Claims and claim templates with adminAccess that an API server would refuse in their namespaces.
 
     A namespace that is not among the objects has no labels. Allocated claims were accepted before.
@@ -51,11 +51,11 @@ def unauthorized(objects: Collection[ManifestObject]) -> tuple[Refusal, ...]:
             f" {each.namespace}" if each.namespace in labels else f" {each.namespace}, which is not among the manifests"
         )
         problems = admin_problems(dict(each.data), labels.get(each.namespace, {}))
-        found += [Refusal(each, f"{each.source}: {each}: {problem}{where}") for problem in problems]
+        found += [RefusedObject(each, f"{each.source}: {each}: {problem}{where}") for problem in problems]
     return tuple(found)
 
 
-def over_quota(objects: Sequence[ManifestObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[Refusal, ...]:
+def over_quota(objects: Sequence[ManifestObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[RefusedObject, ...]:
     """The pods and claims that a ResourceQuota of their namespaces does not allow, if they are created in this order.
 
     Objects with a uid (an API server has made them), bound pods and allocated claims were accepted before.
@@ -80,7 +80,7 @@ def over_quota(objects: Sequence[ManifestObject], there: Iterable[Mapping[str, A
                 account.add(charge)
             else:
                 each = manifests[id(obj)]
-                found.append(Refusal(each, f"{each.source}: {each} is not made: {refusal}"))
+                found.append(RefusedObject(each, f"{each.source}: {each} is not made: {refusal}"))
     return tuple(found)
 
 

@@ -31,4 +31,4 @@ class Shortfall:
     is_final: bool = True
 
 
-Plan = tuple[Seat, ...]
+GangPlan = tuple[Seat, ...]

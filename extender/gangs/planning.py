@@ -15,8 +15,8 @@ from immutables import Map
 
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
-from extender.gangs.plan import Plan, Shortfall
-from extender.gangs.search import Search
+from extender.gangs.plan import GangPlan, Shortfall
+from extender.gangs.search import GangSearch
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang
@@ -33,7 +33,7 @@ _MORE: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Planner:
+class GangPlanner:
     """Plans gangs on one snapshot.
 
     Attributes:
@@ -48,7 +48,7 @@ class Planner:
     solver: Solver
     names_of: Callable[[Pod], Sequence[str]]
 
-    def plan(self, gang: Gang) -> Plan | Shortfall:
+    def plan(self, gang: Gang) -> GangPlan | Shortfall:
         """Nodes and devices for members for which nothing is kept yet, so that the gang is ready; or why not.
 
         What is kept for members stays as it is. If possible, the members share the topology that the gang names, and
@@ -66,7 +66,7 @@ class Planner:
             nowhere = found
         return nowhere
 
-    def _planned(self, gang: Gang, wanted: int, *, spares: bool) -> Plan | Shortfall:
+    def _planned(self, gang: Gang, wanted: int, *, spares: bool) -> GangPlan | Shortfall:
         """A plan that leaves alone what is kept for pods of lower priority, or that may take it."""
         fork = self._begun(gang, spares=spares)
         if fork is None:
@@ -126,7 +126,7 @@ class Planner:
             kinds.setdefault((likeness_of(pod, fork), own, tuple(self.names_of(pod))), []).append(pod)
         return kinds
 
-    def _search(self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain) -> Plan | Shortfall:
+    def _search(self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain) -> GangPlan | Shortfall:
         """Seats in one domain. After a failure, the pods go first that found no node."""
         kinds = self._kinds(gang.free, fork)
         is_simple = len(kinds) == 1 and not (shared_claims(gang.free) or self.snapshot.inventory.roaming)
@@ -137,7 +137,7 @@ class Planner:
             order = [*front, *(kind for kind in kinds if kind not in front)]
             queue = [(kind, _alone(pod)) for kind in order for pod in kinds[kind]]
             around = (self.snapshot, self.decider, self.solver, self.names_of)
-            search = Search(*around, queue, wanted, domain, most, backtracks=not is_simple)
+            search = GangSearch(*around, queue, wanted, domain, most, backtracks=not is_simple)
             found = search.run(fork)
             if found is not None:
                 return found

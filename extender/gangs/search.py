@@ -12,7 +12,7 @@ from allocator import DeviceId
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.gangs.node_ranking import Options, options_after, options_of
-from extender.gangs.plan import Plan, Seat, Shortfall
+from extender.gangs.plan import GangPlan, Seat, Shortfall
 from extender.gangs.topology import Domain
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
@@ -35,14 +35,14 @@ class _Step:
 
     number: int
     fork: Snapshot
-    seats: Plan
+    seats: GangPlan
     left: Iterator[str | None] = field(default_factory=lambda: iter(()))
     tried: set[str] = field(default_factory=set)
     options: Options | None = None
 
 
 @dataclass(slots=True)
-class Search:
+class GangSearch:
     """One search with a given order of the pods.
 
     Attributes:
@@ -76,7 +76,7 @@ class Search:
     def __post_init__(self) -> None:
         self.shortfall = Shortfall(0, self.wanted, "")
 
-    def run(self, fork: Snapshot) -> Plan | None:
+    def run(self, fork: Snapshot) -> GangPlan | None:
         """Seats for as many pods as are wanted; None if none are found.
 
         Raises:
@@ -140,7 +140,7 @@ class Search:
         return 0 < number < len(self.queue) and self.queue[number - 1][0] == self.queue[number][0]
 
     def _step(
-        self, number: int, fork: Snapshot, seats: Plan, tried: Collection[str] = (), options: Options | None = None
+        self, number: int, fork: Snapshot, seats: GangPlan, tried: Collection[str] = (), options: Options | None = None
     ) -> _Step:
         """The step of a pod.
 

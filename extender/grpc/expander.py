@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
-from extender.autoscaler.scale_up.demand import Room
+from extender.autoscaler.scale_up.demand import NodeRoom
 from extender.autoscaler.scale_up.next_group import Expansion, expand
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
@@ -114,5 +114,5 @@ class _Pods:
             yield replace(pod, groups=shared.setdefault(groups, groups))
 
 
-def _room(data: bytes, where: str) -> Room:
+def _room(data: bytes, where: str) -> NodeRoom:
     return as_room(as_json(decoded("Node", data, where)), where)

@@ -23,7 +23,7 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion
 from extender.http.callers.origins import Callers
-from extender.http.endpoints.by_listener import Parts, add_endpoints
+from extender.http.endpoints.by_listener import EndpointParts, add_endpoints
 from extender.http.limits.bodies import Bodies
 from extender.http.listener import Listener
 from extender.http.replies.errors import error_reply
@@ -51,7 +51,7 @@ def create_app(
     app = _app(_callers(settings, listener))
     bodies = Bodies(settings.server.body_limit_bytes)
     endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
-    add_endpoints(app, listener, Parts(service, autoscaler, settings, endpoints))
+    add_endpoints(app, listener, EndpointParts(service, autoscaler, settings, endpoints))
     return app
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from extender.kube.credentials import Credentials, Origin, load_credentials
 from extender.kube.errors import ConnectError
-from extender.kube.transport import JSON_TYPE, NotSentError, Reply, Request, TransportError
+from extender.kube.transport import JSON_TYPE, HttpReply, HttpRequest, NotSentError, TransportError
 
 _log = structlog.get_logger()
 
@@ -70,7 +70,7 @@ class WebSocketRefusedError(Exception):
         super().__init__(f"HTTP {status}")
 
 
-class Connection:
+class ApiConnection:
     """HTTP to one API server; implements `extender.kube.transport.Transport`."""
 
     def __init__(self, session: aiohttp.ClientSession, credentials: Credentials) -> None:
@@ -82,18 +82,18 @@ class Connection:
         """The address of the API server."""
         return self._credentials.url
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         """Send a request and read the whole answer."""
         try:
             async with await self._send(request) as response:
-                return Reply(response.status, await response.read(), _retry_after(response))
+                return HttpReply(response.status, await response.read(), _retry_after(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSentError(_text(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise TransportError(_text(error)) from error
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[HttpStream]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[HttpStream]:
         """Send a request and read the answer bit by bit."""
         try:
             response = await self._send(request)
@@ -138,7 +138,7 @@ class Connection:
             await asyncio.sleep(REFRESH_SECONDS)
             await self._renew()
 
-    async def _send(self, request: Request) -> aiohttp.ClientResponse:
+    async def _send(self, request: HttpRequest) -> aiohttp.ClientResponse:
         """The head of the answer; after 401, that of a second try with renewed credentials."""
         headers = self._credentials.headers
         response = await self._send_once(request, headers)
@@ -148,7 +148,7 @@ class Connection:
         await self._renew(refused=headers)
         return await self._send_once(request, self._credentials.headers)
 
-    async def _send_once(self, request: Request, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+    async def _send_once(self, request: HttpRequest, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         body = None if request.body is None else SentOnce(request.body)
         return await self._session.request(
             request.method,
@@ -185,7 +185,7 @@ class SentOnce(aiohttp.BytesPayload):
 
 
 @asynccontextmanager
-async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
+async def open_connection(origin: Origin) -> AsyncIterator[ApiConnection]:
     """A connection, closed in the end. Nothing is sent yet. Raises ConnectError: the configuration can't be used."""
     credentials = await load_credentials(origin)
     connector = aiohttp.TCPConnector(
@@ -205,7 +205,7 @@ async def open_connection(origin: Origin) -> AsyncIterator[Connection]:
         proxy=_proxy_of_environment(credentials.url) if origin.files else None,
     )
     async with session:
-        yield Connection(session, credentials)
+        yield ApiConnection(session, credentials)
 
 
 def _proxy_of_environment(url: str) -> str | None:

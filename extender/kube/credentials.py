@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import yaml
 
 from extender.kube.errors import ConnectError
-from extender.kube.kubeconfig import Choice, choose
+from extender.kube.kubeconfig import ChosenContext, choose
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _LOADER_ERRORS: Final = (OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
@@ -134,7 +134,7 @@ async def load_credentials(origin: Origin) -> Credentials:
     client = importlib.import_module("kubernetes_asyncio.client")
     config = importlib.import_module("kubernetes_asyncio.config")
     configuration: _Configuration = client.Configuration()
-    choice = await asyncio.to_thread(choose, origin.files, origin.context) if origin.files else Choice("")
+    choice = await asyncio.to_thread(choose, origin.files, origin.context) if origin.files else ChosenContext("")
     source = f"{origin}: credential plugin {choice.plugin}" if choice.plugin else str(origin)
     failures = (config.ConfigException, *_LOADER_ERRORS)
 
@@ -153,7 +153,7 @@ async def load_credentials(origin: Origin) -> Credentials:
         raise ConnectError(f"{origin}: {error}") from error
 
 
-async def _load(config: ModuleType, configuration: _Configuration, origin: Origin, choice: Choice) -> _Reload:
+async def _load(config: ModuleType, configuration: _Configuration, origin: Origin, choice: ChosenContext) -> _Reload:
     """Fill the configuration; returns a function that does it again."""
     if not origin.files:
 

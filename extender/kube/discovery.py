@@ -11,7 +11,7 @@ from urllib.parse import quote
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS, RESOURCES, Resource
-from extender.kube.transport import Request, Transport, ask
+from extender.kube.transport import HttpRequest, Transport, ask
 
 _DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
 
@@ -116,7 +116,7 @@ async def _plurals(transport: Transport, group: str, version: str) -> frozenset[
 async def _read(transport: Transport, path: str) -> Mapping[str, Any]:
     """The document at a path of discovery; empty if there is no such path."""
     try:
-        return await ask(transport, Request("GET", path), DISCOVERY_SECONDS)
+        return await ask(transport, HttpRequest("GET", path), DISCOVERY_SECONDS)
     except ApiError as error:
         if error.is_missing:
             return {}

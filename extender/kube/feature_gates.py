@@ -14,12 +14,12 @@ from typing import Final
 from allocator import DEFAULTS_OF, GATES, NO_FEATURES, Features
 from extender.kube.discovery import server_version
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.transport import Reply, Request, Stream, Transport, TransportError, succeeded
+from extender.kube.transport import HttpReply, HttpRequest, Stream, Transport, TransportError, succeeded
 
 GATES_SECONDS: Final = 15.0
 """For all metrics of the server: on large clusters they are tens of megabytes."""
 
-_METRICS: Final = Request("GET", "/metrics", headers={"Accept": "text/plain"})
+_METRICS: Final = HttpRequest("GET", "/metrics", headers={"Accept": "text/plain"})
 _GATE: Final = re.compile(rb'kubernetes_feature_enabled\{(?:[^}]*,)?name="(\w+)"[^}]*\} ([01])\s*')
 
 
@@ -62,7 +62,7 @@ async def _told(transport: Transport) -> dict[str, bool]:
     async with transport.stream(_METRICS) as answer:
         if answer.status != HTTPStatus.OK:
             body = b"".join([chunk async for chunk in answer.chunks()])
-            succeeded(_METRICS, Reply(answer.status, body))
+            succeeded(_METRICS, HttpReply(answer.status, body))
         async for line in _lines(answer):
             if found := _GATE.fullmatch(line):
                 told[found[1].decode()] = found[2] == b"1"

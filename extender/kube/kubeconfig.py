@@ -25,7 +25,7 @@ _CURRENT: Final = "current-context"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenContext:
     """The chosen part of a kubeconfig.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Entry:
     folder: Path
 
 
-def choose(files: str, context: str) -> Choice:
+def choose(files: str, context: str) -> ChosenContext:
     """Choose a context, and check what will be used of the files.
 
     Args:
@@ -84,14 +84,14 @@ def _read(path: Path) -> _File:
     return _File(path, Fields(tree, "", []))
 
 
-def _chosen(files: list[_File], context: str) -> Choice:
+def _chosen(files: list[_File], context: str) -> ChosenContext:
     """The chosen context, checked; problems are noted in the files."""
     contexts, clusters, users = (_entries(files, plural) for plural in _LISTS)
     top = next((file.top for file in files if file.top.has(_CURRENT)), files[0].top)
     name = context or top.required_text(_CURRENT)
     chosen = _find(contexts, name, "contexts", top, "--context" if context else _CURRENT)
     if chosen is None:
-        return Choice(name)
+        return ChosenContext(name)
     cluster, user = (
         _find(entries, chosen.fields.required_text(field), f"{field}s", chosen.fields, field)
         for field, entries in (("cluster", clusters), ("user", users))
@@ -100,9 +100,9 @@ def _chosen(files: list[_File], context: str) -> Choice:
         _check_cluster(cluster)
     namespace = chosen.fields.text("namespace")
     if user is None:
-        return Choice(name, namespace=namespace)
+        return ChosenContext(name, namespace=namespace)
     _check_user(user)
-    return Choice(name, user.fields.child("exec").text("command"), namespace)
+    return ChosenContext(name, user.fields.child("exec").text("command"), namespace)
 
 
 def _entries(files: list[_File], plural: str) -> Mapping[str, _Entry]:

@@ -16,7 +16,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.kube.relevance import Relevance
 from extender.kube.resources import Resource
-from extender.kube.transport import Reply, Request, succeeded
+from extender.kube.transport import HttpReply, HttpRequest, succeeded
 from extender.offload import Offload, at_once
 
 _T = TypeVar("_T")
@@ -40,7 +40,7 @@ class _List(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Some objects of a list.
 
     Attributes:
@@ -50,7 +50,7 @@ class Page:
         token: asks for the next page; empty on the last page.
     """
 
-    request: Request
+    request: HttpRequest
     items: tuple[msgspec.Raw, ...]
     kind: Mapping[str, str]
     revision: int
@@ -86,12 +86,14 @@ class PageReader(Protocol):
         """Where the objects are."""
         ...
 
-    async def read_page(self, path: str, query: Mapping[str, str], decode: Callable[[Request, Reply], _T]) -> _T:
+    async def read_page(
+        self, path: str, query: Mapping[str, str], decode: Callable[[HttpRequest, HttpReply], _T]
+    ) -> _T:
         """A page of a list, decoded; raises ApiError or OutcomeUnknownError."""
         ...
 
 
-async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[Page, None]:
+async def pages(reader: PageReader, resource: Resource) -> AsyncGenerator[ListPage, None]:
     """The pages of a list, at least one; each page is requested when the caller has handled the one before.
 
     Raises:
@@ -135,7 +137,7 @@ async def _list_once(reader: PageReader, resource: Resource) -> Listing:
     return Listing(tuple(items), at)
 
 
-def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:
+def _page(request: HttpRequest, reply: HttpReply, kind: Mapping[str, str]) -> ListPage:
     body = succeeded(request, reply)
     try:
         page = _taken_apart(body)
@@ -144,7 +146,7 @@ def _page(request: Request, reply: Reply, kind: Mapping[str, str]) -> Page:
     at = revision(page.metadata.resource_version)
     if not at:
         raise OutcomeUnknownError(str(request), _NO_LIST)
-    return Page(request, tuple(page.items or ()), kind, at, page.metadata.token or "")
+    return ListPage(request, tuple(page.items or ()), kind, at, page.metadata.token or "")
 
 
 def _taken_apart(body: bytes) -> _List:

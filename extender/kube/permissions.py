@@ -10,7 +10,7 @@ import orjson
 from extender.kube.discovery import Served
 from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
-from extender.kube.transport import Request, Transport, ask
+from extender.kube.transport import HttpRequest, Transport, ask
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SECONDS: Final = 10.0
@@ -92,7 +92,7 @@ async def _is_allowed(transport: Transport, permission: Permission) -> bool:
         "spec": {"resourceAttributes": {name: value for name, value in attributes.items() if value}},
     }
     try:
-        answer = await ask(transport, Request("POST", _REVIEWS, body=orjson.dumps(review)), _SECONDS)
+        answer = await ask(transport, HttpRequest("POST", _REVIEWS, body=orjson.dumps(review)), _SECONDS)
     except UnreachableError:
         raise
     except ApiError:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import aiohttp
 
 from extender.kube.api import ObjectKey
-from extender.kube.connection import Connection, WebSocketRefusedError
+from extender.kube.connection import ApiConnection, WebSocketRefusedError
 from extender.kube.transport import TransportError
 
 _PROTOCOL: Final = "v4.channel.k8s.io"
@@ -75,7 +75,7 @@ class PodStream:
         return rest if channel == _DATA else b""
 
 
-async def forward(connection: Connection, pod_path: str, port: int) -> PodStream:
+async def forward(connection: ApiConnection, pod_path: str, port: int) -> PodStream:
     """A connection to a port of a pod.
 
     Args:

@@ -17,8 +17,8 @@ from extender.kube.resources import PODS, Resource
 from extender.kube.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
-    Reply,
-    Request,
+    HttpReply,
+    HttpRequest,
     TooManyRequestsError,
     Transport,
     ask,
@@ -88,7 +88,7 @@ class RemoteApi:
 
     async def get(self, resource: Resource, key: ObjectKey) -> RawObject:
         """One object, current: without a resourceVersion the server reads its storage."""
-        return await self._read(Request("GET", self.served.path(resource, key)), self._timing.call_seconds, decoded)
+        return await self._read(HttpRequest("GET", self.served.path(resource, key)), self._timing.call_seconds, decoded)
 
     async def list(self, resource: Resource) -> Listing:
         """All objects of a kind, page by page."""
@@ -139,19 +139,21 @@ class RemoteApi:
         }
         await self._write("POST", self.served.path(PODS, key, "binding"), binding)
 
-    async def read_page(self, path: str, query: Mapping[str, str], decode: Callable[[Request, Reply], _T]) -> _T:
+    async def read_page(
+        self, path: str, query: Mapping[str, str], decode: Callable[[HttpRequest, HttpReply], _T]
+    ) -> _T:
         """A page of a list, decoded."""
         limited = {"limit": str(self._timing.page_size), **query}
-        return await self._read(Request("GET", path, limited), self._timing.page_seconds, decode)
+        return await self._read(HttpRequest("GET", path, limited), self._timing.page_seconds, decode)
 
     # --- calls ----------------------------------------------------------------------------------------------
 
     async def _write(self, method: str, path: str, body: RawObject) -> RawObject:
         media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
-        request = Request(method, path, body=dumps(body), media_type=media_type)
+        request = HttpRequest(method, path, body=dumps(body), media_type=media_type)
         return await ask(self.transport, request, self._timing.call_seconds)
 
-    async def _read(self, request: Request, seconds: float, decode: Callable[[Request, Reply], _T]) -> _T:
+    async def _read(self, request: HttpRequest, seconds: float, decode: Callable[[HttpRequest, HttpReply], _T]) -> _T:
         for attempt in range(self._timing.tries - 1):
             pause = self._timing.pause_seconds * 2**attempt * (0.5 + self._random())
             try:

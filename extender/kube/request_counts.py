@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from extender.kube.transport import Reply, Request, Stream, Transport
+from extender.kube.transport import HttpReply, HttpRequest, Stream, Transport
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets of durations; a last bucket has all longer ones."""
@@ -18,7 +18,7 @@ NO_ANSWER: Final = "<error>"
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-class Asked(NamedTuple):
+class RequestKind(NamedTuple):
     """A verb of RBAC, and a resource with its subresource; no resource for discovery."""
 
     verb: str
@@ -42,10 +42,10 @@ class Durations:
 class RequestCounts:
     """Answers by request and HTTP status; durations by verb, for watches until the head of the answer."""
 
-    answers: Counter[tuple[Asked, str]] = field(default_factory=Counter)
+    answers: Counter[tuple[RequestKind, str]] = field(default_factory=Counter)
     durations: dict[str, Durations] = field(default_factory=dict)
 
-    def add(self, asked: Asked, code: str, seconds: float) -> None:
+    def add(self, asked: RequestKind, code: str, seconds: float) -> None:
         """One answer."""
         self.answers[asked, code] += 1
         self.durations.setdefault(asked.verb, Durations()).add(seconds)
@@ -59,7 +59,7 @@ class CountingTransport:
         self._request_counts = request_counts
         self._clock = clock
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         """Send a request and read the whole answer."""
         started, code = self._clock(), NO_ANSWER
         try:
@@ -71,7 +71,7 @@ class CountingTransport:
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
         """Send a request and read the answer bit by bit."""
         async with AsyncExitStack() as stack:
             started, code = self._clock(), NO_ANSWER
@@ -83,7 +83,7 @@ class CountingTransport:
             yield stream
 
 
-def asked(request: Request) -> Asked:
+def asked(request: HttpRequest) -> RequestKind:
     """Verb and resource of a request."""
     parts = request.path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
@@ -91,7 +91,7 @@ def asked(request: Request) -> Asked:
         rest = rest[2:]
     resource = "/".join([*rest[:1], *rest[2:]])
     if request.method != "GET":
-        return Asked(_VERBS.get(request.method, request.method.lower()), resource)
+        return RequestKind(_VERBS.get(request.method, request.method.lower()), resource)
     if "watch" in request.query:
-        return Asked("watch", resource)
-    return Asked("list" if len(rest) == 1 else "get", resource)
+        return RequestKind("watch", resource)
+    return RequestKind("list" if len(rest) == 1 else "get", resource)

@@ -44,7 +44,7 @@ class TooManyRequestsError(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """A request; ``path`` is absolute and quoted, ``headers`` are added to those of the connection."""
 
     method: str
@@ -59,7 +59,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """A complete answer; ``retry_after`` in seconds, 0 if the server did not say."""
 
     status: int
@@ -88,7 +88,7 @@ class Stream(Protocol):
 class Transport(Protocol):
     """Sends requests to one API server, with its address and credentials."""
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         """Send a request, once, and wait for all of the answer.
 
         Raises:
@@ -97,7 +97,7 @@ class Transport(Protocol):
         """
         ...
 
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, request: HttpRequest) -> AbstractAsyncContextManager[Stream]:
         """Send a request; the answer's body is there to be read until the context is left.
 
         Raises:
@@ -106,12 +106,12 @@ class Transport(Protocol):
         ...
 
 
-async def ask(transport: Transport, request: Request, seconds: float) -> RawObject:
+async def ask(transport: Transport, request: HttpRequest, seconds: float) -> RawObject:
     """Send a request once, and decode its answer; raises as `send` and `decoded`."""
     return decoded(request, await send(transport, request, seconds))
 
 
-async def send(transport: Transport, request: Request, seconds: float) -> Reply:
+async def send(transport: Transport, request: HttpRequest, seconds: float) -> HttpReply:
     """Send a request once; returns its answer, whatever the status.
 
     Raises:
@@ -129,7 +129,7 @@ async def send(transport: Transport, request: Request, seconds: float) -> Reply:
         raise OutcomeUnknownError(str(request), str(error)) from error
 
 
-def decoded(request: Request, reply: Reply) -> RawObject:
+def decoded(request: HttpRequest, reply: HttpReply) -> RawObject:
     """The JSON object of a successful answer.
 
     Raises:
@@ -146,7 +146,7 @@ def decoded(request: Request, reply: Reply) -> RawObject:
     return found
 
 
-def succeeded(request: Request, reply: Reply) -> bytes:
+def succeeded(request: HttpRequest, reply: HttpReply) -> bytes:
     """The body of a successful answer.
 
     Raises:
@@ -160,7 +160,7 @@ def succeeded(request: Request, reply: Reply) -> bytes:
     return reply.body
 
 
-def refusal(reply: Reply) -> ApiError:
+def refusal(reply: HttpReply) -> ApiError:
     """The error for a 4xx answer."""
     reason, message = _status_of(reply.body)
     message = message or f"HTTP {reply.status}"

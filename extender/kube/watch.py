@@ -20,7 +20,7 @@ from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import Resource
-from extender.kube.transport import Reply, Request, Stream, TransportError, decoded
+from extender.kube.transport import HttpReply, HttpRequest, Stream, TransportError, decoded
 from extender.offload import Offload, in_thread
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
@@ -100,7 +100,7 @@ class WatchTiming:
     list: float = 120.0
 
 
-class Source:
+class WatchSource:
     """Lists and watches of one API server.
 
     Args:
@@ -215,7 +215,7 @@ class Source:
         """The lines of a watch."""
         timing = self._timing
         query = {"watch": "true", "allowWatchBookmarks": "true", **query}
-        request = Request("GET", self.api.served.path(resource), query)
+        request = HttpRequest("GET", self.api.served.path(resource), query)
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(timing.answer):
@@ -231,11 +231,11 @@ class Source:
                     yield line
 
 
-async def _refuse(request: Request, stream: Stream) -> None:
+async def _refuse(request: HttpRequest, stream: Stream) -> None:
     """Raise the error for an answer that is no watch."""
     body = b"".join([chunk async for chunk in stream.chunks()])
     try:
-        decoded(request, Reply(stream.status, body, stream.retry_after))
+        decoded(request, HttpReply(stream.status, body, stream.retry_after))
     except ApiError as error:
         if error.status == HTTPStatus.GONE:
             raise ListAgainError(error.message) from error

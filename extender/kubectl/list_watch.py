@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from extender.cli.messages import note, print_data, print_lines, stdout
-from extender.kubectl.listings import Listing, ListOutput, Rows, key_of, print_rows, table_of
+from extender.kubectl.listings import ListOutput, PrintedList, Rows, key_of, print_rows, table_of
 from extender.observe.tables.table import Item
 from extender.observe.tables.terminal import print_table
 
@@ -13,7 +13,7 @@ _PASSING: Final = frozenset({"age", "decision"})
 """Fields that change without an event."""
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A change of a row.
 
     Attributes:
@@ -25,15 +25,15 @@ class Change(NamedTuple):
     item: Item
 
 
-def changes(before: Mapping[Any, Item], after: Mapping[Any, Item]) -> tuple[Change, ...]:
+def changes(before: Mapping[Any, Item], after: Mapping[Any, Item]) -> tuple[RowChange, ...]:
     """The changes from one list to the next, by what rows are known by."""
-    gone = [Change("gone", item) for key, item in before.items() if key not in after]
+    gone = [RowChange("gone", item) for key, item in before.items() if key not in after]
     others = []
     for key, item in after.items():
         if key not in before:
-            others.append(Change("added", item))
+            others.append(RowChange("added", item))
         elif _lasting(item) != _lasting(before[key]):
-            others.append(Change("changed", item))
+            others.append(RowChange("changed", item))
     return (*gone, *others)
 
 
@@ -43,7 +43,7 @@ def _lasting(item: Item) -> Mapping[str, object]:
 
 async def watch(
     read: Callable[[], Awaitable[Rows]],
-    listing: Listing,
+    listing: PrintedList,
     output: ListOutput,
     pause: Callable[[], Awaitable[object]],
 ) -> None:
@@ -70,7 +70,7 @@ async def watch(
         known, notes = latest, rows.notes
 
 
-def _print(found: Sequence[Change], listing: Listing, output: ListOutput) -> None:
+def _print(found: Sequence[RowChange], listing: PrintedList, output: ListOutput) -> None:
     for change in found:
         if output is ListOutput.JSON:
             print_lines([json.dumps({"event": change.event, "row": dict(change.item)})])

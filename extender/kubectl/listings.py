@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 from extender.cli.messages import note, print_data, print_lines, stdout
-from extender.kubectl.sources.source import Query, Source
+from extender.kubectl.sources.source import AnswerSource, Query
 from extender.observe.tables import devices, pods
-from extender.observe.tables.table import Item, Page, View
-from extender.observe.tables.terminal import Table, print_table
+from extender.observe.tables.table import Item, TablePage, TableView
+from extender.observe.tables.terminal import TextTable, print_table
 
 _MOST_ROWS: Final = "10000"
 """On one page; all pages are read."""
@@ -28,7 +28,7 @@ class ListOutput(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class PrintedList:
     """A list that a command prints.
 
     Attributes:
@@ -48,23 +48,23 @@ class Listing:
         return self.columns + (self.more if output is ListOutput.WIDE else ())
 
 
-PENDING: Final = Listing(
+PENDING: Final = PrintedList(
     "/pods",
     ("namespace", "pod"),
     ("namespace", "pod", "age", "requests", "reason"),
     ("scheduler", "nominatedNode", "uid"),
 )
-DEVICES: Final = Listing(
+DEVICES: Final = PrintedList(
     "/devices",
     ("driver", "pool", "device"),
     ("driver", "pool", "device", "node", "state", "claims", "why"),
     ("taints", "blockedBy", "attributes", "capacity"),
 )
-DEVICE_NUMBERS: Final = Listing("/devices", ("state",), ("state", "devices"))
-CLAIMS: Final = Listing(
+DEVICE_NUMBERS: Final = PrintedList("/devices", ("state",), ("state", "devices"))
+CLAIMS: Final = PrintedList(
     "/claims", ("namespace", "claim"), ("namespace", "claim", "state", "devices", "reservedFor"), ("created", "uid")
 )
-QUOTAS: Final = Listing(
+QUOTAS: Final = PrintedList(
     "/quotas",
     ("namespace", "quota", "limit", "counts"),
     ("namespace", "quota", "limit", "counts", "used", "hard", "borrowed", "problem"),
@@ -83,17 +83,17 @@ class Rows:
     items: tuple[Item, ...]
     notes: tuple[str, ...] = ()
 
-    def by_key(self, listing: Listing) -> Mapping[tuple[str, ...], Item]:
+    def by_key(self, listing: PrintedList) -> Mapping[tuple[str, ...], Item]:
         """Each row by what it is known by."""
         return {key_of(item, listing): item for item in self.items}
 
 
-def key_of(item: Item, listing: Listing) -> tuple[str, ...]:
+def key_of(item: Item, listing: PrintedList) -> tuple[str, ...]:
     """What a row is known by."""
     return tuple(str(item.get(name, "")) for name in listing.key)
 
 
-async def read_rows(source: Source, listing: Listing, query: Query) -> Rows:
+async def read_rows(source: AnswerSource, listing: PrintedList, query: Query) -> Rows:
     """All rows. Raises RemoteError: there is no answer, or it is refused."""
     items: list[Item] = []
     notes: dict[str, None] = {}
@@ -109,7 +109,7 @@ async def read_rows(source: Source, listing: Listing, query: Query) -> Rows:
             return Rows(tuple(items), tuple(notes))
 
 
-def print_rows(rows: Rows, listing: Listing, output: ListOutput) -> None:
+def print_rows(rows: Rows, listing: PrintedList, output: ListOutput) -> None:
     """Print a list; what is to be known beside it goes to standard error."""
     if output in {ListOutput.JSON, ListOutput.YAML}:
         print_data({"items": [dict(item) for item in rows.items]}, output)
@@ -120,6 +120,6 @@ def print_rows(rows: Rows, listing: Listing, output: ListOutput) -> None:
     note(*rows.notes)
 
 
-def table_of(items: Sequence[Item], columns: tuple[str, ...]) -> Table:
+def table_of(items: Sequence[Item], columns: tuple[str, ...]) -> TextTable:
     """Rows as texts, in the words of the service's tables."""
-    return Page(View(columns, iter(()), _CELLS), tuple(items)).as_table()
+    return TablePage(TableView(columns, iter(()), _CELLS), tuple(items)).as_table()

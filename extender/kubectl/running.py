@@ -8,12 +8,12 @@ from extender.cli.messages import fail
 from extender.cli.remote import RemoteError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kubectl.place import Place
-from extender.kubectl.sources.source import Source, SourceError, open_source
+from extender.kubectl.sources.source import AnswerSource, SourceError, open_source
 
 _T = TypeVar("_T")
 
 
-def run(place: Place, ask: Callable[[Source], Awaitable[_T]]) -> _T:
+def run(place: Place, ask: Callable[[AnswerSource], Awaitable[_T]]) -> _T:
     """What is asked of the source of a place; ends the command if nobody answers."""
 
     async def asked() -> _T:

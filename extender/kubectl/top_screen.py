@@ -13,7 +13,7 @@ from allocator import printable
 from extender.cli.remote import RemoteError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kubectl.top_view import TopView
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 
 _TABLES: Final = ("nodes", "waiting", "decisions")
 _LONGEST_CELL: Final = 200
@@ -70,7 +70,7 @@ class TopScreen(App[None]):
             _fill(self.query_one(f"#{name}", DataTable), table)
 
 
-def _fill(widget: "DataTable[Text]", table: Table) -> None:
+def _fill(widget: "DataTable[Text]", table: TextTable) -> None:
     """Put the rows into the widget; where the reader is in it stays."""
     at, down = widget.cursor_coordinate, widget.scroll_offset.y
     widget.clear(columns=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from allocator import DeviceState
-from extender.kubectl.listings import PENDING, Listing, read_rows, table_of
-from extender.kubectl.sources.source import Query, Source
+from extender.kubectl.listings import PENDING, PrintedList, read_rows, table_of
+from extender.kubectl.sources.source import AnswerSource, Query
 from extender.observe.tables.table import Item
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 
-_POOLS: Final = Listing("/pools", ("driver", "pool"), ())
+_POOLS: Final = PrintedList("/pools", ("driver", "pool"), ())
 _DECISIONS: Final = "/decisions"
 _DECISION_COLUMNS: Final = ("time", "verb", "namespace", "pod", "node", "passed", "rejected", "error")
 _MOST_DECISIONS: Final = "50"
@@ -27,13 +27,13 @@ class TopView:
     """
 
     source: str
-    nodes: Table
-    waiting: Table
-    decisions: Table
+    nodes: TextTable
+    waiting: TextTable
+    decisions: TextTable
     notes: tuple[str, ...] = ()
 
 
-async def look(source: Source, namespace: str) -> TopView:
+async def look(source: AnswerSource, namespace: str) -> TopView:
     """Ask for everything that is shown; of a namespace, or of all if it is empty.
 
     Raises:
@@ -58,7 +58,7 @@ async def look(source: Source, namespace: str) -> TopView:
     )
 
 
-def node_table(pools: Iterable[Item]) -> Table:
+def node_table(pools: Iterable[Item]) -> TextTable:
     """A row for each node: its devices in each state, by the table of pools."""
     numbers: defaultdict[str, Counter[str]] = defaultdict(Counter)
     problems: defaultdict[str, list[str]] = defaultdict(list)
@@ -75,4 +75,4 @@ def node_table(pools: Iterable[Item]) -> Table:
         [node, str(counts.total()), *(str(counts[state] or "-") for state in shown), "; ".join(problems[node]) or "-"]
         for node, counts in sorted(numbers.items())
     ]
-    return Table(["node", "devices", *shown, "problem"], rows)
+    return TextTable(["node", "devices", *shown, "problem"], rows)

@@ -19,13 +19,13 @@ from extender.negotiation.controller import ControllerError
 from extender.negotiation.known_controller import KnownController
 from extender.negotiation.merging import is_for, merged
 from extender.negotiation.parameters import ParametersError
-from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NodeName, Question
+from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.writes.claim_json import Reservation, protected
-from extender.writes.claim_writes import Claims, ReadClaim
+from extender.writes.claim_writes import ClaimWrites, ReadClaim
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
 from extender.writes.pod_patches import ATTEMPTS
 
@@ -55,7 +55,7 @@ class Allocating:
     """
 
     controllers: Mapping[str, KnownController]
-    claims: Claims
+    claims: ClaimWrites
     now: Callable[[], datetime]
     simulation: bool = False
     _running: set[str] = field(default_factory=set)
@@ -156,7 +156,7 @@ class Allocating:
         asks = tuple(replace(each, attempt=mark.attempt) for each in about if (mark := marks[each.uid]) is not None)
         there = node_name(node, known.labels)
         held = self.held(known.name)
-        question = Question(ALLOCATE, asks, pod_name(pod), (there,), simulation=self.simulation, held=held)
+        question = NegotiatedQuestion(ALLOCATE, asks, pod_name(pod), (there,), simulation=self.simulation, held=held)
         try:
             answer = await known.ask(question)
         except ControllerError as error:

@@ -16,10 +16,10 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
 from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
-from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, PodName, Question
+from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion, PodName
 from extender.negotiation.scheduling_contexts import Contexts
 from extender.pods.negotiated_claims import waiting
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.controller_marks import asks_to_deallocate, is_to_deallocate
 
 _T = TypeVar("_T")
@@ -39,7 +39,7 @@ class ContextController:
         claims: the claims of the API server.
     """
 
-    def __init__(self, name: str, post_seconds: float, seconds: float, contexts: Contexts, claims: Claims) -> None:
+    def __init__(self, name: str, post_seconds: float, seconds: float, contexts: Contexts, claims: ClaimWrites) -> None:
         self._name = name
         self._post_seconds = post_seconds
         self._seconds = seconds
@@ -47,14 +47,14 @@ class ContextController:
         self._claims = claims
         self._state = contexts.state
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         """The answer to a question, as far as the watch shows it."""
         if question.simulation:
             raise ControllerError("it answers by PodSchedulingContexts, so its answer is not known in a simulation")
         try:
             if question.pod is None:
                 await self._deallocated(question.claims)
-                return Answer()
+                return NegotiatedAnswer()
             if question.kind == UNSUITABLE_NODES:
                 return await self._unsuitable(question, question.pod)
             with self._contexts.allocating(question.pod):
@@ -67,7 +67,7 @@ class ContextController:
     async def close(self) -> None:
         """There is no connection of its own."""
 
-    async def _unsuitable(self, question: Question, pod: PodName) -> Answer:
+    async def _unsuitable(self, question: NegotiatedQuestion, pod: PodName) -> NegotiatedAnswer:
         if any(each.uid == pod.uid for each in question.claims):
             text = "which is asked for pods only, and allocates immediate claims by itself"
             raise ControllerPendingError(f"{waiting(self._name)}, {text}")
@@ -86,9 +86,9 @@ class ContextController:
             asked = frozenset(context.potential)
             told = {name: _UNSUITABLE if name in refused else "" if name in asked else _LATER for name in names}
             found[each.uid] = {name: reason for name, reason in told.items() if reason}
-        return Answer(unsuitable=found)
+        return NegotiatedAnswer(unsuitable=found)
 
-    async def _allocated(self, question: Question, pod: PodName) -> Answer:
+    async def _allocated(self, question: NegotiatedQuestion, pod: PodName) -> NegotiatedAnswer:
         (node,) = question.nodes
         is_done = False
         try:
@@ -102,7 +102,7 @@ class ContextController:
             if not is_done:
                 with contextlib.suppress(ApiError, OutcomeUnknownError):
                     await self._contexts.unselect(pod)
-        return Answer(refused=found) if isinstance(found, str) else Answer(allocations=found)
+        return NegotiatedAnswer(refused=found) if isinstance(found, str) else NegotiatedAnswer(allocations=found)
 
     def _allocations(
         self, claims: tuple[ClaimAsk, ...], pod: PodName, node: str

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from extender.negotiation.protocol import Answer, Question
+from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion
 
 
 class ControllerError(Exception):
@@ -20,7 +20,7 @@ class ControllerPendingError(ControllerError):
 class Controller(Protocol):
     """Decides about the claims of some device classes."""
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         """The answer to a question, asked once.
 
         Raises:

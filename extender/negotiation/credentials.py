@@ -23,7 +23,7 @@ class _FileError(Exception):
     """Files cannot be used; the text names them."""
 
 
-class Credentials:
+class ControllerCredentials:
     """The files of one controller, as they are now.
 
     Args:

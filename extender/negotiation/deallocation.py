@@ -10,7 +10,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known_controller import KnownController
 from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 
 logger = structlog.get_logger()
@@ -26,7 +26,7 @@ class Deallocation:
     """
 
     controllers: Mapping[str, KnownController]
-    claims: Claims
+    claims: ClaimWrites
 
     def is_idle(self, claim: ClaimObject) -> bool:
         """Whether a claim is allocated by a controller that wrote the allocation, and reserved for nobody."""

@@ -13,12 +13,12 @@ from allocator import printable
 from extender.config.controllers import ControllerSettings
 from extender.kube.encoding import dumps, loads_aside
 from extender.negotiation.controller import ControllerAwayError, ControllerError
-from extender.negotiation.credentials import Credentials
+from extender.negotiation.credentials import ControllerCredentials
 from extender.negotiation.protocol import (
     UNSUITABLE_NODES,
-    Answer,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
     ProtocolError,
-    Question,
     answer_of,
     question_to_json,
 )
@@ -49,10 +49,10 @@ class HttpController:
 
     def __init__(self, settings: ControllerSettings) -> None:
         self._settings = settings
-        self._credentials = Credentials(settings)
+        self._credentials = ControllerCredentials(settings)
         self._session: aiohttp.ClientSession | None = None
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         """The answer to a question, asked once."""
         settings = self._settings
         seconds = settings.timeout_seconds if question.kind == UNSUITABLE_NODES else settings.allocation_seconds
@@ -74,7 +74,7 @@ class HttpController:
         if session is not None:
             await session.close()
 
-    async def _reached(self, question: Question) -> bytes:
+    async def _reached(self, question: NegotiatedQuestion) -> bytes:
         try:
             return await self._post(question)
         except TimeoutError:
@@ -83,7 +83,7 @@ class HttpController:
             problem = self._credentials.refused(error) or self._credentials.refused(await self._alert())
             raise ControllerAwayError(problem or _in_words(error, self._settings)) from error
 
-    async def _post(self, question: Question) -> bytes:
+    async def _post(self, question: NegotiatedQuestion) -> bytes:
         body = dumps(question_to_json(question))
         url, tls = f"{self._settings.url}/{question.kind}", self._credentials.tls()
         headers = {"Content-Type": "application/json", **self._credentials.authorization()}

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from extender.kube.raw import timestamp
 from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError
-from extender.negotiation.parameters import Parameters
-from extender.negotiation.protocol import Answer, ClaimAsk, Question
+from extender.negotiation.parameters import ParameterReader
+from extender.negotiation.protocol import ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import claim_ask
 from extender.pods.negotiated_claims import NegotiatedClaim
 
@@ -50,7 +50,7 @@ class KnownController:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     metrics: QuestionMetrics
-    parameters: Parameters | None
+    parameters: ParameterReader | None
     writes_claims: bool = False
     version: str = ""
     problem: str = ""
@@ -67,7 +67,7 @@ class KnownController:
         """A claim in a question to it. Raises ParametersError: its parameters cannot be handed over."""
         return claim_ask(claim, attempt, () if self.parameters is None else await self.parameters.of(claim))
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         """The answer to a question.
 
         Raises:

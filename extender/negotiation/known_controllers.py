@@ -8,9 +8,9 @@ from extender.config.controllers import ControllerSettings
 from extender.negotiation.by_scheduling_context import ContextController
 from extender.negotiation.controller import Controller
 from extender.negotiation.known_controller import KnownController, QuestionMetrics
-from extender.negotiation.parameters import Parameters
+from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 
 
 def known_controllers(
@@ -20,7 +20,7 @@ def known_controllers(
     now: Callable[[], datetime],
     metrics: QuestionMetrics,
     contexts: Contexts,
-    claims: Claims,
+    claims: ClaimWrites,
 ) -> Mapping[str, KnownController]:
     """The controllers of the settings, by name; ``instead`` reaches some of them in another way."""
     return {
@@ -32,14 +32,14 @@ def known_controllers(
             clock,
             now,
             metrics,
-            None if each.transport != "Http" else Parameters(claims.api, each.parameters),
+            None if each.transport != "Http" else ParameterReader(claims.api, each.parameters),
             each.transport != "Http",
         )
         for each in settings
     }
 
 
-def _opened(settings: ControllerSettings, contexts: Contexts, claims: Claims) -> Controller:
+def _opened(settings: ControllerSettings, contexts: Contexts, claims: ClaimWrites) -> Controller:
     if settings.transport != "Http":
         seconds = settings.timeout_seconds, settings.allocation_seconds
         return ContextController(settings.name, *seconds, contexts, claims)

@@ -14,7 +14,7 @@ from immutables import Map
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.parameters import ParametersError
-from extender.negotiation.protocol import UNSUITABLE_NODES, Answer, ClaimAsk, NodeName, Question
+from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion, NodeName
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
@@ -244,18 +244,18 @@ class Negotiation:
         except ParametersError as error:
             return {each.uid: ControllerAnswer(str(error)) for each in claims}
         held = self._allocating.held(name)
-        question = Question(
+        question = NegotiatedQuestion(
             UNSUITABLE_NODES, tuple(asks), pod_name(pod), suitable, simulation=self.simulation, held=held
         )
         problem = ""
         try:
-            answer = await known.ask(question) if suitable else Answer(known.version)
+            answer = await known.ask(question) if suitable else NegotiatedAnswer(known.version)
         except ControllerAwayError:
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
         except ControllerPendingError as error:
             return {each.uid: ControllerAnswer(str(error)) for each in claims}
         except ControllerError as error:  # it may be about these claims: others are asked about
-            answer, problem = Answer(known.version), f"controller {name}: {error}"
+            answer, problem = NegotiatedAnswer(known.version), f"controller {name}: {error}"
         heard = _Heard(self._clock(), answer.version, held)
         for each in claims:
             self._heard[each.uid] = heard

@@ -23,7 +23,7 @@ class ParametersError(Exception):
     """Parameters cannot be handed over; the text names the object."""
 
 
-class Parameters:
+class ParameterReader:
     """Reads the parameters for one controller, anew for each question.
 
     Args:

@@ -68,7 +68,7 @@ class ClaimAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class NegotiatedQuestion:
     """A question to a controller.
 
     Attributes:
@@ -89,7 +89,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NegotiatedAnswer:
     """The answer of a controller.
 
     Attributes:
@@ -111,7 +111,7 @@ class Answer:
 # --- questions ----------------------------------------------------------------------------------------------
 
 
-def question_to_json(question: Question) -> Object:
+def question_to_json(question: NegotiatedQuestion) -> Object:
     """The JSON of a question."""
     found: Object = {"claims": [ask_to_json(each) for each in question.claims]}
     if question.pod is not None:
@@ -125,12 +125,12 @@ def question_to_json(question: Question) -> Object:
     return found
 
 
-def question_of(kind: str, obj: object) -> Question:
+def question_of(kind: str, obj: object) -> NegotiatedQuestion:
     """The question in a JSON value; raises ProtocolError with all problems."""
     top = _fields(obj)
     claims = tuple(_read_ask(each) for each in top.children("claims"))
     pod = top.child_or_none("pod")
-    found = Question(
+    found = NegotiatedQuestion(
         kind,
         claims,
         None if pod is None else PodName(*(pod.required_text(each) for each in ("namespace", "name", "uid"))),
@@ -210,7 +210,7 @@ def _read_node(fields: Fields) -> NodeName:
 # --- answers ------------------------------------------------------------------------------------------------
 
 
-def answer_of(question: Question, obj: object) -> Answer:
+def answer_of(question: NegotiatedQuestion, obj: object) -> NegotiatedAnswer:
     """The answer to a question in a JSON value; raises ProtocolError with all problems.
 
     It has an entry for each claim of the question, unless it refuses to allocate or tells of a release.
@@ -240,7 +240,7 @@ def answer_of(question: Question, obj: object) -> Answer:
             if uid not in told:
                 top.problem("claims", f"has no entry for claim {ask}, uid {uid}")
     _check(top.problems)
-    return Answer(version, unsuitable, allocations, refused, overtaken)
+    return NegotiatedAnswer(version, unsuitable, allocations, refused, overtaken)
 
 
 def _unsuitable(entry: Fields, names: Mapping[str, str]) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from allocator import FROM_CLAIM, FROM_CLASS, JSON, AllocatedConfig, AllocationResult, allocation_to_json
 from extender.kube.encoding import loads
-from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NodeName, Object, PodName, Question
+from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName, Object, PodName
 from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
@@ -40,10 +40,10 @@ def claim_ask(claim: NegotiatedClaim, attempt: int = 0, parameters: tuple[Mappin
     )
 
 
-def release(claim: ClaimObject, mark: Mark) -> Question:
+def release(claim: ClaimObject, mark: Mark) -> NegotiatedQuestion:
     """The question to release a claim."""
     key = claim.key
-    return Question(DEALLOCATE, (ClaimAsk(key.namespace, key.name, claim.claim.uid, mark.attempt),))
+    return NegotiatedQuestion(DEALLOCATE, (ClaimAsk(key.namespace, key.name, claim.claim.uid, mark.attempt),))
 
 
 def _config(claim: NegotiatedClaim) -> tuple[Object, ...]:

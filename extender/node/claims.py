@@ -6,7 +6,7 @@ from typing import Any, Final
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS
-from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
+from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 
 _FROM_CLASS: Final = "FromClass"
 
@@ -45,8 +45,8 @@ def allocated_claim(claim: RawObject, driver: str) -> AllocatedClaim:
     return AllocatedClaim(metadata["namespace"], metadata["name"], metadata["uid"], results, parameters)
 
 
-def _parameters(configs: list[Mapping[str, Any]], driver: str) -> Iterator[Parameters]:
+def _parameters(configs: list[Mapping[str, Any]], driver: str) -> Iterator[DriverParameters]:
     for each in configs:
         opaque = each.get("opaque")
         if opaque and opaque["driver"] == driver:
-            yield Parameters(tuple(each.get("requests") or ()), opaque["parameters"])
+            yield DriverParameters(tuple(each.get("requests") or ()), opaque["parameters"])

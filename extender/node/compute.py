@@ -23,8 +23,8 @@ from extender.node.cci.registry import Registry
 from extender.node.cdi import CdiFolder
 from extender.node.compute_slices import CPU_DRIVER, cpu_device, memory_device
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice, PrepareError
-from extender.node.nri import VARIABLE, Container, Pinning, Runtime
-from extender.node.store import ResourceSet, Store, StoreError
+from extender.node.nri import VARIABLE, Pinning, Runtime, RuntimeContainer
+from extender.node.store import ResourceSet, ResourceStore, StoreError
 from extender.node.topology import Cpu, Topology
 from extender.node.ttrpc import TtrpcError
 
@@ -48,7 +48,7 @@ class ComputeManager:
         metrics: count containers with claims.
     """
 
-    def __init__(self, topology: Topology, store: Store, path: Path, cci: Path, metrics: CciMetrics) -> None:
+    def __init__(self, topology: Topology, store: ResourceStore, path: Path, cci: Path, metrics: CciMetrics) -> None:
         self._topology = topology
         self._store = store
         self._path = path
@@ -57,7 +57,7 @@ class ComputeManager:
         self._admissions = Admissions(topology, store, self.registry, self._changed, metrics)
         self._unsaved = False
         self._runtime: Runtime | None = None
-        self._containers: dict[str, Container] = {}
+        self._containers: dict[str, RuntimeContainer] = {}
         self._pinnings: dict[str, Pinning] = {}
         """What the runtime was told last, also of containers that are being made."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,7 +165,7 @@ class ComputeManager:
         wanted = {uid: self._pinning(each) for uid, each in self._containers.items()}
         return {uid: pinning for uid, pinning in wanted.items() if self._pinnings.get(uid) != pinning}
 
-    def _pinning(self, container: Container) -> Pinning:
+    def _pinning(self, container: RuntimeContainer) -> Pinning:
         """Where a container belongs. One that may be anywhere, and was never told otherwise, is left alone."""
         sets, now = self._store.sets.values(), self._pinnings.get(container.uid, container.pinning)
         cpus = frozenset[int]().union(*(self._cpus(each, container) for each in sets))
@@ -173,7 +173,7 @@ class ComputeManager:
         is_free = not cpus and not now.cpus and self.shared == self._topology.numbers
         return Pinning("" if is_free else cpu_list.render(cpus or self.shared), cpu_list.render(nodes))
 
-    def _cpus(self, held: ResourceSet, container: Container) -> frozenset[int]:
+    def _cpus(self, held: ResourceSet, container: RuntimeContainer) -> frozenset[int]:
         """The CPUs of one claim for a container."""
         portion = held.portions.get(container.uid)
         return portion.cpus if portion else held.offered(container.cdi, container.uid)
@@ -193,7 +193,7 @@ class ComputeManager:
 
     # --- containers -----------------------------------------------------------------------------------------
 
-    def connected(self, runtime: Runtime, containers: list[Container]) -> Mapping[str, Pinning]:
+    def connected(self, runtime: Runtime, containers: list[RuntimeContainer]) -> Mapping[str, Pinning]:
         """Take all containers over, and say where they belong."""
         self._runtime = runtime
         self._containers = {each.uid: each for each in containers}
@@ -204,7 +204,7 @@ class ComputeManager:
         self._pinnings |= changes
         return changes
 
-    def _adopt(self, containers: Sequence[Container]) -> None:
+    def _adopt(self, containers: Sequence[RuntimeContainer]) -> None:
         """Keep the CPUs of containers that run, also if the store has lost their claims."""
         known = {cdi for each in self._store.sets.values() for cdi in (*each.cpus, *each.memory_nodes)}
         for cdi in sorted({cdi for each in containers for cdi in each.cdi} - known):
@@ -218,7 +218,7 @@ class ComputeManager:
                 except (StoreError, PrepareError) as error:
                     logger.warning("CPU of running container not kept", device=cdi, problem=str(error))
 
-    async def creating(self, container: Container) -> Pinning:
+    async def creating(self, container: RuntimeContainer) -> Pinning:
         """Where a new container starts. Raises TtrpcError: the driver of its claim does not admit it."""
         try:
             await self._admissions.admit(container)
@@ -229,7 +229,7 @@ class ComputeManager:
         self._pinnings[container.uid] = pinning
         return pinning
 
-    def created(self, container: Container) -> None:
+    def created(self, container: RuntimeContainer) -> None:
         """Know the container; a claim may have got CPUs while it was made."""
         self._containers[container.uid] = container
         if self._pinnings.get(container.uid) != self._pinning(container):

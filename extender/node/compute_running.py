@@ -23,8 +23,8 @@ from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER, cpu_slices, memory_slices
 from extender.node.driver import AllocatedClaim, PrepareError
 from extender.node.nri import follow
-from extender.node.running import Published, open_api, run
-from extender.node.store import Store, StoreError
+from extender.node.running import PublishedDriver, open_api, run
+from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
 
 logger = structlog.get_logger()
@@ -115,7 +115,7 @@ async def _run(
     origin: Origin, node: str, topology: Topology, reserved: Collection[int], places: Places, metrics: CciMetrics
 ) -> None:
     async with open_api(origin, LISTS_CLAIMS) as api:
-        store = Store(topology.numbers.difference(reserved))
+        store = ResourceStore(topology.numbers.difference(reserved))
         manager = ComputeManager(topology, store, places.state, places.cci, metrics)
         folders = CdiFolder(places.cdi, CPU_DRIVER), CdiFolder(places.cdi, MEMORY_DRIVER)
         drivers = compute_drivers(topology, reserved, manager, folders)
@@ -124,7 +124,7 @@ async def _run(
         except StoreError as error:
             await recover(api, drivers, store, places.state, str(error))
         specs = cpu_slices(topology, node, reserved), memory_slices(topology, node)
-        published = [Published(driver, each) for driver, each in zip(drivers, specs, strict=True)]
+        published = [PublishedDriver(driver, each) for driver, each in zip(drivers, specs, strict=True)]
         await manager.registry.look()
         await run(api, node, published, places.kubelet, follow(places.runtime, manager), manager.registry.follow())
 
@@ -147,7 +147,7 @@ def _serving_metrics(metrics: CciMetrics, port: int) -> Iterator[None]:
         thread.join()
 
 
-async def recover(api: Api, drivers: tuple[ComputeDriver, ...], store: Store, path: Path, problem: str) -> None:
+async def recover(api: Api, drivers: tuple[ComputeDriver, ...], store: ResourceStore, path: Path, problem: str) -> None:
     """Set the file of a store aside, and fill the store from the claims that are prepared: those with a CDI file.
 
     Containers that run keep their CPUs besides, as soon as the container runtime is connected.
@@ -169,14 +169,14 @@ async def recover(api: Api, drivers: tuple[ComputeDriver, ...], store: Store, pa
     logger.warning("store made again", problem=problem, aside=str(aside), claims=_names(store))
 
 
-def _restore(driver: ComputeDriver, store: Store, claim: AllocatedClaim) -> None:
+def _restore(driver: ComputeDriver, store: ResourceStore, claim: AllocatedClaim) -> None:
     try:
         store.add_resource(driver.key(claim.uid), driver.resources(claim))
     except (PrepareError, StoreError) as error:
         logger.warning("claim not in new store", claim=str(claim), problem=str(error))
 
 
-def _names(store: Store) -> list[str]:
+def _names(store: ResourceStore) -> list[str]:
     return sorted({each.claim for each in store.sets.values()})
 
 

@@ -32,7 +32,7 @@ class AllocatedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
+class DriverParameters:
     """Opaque parameters for a driver, of a class or a claim.
 
     Attributes:
@@ -56,7 +56,7 @@ class AllocatedClaim:
     name: str
     uid: str
     devices: tuple[AllocatedDevice, ...]
-    parameters: tuple[Parameters, ...] = ()
+    parameters: tuple[DriverParameters, ...] = ()
 
     def __str__(self) -> str:
         return f"claim {self.namespace}/{self.name}"

@@ -17,7 +17,7 @@ from extender.kube.credentials import Origin
 from extender.kube.errors import ConnectError
 from extender.node.cdi import CdiFolder
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice
-from extender.node.running import Published, open_api, read_node, run
+from extender.node.running import PublishedDriver, open_api, read_node, run
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Z0-9]")
 
@@ -76,7 +76,7 @@ async def run_mocks(origin: Origin, templates: Sequence[NodeTemplate], node: str
         if not specs:
             raise ConnectError(no_template(labels, templates))
         drivers = [
-            Published(MockDriver(CdiFolder(cdi, name)), [each for each in specs if each["driver"] == name])
+            PublishedDriver(MockDriver(CdiFolder(cdi, name)), [each for each in specs if each["driver"] == name])
             for name in dict.fromkeys(each["driver"] for each in specs)
         ]
         await run(api, node, drivers, kubelet)

@@ -52,7 +52,7 @@ class Pinning:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class RuntimeContainer:
     """A container of the runtime.
 
     Attributes:
@@ -81,15 +81,15 @@ class Container:
 class Pinner(Protocol):
     """Decides where containers run."""
 
-    def connected(self, runtime: "Runtime", containers: list[Container]) -> Mapping[str, Pinning]:
+    def connected(self, runtime: "Runtime", containers: list[RuntimeContainer]) -> Mapping[str, Pinning]:
         """The runtime with all of its containers; the answer has those that are to be changed, by uid."""
         ...
 
-    async def creating(self, container: Container) -> Pinning:
+    async def creating(self, container: RuntimeContainer) -> Pinning:
         """A container that is about to be made. Raises TtrpcError: it must not be."""
         ...
 
-    def created(self, container: Container) -> None:
+    def created(self, container: RuntimeContainer) -> None:
         """It has been made, and can be updated."""
         ...
 
@@ -158,7 +158,7 @@ class _Plugin:
 
     def __init__(self, pinner: Pinner) -> None:
         self._pinner = pinner
-        self._listed: list[Container] = []
+        self._listed: list[RuntimeContainer] = []
 
     async def answer(self, method: str, data: bytes) -> bytes:
         """The bytes of the response."""
@@ -206,16 +206,16 @@ class _Plugin:
         return response
 
 
-def _container_of(data: bytes) -> Container:
+def _container_of(data: bytes) -> RuntimeContainer:
     request = messages.read("ContainerRequest", data)
     return _container(request.container, request.pod)
 
 
-def _container(container: Any, pod: Any) -> Container:  # noqa: ANN401  # messages
+def _container(container: Any, pod: Any) -> RuntimeContainer:  # noqa: ANN401  # messages
     cpu, cdi = container.linux.resources.cpu, frozenset(each.name for each in container.CDI_devices)
     name, cores = f"{pod.namespace}/{pod.name}/{container.name}", cpu.shares.value // _SHARES
     pinning = Pinning(cpu.cpus, cpu.mems)
-    return Container(container.id, name, cdi, pinning, pod.uid, pod.linux.cgroup_parent, cores)
+    return RuntimeContainer(container.id, name, cdi, pinning, pod.uid, pod.linux.cgroup_parent, cores)
 
 
 def _updates(pinnings: Mapping[str, Pinning]) -> list[Any]:

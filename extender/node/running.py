@@ -36,7 +36,7 @@ PERMISSIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedDriver:
     """A driver, and the specs of the slices that it publishes, as `Publisher` takes them."""
 
     driver: Driver
@@ -69,7 +69,7 @@ async def read_node(api: Api, name: str) -> RawObject:
 
 
 async def run(
-    api: Api, node: str, drivers: Sequence[Published], kubelet: Path, *beside: Coroutine[Any, Any, None]
+    api: Api, node: str, drivers: Sequence[PublishedDriver], kubelet: Path, *beside: Coroutine[Any, Any, None]
 ) -> None:
     """Serve the kubelet, and publish, until SIGTERM or SIGINT. Slices stay; the kubelet deletes them after 30 s.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from extender.node import cpu_list
-from extender.node.driver import Parameters
+from extender.node.driver import DriverParameters
 
 VERSION: Final = 2
 
@@ -70,7 +70,7 @@ class ResourceSet:
     memory_nodes: Mapping[str, int] = field(default_factory=dict)
     idle: frozenset[int] = frozenset()
     driver: str = ""
-    parameters: tuple[Parameters, ...] = ()
+    parameters: tuple[DriverParameters, ...] = ()
     portions: Mapping[str, Portion] = field(default_factory=dict)
 
     def asked(self, cdi: Collection[str]) -> frozenset[int]:
@@ -83,7 +83,7 @@ class ResourceSet:
         return self.asked(cdi).difference(*others)
 
 
-class Store:
+class ResourceStore:
     """Resource sets, by driver and uid of the claim; and what CCI drivers are still to be told.
 
     Args:
@@ -208,7 +208,7 @@ def _resources(tree: Mapping[str, Any]) -> ResourceSet:
         tree["memoryNodes"],
         cpu_list.parse(tree["idle"]),
         tree["driver"],
-        tuple(Parameters(tuple(each["requests"]), each["value"]) for each in tree["parameters"]),
+        tuple(DriverParameters(tuple(each["requests"]), each["value"]) for each in tree["parameters"]),
         {
             uid: Portion(each["container"], cpu_list.parse(each["cpus"]), each["exclusive"])
             for uid, each in tree["portions"].items()

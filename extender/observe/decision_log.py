@@ -39,7 +39,7 @@ _ENTRY_WEIGHT: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DecisionEntry:
     """One answer to a scheduler.
 
     Attributes:
@@ -86,7 +86,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
-def _weight(_uid: str, entry: Entry) -> int:
+def _weight(_uid: str, entry: DecisionEntry) -> int:
     return _ENTRY_WEIGHT + sum(map(len, entry.rejected)) + len(entry.error)
 
 
@@ -105,8 +105,8 @@ class DecisionLog:
     def __init__(
         self, size: int, *, now: Callable[[], datetime], clock: Callable[[], float], new_id: Callable[[], str]
     ) -> None:
-        self._entries: deque[Entry] = deque(maxlen=size)
-        self._by_pod: Recent[Entry] = Recent(_MOST_WEIGHT, _weight)
+        self._entries: deque[DecisionEntry] = deque(maxlen=size)
+        self._by_pod: Recent[DecisionEntry] = Recent(_MOST_WEIGHT, _weight)
         self._changes: deque[ObjectKey] = deque(maxlen=MOST_CHANGES)
         self._now = now
         self._clock = clock
@@ -115,11 +115,11 @@ class DecisionLog:
         self._log = structlog.get_logger().bind()  # bound once: binding for each line costs more than most lines
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[DecisionEntry, ...]:
         """The latest entries, newest first."""
         return tuple(reversed(self._entries))
 
-    def latest(self, uid: str) -> Entry | None:
+    def latest(self, uid: str) -> DecisionEntry | None:
         """The latest answer of filter or bind about a pod; None if it is forgotten, if there was none, or after a bind.
 
         Args:
@@ -151,7 +151,7 @@ class DecisionLog:
             seconds = self._clock() - started
             rejected = {_cut(reason): nodes for reason, nodes in draft.rejected.most_common(_MOST_REASONS)}
             waits_for = _ERRORS[verb] if error and verb in _ERRORS else draft.waits_for
-            entry = Entry(
+            entry = DecisionEntry(
                 self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error), waits_for
             )
             self._entries.append(entry)
@@ -159,7 +159,7 @@ class DecisionLog:
             self._tell(entry)
             reset_contextvars(**bound)
 
-    def _remember(self, uid: str, entry: Entry) -> None:
+    def _remember(self, uid: str, entry: DecisionEntry) -> None:
         """Keep the latest answer about a pod. A pod that is bound waits no longer."""
         if entry.verb not in _ERRORS:
             return
@@ -169,7 +169,7 @@ class DecisionLog:
             self._by_pod.keep(uid, entry)
         self._changes.append(entry.pod)
 
-    def _tell(self, entry: Entry) -> None:
+    def _tell(self, entry: DecisionEntry) -> None:
         """A decision that leaves a pod waiting, and every bind, is logged by default."""
         told = self._log.info if entry.error or entry.verb == "bind" or not entry.passed else self._log.debug
         fields = {"node": entry.node, "rejected": entry.rejected, "error": entry.error}

@@ -7,11 +7,11 @@ from allocator import DeviceState
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import devices
 from extender.observe.tables.table import Item
-from extender.pictures.fleet import Cell, Fleet, Line, Waiting
+from extender.pictures.fleet import Cell, FleetPicture, Line, WaitingPod
 from extender.state.snapshot import Snapshot
 
 
-def fleet_of(snapshot: Snapshot, states: DeviceStates, title: str, waiting: Iterable[Waiting] = ()) -> Fleet:
+def fleet_of(snapshot: Snapshot, states: DeviceStates, title: str, waiting: Iterable[WaitingPod] = ()) -> FleetPicture:
     """The fleet of a snapshot, sorted by nodes; the states have the words of the table of devices.
 
     Args:
@@ -30,7 +30,7 @@ def fleet_of(snapshot: Snapshot, states: DeviceStates, title: str, waiting: Iter
         if pod.node_name and pod.needs_devices and not pod.is_finished:
             pods[pod.node_name].append(str(key))
     lines = [Line(node, tuple(found), tuple(sorted(pods[node]))) for node, found in sorted(cells.items())]
-    return Fleet(title, lines, tuple(waiting))
+    return FleetPicture(title, lines, tuple(waiting))
 
 
 def _users(snapshot: Snapshot) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingPod:
     """A pod without a node, and why."""
 
     pod: str
@@ -81,15 +81,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetPicture:
     """What the picture shows."""
 
     title: str
     lines: Sequence[Line]
-    waiting: Sequence[Waiting] = ()
+    waiting: Sequence[WaitingPod] = ()
 
 
-def fleet_picture(fleet: Fleet) -> bytes:
+def fleet_picture(fleet: FleetPicture) -> bytes:
     """The picture as SVG, in UTF-8; equal fleets give equal bytes."""
     drawing = Drawing(fleet.title, _STYLE)
     drawing.pattern("hatch", 4, "M0,4 L4,0")
@@ -104,7 +104,7 @@ def fleet_picture(fleet: Fleet) -> bytes:
     return drawing.finish(width, _draw_waiting(drawing, fleet.waiting, y, width) + _MARGIN)
 
 
-def _legend(drawing: Drawing, fleet: Fleet, y: float) -> float:
+def _legend(drawing: Drawing, fleet: FleetPicture, y: float) -> float:
     numbers = Counter(cell.state for line in fleet.lines for cell in line.cells)
     x: float = _MARGIN
     for state in DeviceState:
@@ -140,7 +140,7 @@ def _cell(drawing: Drawing, cell: Cell, x: float, y: float) -> None:
         )
 
 
-def _draw_waiting(drawing: Drawing, waiting: Sequence[Waiting], y: float, width: float) -> float:
+def _draw_waiting(drawing: Drawing, waiting: Sequence[WaitingPod], y: float, width: float) -> float:
     """Draw the pods without a node; returns where the picture ends."""
     if not waiting:
         return y

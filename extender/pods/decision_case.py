@@ -11,7 +11,7 @@ from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
-from extender.pods.node_resources import Held, ShortageError, is_counted, taken
+from extender.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
 from extender.pods.pod_quota import within_quota
 from extender.pods.policy import policy_of, unknown_policy
 from extender.state.indexes.node_requests import NodeRequests
@@ -73,7 +73,7 @@ class Case:
         held += [(needs.kept, needs.kept.claim.allocation)] if needs.kept else []
         held += zip(needs.pending, found.results, strict=True)
         claims = (
-            Held(each, allocation, is_special=bool(each.special_of))
+            HeldClaim(each, allocation, is_special=bool(each.special_of))
             for each, allocation in held
             if allocation is not None
         )

@@ -38,7 +38,7 @@ class ShortageError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldClaim:
     """A claim of a pod with the devices that it has, or would get.
 
     Attributes:
@@ -56,7 +56,7 @@ def is_counted(snapshot: Snapshot, features: Features) -> bool:
 
 
 def taken(
-    pod: Pod, node: NodeObject, held: Iterable[Held], snapshot: Snapshot, features: Features
+    pod: Pod, node: NodeObject, held: Iterable[HeldClaim], snapshot: Snapshot, features: Features
 ) -> tuple[ClaimResources, ...]:
     """What a pod takes of its node by its claims, sorted by the names of the claims; checked.
 
@@ -77,7 +77,7 @@ def taken(
 
 
 def _by_claim(
-    pod: Pod, node: NodeObject, held: Iterable[Held], snapshot: Snapshot, features: Features
+    pod: Pod, node: NodeObject, held: Iterable[HeldClaim], snapshot: Snapshot, features: Features
 ) -> tuple[ClaimResources, ...]:
     views = {
         view.id: {each.device.id: each.device for each in view.candidates if each.device.node_resources}
@@ -88,7 +88,7 @@ def _by_claim(
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.claim))
 
 
-def _taken(pod: Pod, held: Held, views: Mapping[PoolId, Mapping[DeviceId, Device]]) -> ClaimResources | None:
+def _taken(pod: Pod, held: HeldClaim, views: Mapping[PoolId, Mapping[DeviceId, Device]]) -> ClaimResources | None:
     """What a pod takes by one claim; None if that is nothing."""
     tally, claim = _Tally(held.claim.claim.name), held.claim.claim
     for result in held.allocation.results:

@@ -19,7 +19,7 @@ from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
 from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
 from extender.quota.device_quotas.totals import Total
-from extender.quota.device_quotas.usage import Measure, Meter, Taken, in_flight, least, most, total
+from extender.quota.device_quotas.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects.pods import Pod
@@ -28,7 +28,7 @@ from extender.writes.other_writers import is_before
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableQuota:
     """A quota of the namespace can't be read."""
 
     reason: str
@@ -40,7 +40,7 @@ class Unreadable:
 
 _MIGHT_EXCEED: Final = "it might exceed a DeviceQuota of the namespace"
 
-Refusal: TypeAlias = Overrun | Unreadable
+Refusal: TypeAlias = Overrun | UnreadableQuota
 """Keeps a pod off all nodes; has a ``reason``."""
 
 
@@ -90,7 +90,7 @@ class PodQuota:
             TimeoutError: selectors of the quotas took too long.
         """
         if self.unreadable:
-            return Unreadable(self.unreadable)
+            return UnreadableQuota(self.unreadable)
         return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._in_use)
 
     def refusal_of(self, pending: Sequence[ClaimObject], found: Allocation) -> Overrun | None:
@@ -175,6 +175,6 @@ def total_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver:
     return solver.totals.of(quota, limit, snapshot, meter_of(snapshot, solver))
 
 
-def meter_of(snapshot: Snapshot, solver: Solver) -> Meter:
+def meter_of(snapshot: Snapshot, solver: Solver) -> LimitMeter:
     """Measures by the devices of a snapshot, for as long as the solver allows a search."""
-    return Meter(snapshot.inventory, TimedSelectors(solver.selectors, SearchBudget(solver.limits, solver.clock)))
+    return LimitMeter(snapshot.inventory, TimedSelectors(solver.selectors, SearchBudget(solver.limits, solver.clock)))

@@ -20,7 +20,7 @@ _OWNER: Final = (VERSION, RESOURCE_CLASSES.kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class ClassJudgement:
     """What becomes of a ResourceClass.
 
     Attributes:
@@ -35,7 +35,7 @@ class Judgement:
     message: str
 
 
-def judge(classes: Iterable[ResourceClass], existing: Sequence[RawObject], api_version: str) -> list[Judgement]:
+def judge(classes: Iterable[ResourceClass], existing: Sequence[RawObject], api_version: str) -> list[ClassJudgement]:
     """The device classes of all ResourceClasses, by name.
 
     Args:
@@ -67,7 +67,9 @@ def owner_of(device_class: RawObject) -> Mapping[str, str] | None:
     return next((each for each in owners if (each.get("apiVersion"), each.get("kind")) == _OWNER), None)
 
 
-def _taken(resource_class: ResourceClass, present: RawObject | None, serving: RawObject | None) -> Judgement | None:
+def _taken(
+    resource_class: ResourceClass, present: RawObject | None, serving: RawObject | None
+) -> ClassJudgement | None:
     """The judgement of a class whose place is taken; None if it is not.
 
     Args:
@@ -78,13 +80,13 @@ def _taken(resource_class: ResourceClass, present: RawObject | None, serving: Ra
     for taken, what in ((present, "has the name"), (serving, f"serves {resource_class.asked_as}")):
         if taken is not None and not _is_own(resource_class, taken):
             message = f"device class {taken['metadata']['name']} {what} already; rename or delete one of the two"
-            return Judgement(resource_class, None, "NameTaken", message)
+            return ClassJudgement(resource_class, None, "NameTaken", message)
     return None
 
 
 def _judge_group(
     resource_class: ResourceClass, group: GroupResource, known: Mapping[str, RawObject], api_version: str
-) -> Judgement:
+) -> ClassJudgement:
     """Judge a class with members; ``known`` has all DeviceClasses by name, also those that are made now."""
     problems = []
     for name, _ in group.members:
@@ -96,17 +98,19 @@ def _judge_group(
         elif CONTROLLER in annotations:
             problems.append(Problem(f"spec.members[{name}]", f"this class has the annotation {CONTROLLER}"))
     if problems:
-        return Judgement(resource_class, None, "InvalidMembers", "; ".join(map(str, problems)))
+        return ClassJudgement(resource_class, None, "InvalidMembers", "; ".join(map(str, problems)))
     made = _device_class(resource_class, [_cel(_NO_DEVICE)], None, api_version)
     made["metadata"]["annotations"] = {
         MEMBERS: json.dumps(dict(group.members)),
         **({MATCH_ATTRIBUTE: group.match_attribute} if group.match_attribute else {}),
     }
     words = " and ".join(f"{count} of {name}" for name, count in group.members)
-    return Judgement(resource_class, made, "Accepted", f"containers ask for {resource_class.asked_as} and get {words}")
+    return ClassJudgement(
+        resource_class, made, "Accepted", f"containers ask for {resource_class.asked_as} and get {words}"
+    )
 
 
-def _judge_one(resource_class: ResourceClass, others: Sequence[RawObject], api_version: str) -> Judgement:
+def _judge_one(resource_class: ResourceClass, others: Sequence[RawObject], api_version: str) -> ClassJudgement:
     """Judge one class that selects devices.
 
     Args:
@@ -119,7 +123,7 @@ def _judge_one(resource_class: ResourceClass, others: Sequence[RawObject], api_v
         message = (
             f"device class {base['metadata']['name']} has the annotation {CONTROLLER}: its requests are negotiated"
         )
-        return Judgement(resource_class, None, "Negotiated", message)
+        return ClassJudgement(resource_class, None, "Negotiated", message)
     selectors, problems = _selectors(resource_class, base)
     if not problems:
         made = _device_class(resource_class, selectors, base, api_version)
@@ -129,9 +133,9 @@ def _judge_one(resource_class: ResourceClass, others: Sequence[RawObject], api_v
             if base is not None:
                 origin = f"device class {base['metadata']['name']}"
             message = f"containers ask for {resource_class.asked_as}; its devices are among those of {origin}"
-            return Judgement(resource_class, made, "Accepted", message)
+            return ClassJudgement(resource_class, made, "Accepted", message)
         problems = [Problem("", f"the device class would be refused: {each}") for each in refused]
-    return Judgement(resource_class, None, "InvalidExpression", "; ".join(map(str, problems)))
+    return ClassJudgement(resource_class, None, "InvalidExpression", "; ".join(map(str, problems)))
 
 
 def driver_of(resource: str) -> str:

@@ -11,7 +11,7 @@ from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
-from extender.resource_classes.device_class import Judgement, judge
+from extender.resource_classes.device_class import ClassJudgement, judge
 from extender.state.objects.resource_classes import ResourceClass, parse_resource_class
 
 logger = structlog.get_logger()
@@ -86,7 +86,7 @@ def _changed(present: RawObject, wanted: RawObject) -> RawObject | None:
     return {**present, "metadata": {**present["metadata"], "annotations": own}, "spec": wanted["spec"]}
 
 
-def _status(judgement: Judgement, refusal: str, old: Mapping[str, Any], at: datetime) -> RawObject:
+def _status(judgement: ClassJudgement, refusal: str, old: Mapping[str, Any], at: datetime) -> RawObject:
     """The status of a ResourceClass; None removes a field.
 
     Args:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from allocator import Quantity, Version, qualified_name, shown
-from extender.state.objects.resource_classes import Operator, Requirement
+from extender.state.objects.resource_classes import Operator, PropertyRequirement
 
 _T = TypeVar("_T")
 
@@ -53,7 +53,7 @@ class _Property:
         return f"({self.has_attribute} ? {by_attribute} : {self.has_capacity} && {by_capacity})"
 
 
-def requirement_expression(requirement: Requirement, domain: str) -> str:
+def requirement_expression(requirement: PropertyRequirement, domain: str) -> str:
     """The CEL expression of a requirement.
 
     Args:

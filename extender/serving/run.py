@@ -52,7 +52,7 @@ logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ServedCluster:
     """A cluster: the API server that we write to, and the state that we know.
 
     Attributes:
@@ -67,14 +67,14 @@ class Cluster:
 
 
 @contextlib.asynccontextmanager
-async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[Cluster]:
+async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[ServedCluster]:
     """A cluster in this process; its controllers run."""
     async with cluster.running():
-        yield Cluster(cluster.api, cluster.state)
+        yield ServedCluster(cluster.api, cluster.state)
 
 
 @contextlib.asynccontextmanager
-async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) -> AsyncIterator[Cluster]:
+async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) -> AsyncIterator[ServedCluster]:
     """A cluster behind an API server, followed within the context. If following fails for good, the body is cancelled.
 
     Raises:
@@ -97,7 +97,7 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
             has_group_claims=features.group_claims,
         )
         following = tasks.create_task(cluster.run(state))
-        yield Cluster(cluster.api, state, cluster, gates)
+        yield ServedCluster(cluster.api, state, cluster, gates)
         following.cancel()
 
 
@@ -117,7 +117,7 @@ async def _gates(api: RemoteApi, settings: Settings) -> Mapping[str, bool]:
     return told.gates
 
 
-def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, tracing: Tracing = UNTRACED) -> None:
+def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings, tracing: Tracing = UNTRACED) -> None:
     """Serve over a cluster until SIGTERM or SIGINT.
 
     Raises:
@@ -138,7 +138,9 @@ def run(opening: AbstractAsyncContextManager[Cluster], settings: Settings, traci
         uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
 
 
-def _service_over(cluster: Cluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED) -> Service:
+def _service_over(
+    cluster: ServedCluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED
+) -> Service:
     metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
     return make_service(
@@ -147,7 +149,7 @@ def _service_over(cluster: Cluster, settings: Settings, searches: Searches, trac
 
 
 async def serve(
-    opening: AbstractAsyncContextManager[Cluster],
+    opening: AbstractAsyncContextManager[ServedCluster],
     settings: Settings,
     catalog: Catalog,
     ports: Ports,
@@ -200,7 +202,7 @@ class _Servers:
 
 
 def _servers(
-    cluster: Cluster, service: Service, autoscaler: Autoscaler, settings: Settings, ports: Ports, tracing: Tracing
+    cluster: ServedCluster, service: Service, autoscaler: Autoscaler, settings: Settings, ports: Ports, tracing: Tracing
 ) -> _Servers:
     """The servers. On a signal the service becomes unready, and two of the servers end at once."""
 

@@ -26,7 +26,7 @@ from starlette.requests import Request as Incoming
 
 from extender.config.settings import TracingSettings
 from extender.kube.request_counts import asked
-from extender.kube.transport import Reply, Request, Stream, Transport
+from extender.kube.transport import HttpReply, HttpRequest, Stream, Transport
 from extender.offload import Offload
 from extender.tracing.tracing import Call
 from extender.verbs.verb import Facts
@@ -126,14 +126,14 @@ class _Transport:
     transport: Transport
     tracer: Tracer
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         with self._span(request) as (span, carried):
             reply = await self.transport.call(carried)
             _answered(span, reply.status)
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[Stream]:
         async with AsyncExitStack() as stack:
             # The span ends with the head of the answer: the watch itself goes on for most of a minute.
             with self._span(request) as (span, carried):
@@ -142,7 +142,7 @@ class _Transport:
             yield stream
 
     @contextmanager
-    def _span(self, request: Request) -> Iterator[tuple[Span, Request]]:
+    def _span(self, request: HttpRequest) -> Iterator[tuple[Span, HttpRequest]]:
         with _span(self.tracer, " ".join(filter(None, asked(request))), SpanKind.CLIENT) as span:
             span.set_attributes({"http.request.method": request.method, "url.path": request.path})
             headers: dict[str, str] = {}

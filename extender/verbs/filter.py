@@ -138,7 +138,7 @@ def ask(
     *,
     sent: Mapping[str, Mapping[str, JSON]] | None = None,
     bounds: Bounds = Bounds(),
-) -> "Question | FilterResult":
+) -> "FilterQuestion | FilterResult":
     """What is to be decided for `filter_nodes`, or the result if that is nothing.
 
     Searches nothing unless pods are nominated.
@@ -165,7 +165,7 @@ def ask(
     only = "" if is_alone(pod, snapshot) else pod.kept.node
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    return Question(case, names, decider, nodes, bounds, quota)
+    return FilterQuestion(case, names, decider, nodes, bounds, quota)
 
 
 def selector_reason(error: SelectorError) -> str:
@@ -199,7 +199,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FilterQuestion:
     """The question where a pod fits, whose claims are known.
 
     Attributes:

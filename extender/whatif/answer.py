@@ -7,13 +7,13 @@ from typing import Final
 
 from allocator import JSON
 from extender.autoscaler.made_up_nodes import MadeUpNode
-from extender.explain.explanation import PlacedDevice, PreemptionReport
+from extender.explain.explanation import OfferedDevice, PreemptionReport
 
 MOST_PREEMPTIONS: Final = 10
 """Different requests for which evictions are looked for: those of pods that the question names come first."""
 
 
-class Origin(Enum):
+class WaitReason(Enum):
     """Why a pod waits."""
 
     PENDING = "pending"
@@ -46,7 +46,7 @@ class Fate:
     """
 
     node: str = ""
-    devices: tuple[PlacedDevice, ...] = ()
+    devices: tuple[OfferedDevice, ...] = ()
     reasons: tuple[tuple[str, int], ...] = ()
 
 
@@ -62,7 +62,7 @@ class PodAnswer:
     """
 
     pod: str
-    origin: Origin
+    origin: WaitReason
     priority: int
     is_edited: bool
     today: Fate | None
@@ -80,7 +80,7 @@ class PodAnswer:
     @property
     def is_named(self) -> bool:
         """Whether the question is about the pod."""
-        return self.is_edited or self.origin is not Origin.PENDING
+        return self.is_edited or self.origin is not WaitReason.PENDING
 
     @property
     def difference(self) -> Difference:
@@ -98,7 +98,7 @@ class PodAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfAnswer:
     """What would be.
 
     Attributes:

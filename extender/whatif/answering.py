@@ -21,7 +21,7 @@ from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.extended_resources.requests import request_words
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
+from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.whatif.fork import Fork
 from extender.whatif.pod_turns import PodTurns
 from extender.whatif.question import Question
@@ -92,7 +92,7 @@ class Answering:
     schedulers: Sequence[str]
     preempts: bool
 
-    def answer(self, question: Question, snapshot: Snapshot) -> Answer:
+    def answer(self, question: Question, snapshot: Snapshot) -> WhatIfAnswer:
         """What would be.
 
         Raises:
@@ -115,7 +115,7 @@ class Answering:
             notes.append(_CONTROLLERS)
         nodes = tuple(made_up_node(each.name, each.origin, end, features) for each in fork.nodes)
         pools = [pool for node in nodes for pool in node.pools]
-        return Answer(
+        return WhatIfAnswer(
             pods=tuple(found),
             nodes=nodes,
             drained=tuple(fork.drained),
@@ -147,9 +147,9 @@ class Answering:
         found = []
         for uid, (pod, fate) in fates.items():
             left = leaving.get(uid)
-            origin = Origin.NEW if pod.key in new else Origin.PENDING if left is None else Origin.DRAINED
+            origin = WaitReason.NEW if pod.key in new else WaitReason.PENDING if left is None else WaitReason.DRAINED
             caution = "" if left is None else left.caution
-            is_edited, was = pod.key in edited, None if origin is Origin.NEW else before.get(uid, Fate())
+            is_edited, was = pod.key in edited, None if origin is WaitReason.NEW else before.get(uid, Fate())
             found.append(PodAnswer(str(pod), origin, pod.priority, is_edited, was, fate, caution))
         yield from sorted(found, key=_turn)
 

@@ -21,7 +21,7 @@ from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.snapshot import Snapshot
-from extender.whatif.answer import Answer
+from extender.whatif.answer import WhatIfAnswer
 from extender.whatif.answering import Answering
 from extender.whatif.edits.edit_request import editable
 from extender.whatif.question import Question
@@ -52,7 +52,7 @@ class WhatIf:
     preempts: bool
     _turn: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question) -> WhatIfAnswer:
         """The answer. A caller that is cancelled ends the work.
 
         Raises:
@@ -72,11 +72,11 @@ class WhatIf:
         finally:
             gone.set()
 
-    async def _worked(self, question: Question, gone: threading.Event) -> Answer:
+    async def _worked(self, question: Question, gone: threading.Event) -> WhatIfAnswer:
         snapshot = self.service.overview.state.known()
         return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, gone))
 
-    def _ended(self, work: asyncio.Task[Answer], gone: threading.Event) -> None:
+    def _ended(self, work: asyncio.Task[WhatIfAnswer], gone: threading.Event) -> None:
         """The turn ends with the work: a caller that goes leaves a thread, until it looks at the clock."""
         self._turn.release_on_behalf_of(gone)
         if not work.cancelled():
@@ -99,7 +99,7 @@ class WhatIf:
             return unknown_pod(key, snapshot.pods)
         return tuple(editable(*with_claims(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
 
-    def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> Answer:
+    def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> WhatIfAnswer:
         overview = self.service.overview
         solver, pause = overview.decider.solver, self.service.verb_priority.turn()
 

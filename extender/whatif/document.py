@@ -2,12 +2,12 @@
 
 from extender.autoscaler.made_up_nodes import node_as_json
 from extender.explain.document import placed_as_json, preemption_as_json
-from extender.explain.explanation import PlacedDevice
-from extender.whatif.answer import Answer, Fate, PodAnswer
+from extender.explain.explanation import OfferedDevice
+from extender.whatif.answer import Fate, PodAnswer, WhatIfAnswer
 from extender.whatif.text import as_text, unexamined
 
 
-def as_json(answer: Answer) -> dict[str, object]:
+def as_json(answer: WhatIfAnswer) -> dict[str, object]:
     """The whole answer.
 
     ``text`` is the one for people. ``picture`` has the devices of new nodes, as ``/console/fleet`` has all devices.
@@ -47,5 +47,5 @@ def _fate(fate: Fate) -> dict[str, object]:
     }
 
 
-def _devices(devices: tuple[PlacedDevice, ...]) -> list[dict[str, object]]:
+def _devices(devices: tuple[OfferedDevice, ...]) -> list[dict[str, object]]:
     return [placed_as_json(each) for each in devices]

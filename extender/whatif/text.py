@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from allocator import printable
 from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import PreemptionReport
-from extender.whatif.answer import MOST_PREEMPTIONS, Answer, Difference, Fate, Origin, PodAnswer
+from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 
 NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
 
@@ -22,12 +22,12 @@ _WORDS = {
 }
 
 
-def as_text(answer: Answer) -> str:
+def as_text(answer: WhatIfAnswer) -> str:
     """The whole answer, with ended lines. Line breaks in names and messages are escaped."""
     return "".join(f"{printable(line)}\n" for line in _lines(answer))
 
 
-def _lines(answer: Answer) -> Iterator[str]:
+def _lines(answer: WhatIfAnswer) -> Iterator[str]:
     yield summary(answer)
     yield NOTHING_WRITTEN
     told = [each for each in answer.pods if each.is_told] or [each for each in answer.pods if each.then is not None]
@@ -56,7 +56,7 @@ def _lines(answer: Answer) -> Iterator[str]:
         yield f"Not looked at: {', '.join(answer.unmodeled)}."
 
 
-def summary(answer: Answer) -> str:
+def summary(answer: WhatIfAnswer) -> str:
     """How many pods have which fate, in one line."""
     counts = Counter(each.difference for each in answer.pods)
     if not counts:
@@ -64,7 +64,7 @@ def summary(answer: Answer) -> str:
     return "; ".join(f"{_counted(counts[each])} {_words(each, counts[each])}" for each in Difference if counts[each])
 
 
-def unexamined(answer: Answer) -> str:
+def unexamined(answer: WhatIfAnswer) -> str:
     """For how many pods nobody looked who would be evicted, and what a person can do."""
     return (
         f"Who would be evicted is not known for {_counted(len(answer.unexamined))}: an answer looks for it for at most "
@@ -81,7 +81,7 @@ def _counted(number: int) -> str:
 
 
 def _pod_lines(each: PodAnswer) -> Iterator[str]:
-    kind = {Origin.NEW: "new pod", Origin.DRAINED: "drained pod", Origin.PENDING: "pod"}[each.origin]
+    kind = {WaitReason.NEW: "new pod", WaitReason.DRAINED: "drained pod", WaitReason.PENDING: "pod"}[each.origin]
     verdict, then = _words(each.difference), each.then or Fate()
     if each.today is None:
         verdict = "would get a place" if then.node else "would wait"

@@ -18,7 +18,7 @@ BINDING_TIMEOUT: Final = timedelta(seconds=600)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class AwaitedCondition:
     """A condition that is not true yet; ``until`` is None if the allocation has no timestamp: it never times out."""
 
     condition: str
@@ -45,7 +45,7 @@ class Failed:
         return f"{self.condition} of {self.device}" + (f": {self.message}" if self.message else "")
 
 
-Unmet: TypeAlias = Waiting | Failed
+Unmet: TypeAlias = AwaitedCondition | Failed
 
 
 def unmet(claim: ClaimObject) -> Unmet | None:
@@ -73,7 +73,7 @@ def _of_device(result: DeviceResult, conditions: Mapping[str, RawObject], until:
             yield Failed(name, result.device, str(conditions[name].get("message") or ""))
     for name in result.binding_conditions or ():
         if not _is_true(conditions, name):
-            yield Waiting(name, result.device, until)
+            yield AwaitedCondition(name, result.device, until)
 
 
 def _is_true(conditions: Mapping[str, RawObject], name: str) -> bool:

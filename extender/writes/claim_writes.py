@@ -31,7 +31,7 @@ class ReadClaim(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class ClaimWrites:
     """The claims of an API server. Answers go into the mutation cache until the watch shows them."""
 
     api: Api
@@ -75,7 +75,7 @@ class Reserved:
     """
 
     reservation: Reservation
-    claims: Claims
+    claims: ClaimWrites
     clock: Callable[[], datetime]
     fence: str
     written_from: int = 0
@@ -108,7 +108,7 @@ class Released:
     """No reservation, and no allocation if it was for the pod alone; a special claim is deleted."""
 
     reservation: Reservation
-    claims: Claims
+    claims: ClaimWrites
 
     def is_reached(self, now: ReadClaim) -> bool:
         """Whether nothing is left to write."""

@@ -31,7 +31,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import RELEASED
 from extender.writes.claim_json import Reservation, deallocated, dropped_fields
-from extender.writes.claim_writes import Claims, ReadClaim, Release, Released, Reserved
+from extender.writes.claim_writes import ClaimWrites, ReadClaim, Release, Released, Reserved
 from extender.writes.conditions import DEVICES_CHANGED, marking_patch
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pod_patches import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
@@ -40,7 +40,7 @@ _HEARING_SECONDS: Final = 5.0
 """The longest wait until the watch shows a write of ours."""
 
 
-class Outcome(NamedTuple):
+class ReleaseOutcome(NamedTuple):
     """The outcome of a release.
 
     Attributes:
@@ -122,7 +122,7 @@ class Writer:
             raise WriteRefusedError(f"claim {key} was taken from pod {reservation.pod.key}")
         return revision_of(now.raw)
 
-    async def release(self, pod: Pod, reservations: Iterable[Reservation]) -> Outcome:
+    async def release(self, pod: Pod, reservations: Iterable[Reservation]) -> ReleaseOutcome:
         """Take claims from a pod, and deallocate new claims that no other pod uses.
 
         All claims are read, then the pod is fenced if one is reserved for it, then each claim is written from what was
@@ -143,7 +143,7 @@ class Writer:
                 is_fenced = any(goals[uid].reservation.is_reserved(now.claim) for uid, now in found.items())
                 bound = await self.fence(pod) if is_fenced else ""
                 if bound:
-                    return Outcome(bound)
+                    return ReleaseOutcome(bound)
                 for uid, now in list(found.items()):
                     if goals[uid].reservation.group is not None and await self._bound_user(now.claim, pod):
                         release.leave(uid)
@@ -152,7 +152,7 @@ class Writer:
                 if not release.waiting:
                     break
         left = (f"claim {keys[uid]} is not released: {error}" for uid, error in release.failed.items())
-        return Outcome("", tuple(left))
+        return ReleaseOutcome("", tuple(left))
 
     async def bind(self, pod: Pod, node: str, again: Callable[[Pod, Pod], Awaitable[Pod]] | None = None) -> None:
         """Post the Binding of a pod. A pod that is bound to the node already is a success.
@@ -306,8 +306,8 @@ class Writer:
             raise refused(f"pod {key}", error) from error
 
     @property
-    def _claims(self) -> Claims:
-        return Claims(self.api, self.state)
+    def _claims(self) -> ClaimWrites:
+        return ClaimWrites(self.api, self.state)
 
     def _lock(self, uid: str) -> asyncio.Lock:
         """The lock of a claim; it exists while a task holds it or waits for it."""

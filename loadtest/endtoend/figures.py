@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 from loadtest.endtoend.results import Results, Run
 from loadtest.endtoend.workload import IDLE, IN_TREE, ORDER, OURS, SubjectName
 
@@ -94,7 +94,7 @@ def grouped(results: Sequence[Results]) -> list[Group]:
     ]
 
 
-def rates_table(groups: Iterable[Group]) -> Table:
+def rates_table(groups: Iterable[Group]) -> TextTable:
     """A row for each group."""
     rows = [
         (
@@ -106,14 +106,14 @@ def rates_table(groups: Iterable[Group]) -> Table:
         for group in groups
     ]
     columns = ("workload", "nodes", "pods", *ORDER, "to in-tree", "of idle")
-    return Table(columns, rows, "Pods per second, from the first binding to the last")
+    return TextTable(columns, rows, "Pods per second, from the first binding to the last")
 
 
-def processor_table(groups: Iterable[Group]) -> Table:
+def processor_table(groups: Iterable[Group]) -> TextTable:
     """Processor time for a pod, which other work on the machine disturbs less."""
     rows = [(*_heads(group), *(median_and_range(group.processor(subject)) for subject in ORDER)) for group in groups]
     title = "Milliseconds of processor time for a pod: control plane, scheduler, extender, on all cores"
-    return Table(("workload", "nodes", "pods", *ORDER), rows, title)
+    return TextTable(("workload", "nodes", "pods", *ORDER), rows, title)
 
 
 def findings(groups: Iterable[Group]) -> Iterator[str]:

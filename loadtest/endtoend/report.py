@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 from loadtest.endtoend.figures import Group, findings, grouped, processor_table, rates_table
 from loadtest.endtoend.plots import pictures
 from loadtest.endtoend.results import CALIBRATION_LOOPS, Results
@@ -57,7 +57,7 @@ class Report:
         return not self.findings and not any(verdict.is_missed for verdict in self.verdicts)
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[TextTable]:
         """For people."""
         shown = [rates_table(self.groups), processor_table(self.groups)]
         if self.verdicts:
@@ -77,11 +77,11 @@ class Report:
         return "\n".join(_page(self, drawn))
 
 
-def machine_table(results: Sequence[Results]) -> Table:
+def machine_table(results: Sequence[Results]) -> TextTable:
     """On what, when and how busy: a column for each results."""
     facts = [_facts(each) for each in results]
     rows = [(name, *(each[name] for each in facts)) for name in facts[0]] if facts else []
-    return Table(("", *(f"[{number}]" for number in range(1, len(facts) + 1))), rows, "Measured on")
+    return TextTable(("", *(f"[{number}]" for number in range(1, len(facts) + 1))), rows, "Measured on")
 
 
 def _facts(results: Results) -> dict[str, str]:
@@ -131,7 +131,7 @@ def _page(report: Report, drawn: Mapping[str, bytes]) -> Iterator[str]:
     yield "</html>"
 
 
-def _table(table: Table) -> Iterator[str]:
+def _table(table: TextTable) -> Iterator[str]:
     yield f"<h2>{escape(table.title)}</h2><table>"
     yield f"<tr>{''.join(f'<th>{escape(column)}</th>' for column in table.columns)}</tr>"
     for row in table.rows:

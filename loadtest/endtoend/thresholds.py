@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 from loadtest.endtoend.figures import Group, share, times
 from loadtest.endtoend.files import Record
 from loadtest.endtoend.workload import IN_TREE, Positive, Text
@@ -74,7 +74,7 @@ def verdicts(thresholds: Thresholds, groups: Sequence[Group]) -> Iterator[Verdic
                 yield Verdict(threshold, group, _measured(threshold, group, groups))
 
 
-def verdict_table(found: Iterable[Verdict]) -> Table:
+def verdict_table(found: Iterable[Verdict]) -> TextTable:
     """A row for each."""
     rows = []
     for verdict in found:
@@ -83,7 +83,7 @@ def verdict_table(found: Iterable[Verdict]) -> Table:
         against = f"{group.undisturbed}, undisturbed" if threshold.to == "undisturbed" else threshold.to
         wanted = form(threshold.at_least)
         rows.append((str(group), against, form(verdict.ratio), wanted, verdict.word))
-    return Table(("workload", "compared with", "measured", "at least", "verdict"), rows, "Thresholds")
+    return TextTable(("workload", "compared with", "measured", "at least", "verdict"), rows, "Thresholds")
 
 
 def _measured(threshold: Threshold, group: Group, groups: Iterable[Group]) -> float | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 from loadtest.packing.results import Published
 from loadtest.packing.run import Run
 from loadtest.packing.series import series
@@ -15,7 +15,7 @@ CHECKPOINTS: Final = (90, 95, 100, 110, 120, 130)
 _NONE: Final = "-"
 
 
-def results_table(runs: Sequence[Run], published: Published) -> Table:
+def results_table(runs: Sequence[Run], published: Published) -> TextTable:
     """Percent of the cluster allocated at each checkpoint; pods placed, and seconds for one run."""
     loads = [load for load in CHECKPOINTS if any(load in run.allocated for run in runs)]
     more: dict[str, Callable[[Run], float | None]] = {
@@ -32,7 +32,7 @@ def results_table(runs: Sequence[Run], published: Published) -> Table:
         rows += _published(trace, published.get(trace, {}), loads, len(shown))
     strategies = sorted({run.strategy for run in runs if run.strategy})
     title = "medians of the seeds; percent of the cluster allocated when so much is asked for"
-    return Table(headings, rows, f"{title}; of equal nodes: {', '.join(strategies)}" if strategies else title)
+    return TextTable(headings, rows, f"{title}; of equal nodes: {', '.join(strategies)}" if strategies else title)
 
 
 def _measured(

@@ -8,7 +8,7 @@ import pytest
 from extender.config.settings import Settings
 from extender.kube.credentials import Origin
 from extender.kube.remote import RemoteApi
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from extender.serving.run import live
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.binaries import Binaries
@@ -42,7 +42,7 @@ async def test_the_list_of_features_has_every_gate_for_devices(client: Client, p
     await grant_rights(client)
     async with live(Origin(str(plane.kubeconfig(EXTENDER))), Settings()) as cluster:
         assert isinstance(cluster.api, RemoteApi)
-        async with cluster.api.transport.stream(Request("GET", "/metrics")) as answer:
+        async with cluster.api.transport.stream(HttpRequest("GET", "/metrics")) as answer:
             text = b"".join([chunk async for chunk in answer.chunks()]).decode()
     told = set(re.findall(r'^kubernetes_feature_enabled\{name="([^"]+)"', text, re.MULTILINE))
     of_devices = {gate for gate in told if re.match("DRA|Dynamic", gate)}

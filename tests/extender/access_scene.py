@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from extender.kube.transport import NotSentError, Reply, Request
+from extender.kube.transport import HttpReply, HttpRequest, NotSentError
 
 BOB = {"username": "bob", "uid": "17", "groups": ["system:authenticated"], "extra": {"scopes": ["a", "b"]}}
 
@@ -37,7 +37,7 @@ class ApiServer:
     def __post_init__(self) -> None:
         self.may_answer.set()
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         body = orjson.loads(request.body or b"{}")
         kind, spec = body["kind"], body["spec"]
         self.asked.append((kind, spec))
@@ -48,9 +48,9 @@ class ApiServer:
             status = self._token(spec) if self.token_status is None else self.token_status
         else:
             status = self._access(spec)
-        return Reply(201, orjson.dumps({**body, "status": status}))
+        return HttpReply(201, orjson.dumps({**body, "status": status}))
 
-    def stream(self, request: Request) -> Any:
+    def stream(self, request: HttpRequest) -> Any:
         raise AssertionError(request)
 
     def _token(self, spec: Any) -> object:

@@ -15,7 +15,7 @@ import yaml
 from allocator import conditions_of
 from extender import Cluster, Placement
 from extender.config.settings import Settings
-from extender.explain.change import Change
+from extender.explain.change import ProposedChange
 from tests.kit.clusters import Object
 from tests.kit.objects.parts import api_object
 
@@ -55,7 +55,7 @@ class Manifests:
         for each in self._of_kind("Node"):
             each["spec"] = {"unschedulable": each["metadata"]["name"] != node}
 
-    def apply(self, changes: Sequence[Change]) -> None:
+    def apply(self, changes: Sequence[ProposedChange]) -> None:
         """Carry out the orders of a proposal."""
         for change in changes:
             if deletions := _DELETION.findall(change.how):

@@ -12,9 +12,9 @@ from extender.node.cci.metrics import CciMetrics
 from extender.node.cdi import CdiFolder
 from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
-from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters
+from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters
 from extender.node.nri import follow
-from extender.node.store import Store
+from extender.node.store import ResourceStore
 from extender.node.topology import Cpu, Topology
 from tests.kit.nri_runtime import FakeRuntime, listening
 
@@ -28,13 +28,13 @@ class Node:
     manager: ComputeManager
     cpus: ComputeDriver
     memory: ComputeDriver
-    store: Store
+    store: ResourceStore
 
     metrics: CciMetrics
 
     @classmethod
     def started(cls, folder: Path, machine: Topology = MACHINE) -> "Node":
-        store, metrics = Store(machine.numbers - {0}), CciMetrics(CollectorRegistry())
+        store, metrics = ResourceStore(machine.numbers - {0}), CciMetrics(CollectorRegistry())
         store.load(folder / "state")
         manager = ComputeManager(machine, store, folder / "state", folder / "cci", metrics)
         cpus, memory = compute_drivers(
@@ -69,7 +69,7 @@ async def ended(task: asyncio.Task[None]) -> None:
 def claim(name: str, *devices: str, uid: str = "", admin: bool = False, driver: str = "") -> AllocatedClaim:
     """A claim for CPUs. ``driver``: the CCI driver that it names."""
     listed = tuple(AllocatedDevice("cpus", "n", each, admin=admin) for each in devices)
-    parameters = (Parameters((), {"cci driver": driver}),) if driver else ()
+    parameters = (DriverParameters((), {"cci driver": driver}),) if driver else ()
     return AllocatedClaim("ns", name, uid or f"uid-{name}", listed, parameters)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import EXPANDERS
-from extender.autoscaler.scale_up.plan import NodeGroup, Plan
+from extender.autoscaler.scale_up.plan import NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import Solver
 from tests.extender.autoscaling import (
@@ -25,16 +25,16 @@ def planned(
     *groups: NodeGroup,
     expander: str = "least-waste",
     by: Solver | None = None,
-) -> Plan:
+) -> ScaleUpPlan:
     return estimate(world, pending(*pods), groups, EXPANDERS[expander], by or solver())
 
 
-def added(plan: Plan) -> dict[str, list[list[str]]]:
+def added(plan: ScaleUpPlan) -> dict[str, list[list[str]]]:
     """Group to the names of the pods on each new node; groups that get none are left out."""
     return {group.name: [[pod.name for pod in node] for node in group.nodes] for group in plan.groups if group.nodes}
 
 
-def failed(plan: Plan) -> dict[str, str]:
+def failed(plan: ScaleUpPlan) -> dict[str, str]:
     return {pod.name: reason for pod, reason in plan.failed}
 
 

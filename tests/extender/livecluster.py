@@ -10,8 +10,8 @@ from extender.kube.discovery import Served
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
-from extender.kube.transport import Request
-from extender.kube.watch import Source, WatchTiming
+from extender.kube.transport import HttpRequest
+from extender.kube.watch import WatchSource, WatchTiming
 from extender.offload import at_once
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import LiveCluster, Timing
@@ -38,8 +38,8 @@ def api_over(fake: FakeApi, *, page_size: int = 500) -> RemoteApi:
     return RemoteApi(fake, SERVED, random=half, timing=RequestTiming(page_size=page_size))
 
 
-def source_over(fake: FakeApi, *, page_size: int = 2) -> Source:
-    return Source(api_over(fake, page_size=page_size), random=half, timing=WatchTiming(), off_loop=at_once)
+def source_over(fake: FakeApi, *, page_size: int = 2) -> WatchSource:
+    return WatchSource(api_over(fake, page_size=page_size), random=half, timing=WatchTiming(), off_loop=at_once)
 
 
 def make_claim(name: str, **labels: str) -> RawObject:
@@ -127,7 +127,7 @@ class FaultsOfKind:
         self._resource = resource
         self._faults = faults
 
-    def __call__(self, request: Request) -> Fault:
+    def __call__(self, request: HttpRequest) -> Fault:
         ours = request.path.endswith(f"/{self._resource.plural}")
         return self._faults.popleft() if ours and self._faults else Fault()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
-from extender.autoscaler.sessions.peers import FORWARDED, PassedCall, Peers, PeerUnreachableError, Reply
+from extender.autoscaler.sessions.peers import FORWARDED, PassedCall, PeerReply, Peers, PeerUnreachableError
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS
@@ -49,13 +49,13 @@ class Wire:
     sent: list[tuple[str, str]] = field(default_factory=list)
     status: int = 200
 
-    async def send(self, address: str, call: PassedCall) -> Reply:
+    async def send(self, address: str, call: PassedCall) -> PeerReply:
         self.sent.append((address, call.verb))
         if address not in self.replicas:
             raise PeerUnreachableError("connection refused")
         headers = {"session": call.session_id, FORWARDED: "1"}
         found = await self.replicas[address].post(f"/autoscaler/{call.verb}", content=call.body, headers=headers)
-        return Reply(self.status, found.content)
+        return PeerReply(self.status, found.content)
 
 
 @dataclass

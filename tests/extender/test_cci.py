@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 
 from extender.node.cci import Ask, ClaimName, End, Grant, Start, serving
 from extender.node.driver import PrepareError
-from extender.node.store import Store
+from extender.node.store import ResourceStore
 from tests.extender.cci_scene import DRIVER, EIGHT, Scripted, lowest, running
 from tests.extender.compute_scene import Node, claim, given
 from tests.kit.nri_runtime import FakeRuntime, container
@@ -305,7 +305,7 @@ async def test_a_store_that_was_lost_is_filled_from_the_containers_that_run(fold
         cdi = await given(node, "a", "cpu-1", "cpu-5", driver=DRIVER)
         await runtime.create("stays", *cdi)
         before = dict(node.store.sets)
-    store = Store(EIGHT.numbers - {0})
+    store = ResourceStore(EIGHT.numbers - {0})
     store.add_resource("dra.cpu/uid-a", node.cpus.resources(claim("a", "cpu-1", "cpu-5", driver=DRIVER)))
     store.save(folder / "state")
     async with running(folder, runtime, driver) as node:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from extender.node.cci import Ask, ClaimName, RefusedError, serving
 from extender.node.cci.protocol import SERVICE, admit_request, ask_of
 from extender.node.cci.registry import Registry
-from extender.node.driver import Parameters
+from extender.node.driver import DriverParameters
 from extender.node.sockets import REGISTRATION, Registration, SocketError, listening
 from extender.node.topology import Cpu
 from tests.extender.cci_scene import EIGHT, Scripted, running
@@ -124,7 +124,7 @@ ASKS = st.builds(
     st.text(max_size=5),
     st.integers(1, 9),
     st.lists(CPUS, max_size=9, unique_by=lambda each: each.number).map(tuple),
-    st.just((Parameters(("cores-0-0",), {"cores": ["1"], "cci driver": "a"}),)),
+    st.just((DriverParameters(("cores-0-0",), {"cores": ["1"], "cci driver": "a"}),)),
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender.node import cpu_list
 from extender.node.cci import Ask, Grant, Start, serving
-from extender.node.store import Store
+from extender.node.store import ResourceStore
 from tests.extender.cci_scene import DRIVER, EIGHT, Scripted, running
 from tests.extender.compute_scene import Node, given
 from tests.kit.nri_runtime import FakeRuntime, container
@@ -80,7 +80,7 @@ class World:
         for uid, portion in held.portions.items():
             others = frozenset[int]().union(*(each for other, each in cpus.items() if other != uid))
             assert not (portion.exclusive and portion.cpus & others)
-        saved = Store(EIGHT.numbers)
+        saved = ResourceStore(EIGHT.numbers)
         saved.load(self.folder / "state")
         assert (saved.sets, saved.removals) == (node.store.sets, node.store.removals)
 

@@ -7,10 +7,10 @@ import yaml
 
 from extender.node import messages
 from extender.node.cci import Ask, ClaimName, Grant
-from extender.node.cci.kit import Service
+from extender.node.cci.kit import CciService
 from extender.node.cci.parameters import read_wishes
 from extender.node.cci.protocol import SERVICE
-from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters
+from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters
 from tests.extender.cci_scene import EIGHT, Scripted
 from tests.extender.test_docs import DOCS
 
@@ -32,7 +32,7 @@ def test_the_protocol_has_the_messages_and_methods_that_are_served() -> None:
     (package,) = re.findall(r"package ([\w.]+);", proto)
     (service,) = re.findall(r"service (\w+)", proto)
     assert f"{package}.{service}" == SERVICE
-    methods = {name: request for name, (request, _) in Service(Scripted()).methods.items()}
+    methods = {name: request for name, (request, _) in CciService(Scripted()).methods.items()}
     assert dict(re.findall(r"rpc (\w+)\((\w+)\)", proto)) == methods
 
 
@@ -45,6 +45,6 @@ def test_the_driver_of_the_page_gives_the_first_cpus() -> None:
 
 def test_the_claim_of_the_page_names_the_example() -> None:
     (config,) = yaml.safe_load(block("yaml"))["spec"]["spec"]["devices"]["config"]
-    given = (Parameters((), config["opaque"]["parameters"]),)
+    given = (DriverParameters((), config["opaque"]["parameters"]),)
     claim = AllocatedClaim("ns", "a", "uid-a", (AllocatedDevice("cpus", "n", "cpu-1"),), given)
     assert read_wishes(claim, {}).driver == "packing.example.com"

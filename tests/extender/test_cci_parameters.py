@@ -6,7 +6,7 @@ import pytest
 
 from extender.node.cci.parameters import Wishes, read_wishes
 from extender.node.claims import allocated_claim
-from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
+from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.topology import Topology
 from tests.extender.cci_scene import EIGHT
 from tests.extender.test_compute_claims import ALONE, PAIRS, parameters
@@ -18,14 +18,14 @@ ONE, TWO = "one.example.com", "two.example.com"
 
 def wishes(*given: Any, devices: dict[str, str] | None = None, machine: Topology = EIGHT) -> Wishes:
     """``given``: parameters of classes before those of the claim. ``devices``: the request of each device."""
-    entries = tuple(each if isinstance(each, Parameters) else Parameters((), each) for each in given)
+    entries = tuple(each if isinstance(each, DriverParameters) else DriverParameters((), each) for each in given)
     found = tuple(AllocatedDevice(request, "n", name) for name, request in (devices or {"cpu-1": "cpus"}).items())
     claim = AllocatedClaim("ns", "a", "uid-a", found, entries)
     return read_wishes(claim, {f"cpu-{each.number}": each for each in machine.cpus})
 
 
-def driven(name: str, *requests: str) -> Parameters:
-    return Parameters(requests, {"cci driver": name})
+def driven(name: str, *requests: str) -> DriverParameters:
+    return DriverParameters(requests, {"cci driver": name})
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from extender.kube.connection import Connection, open_connection
+from extender.kube.connection import ApiConnection, open_connection
 from extender.kube.credentials import Credentials, Origin, load_credentials
 from extender.kube.errors import ConnectError
-from extender.kube.transport import MERGE_PATCH_TYPE, NotSentError, Request, Stream, TransportError
+from extender.kube.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
 from extender.state.live.live_cluster import connect
 from tests.extender.livecluster import half, now
 from tests.kit.servers.canned import (
@@ -68,28 +68,28 @@ async def test_tokens_passwords_token_files_and_plugins_are_sent(tmp_path: Path)
     sent = []
     for user, _ in users:
         async with connected(tmp_path, OK, user=user) as (server, connection):
-            await connection.call(Request("GET", "/"))
+            await connection.call(HttpRequest("GET", "/"))
             sent.append(server.seen[0].headers["authorization"])
     assert sent == [expected for _, expected in users]
 
 
 async def test_a_token_that_is_no_longer_good_is_read_anew_and_the_request_repeated(tmp_path: Path) -> None:
     async with connected(tmp_path, answer(401), OK, user=plugin(tmp_path)) as (server, connection):
-        reply = await connection.call(Request("PUT", "/", body=b"{}"))
+        reply = await connection.call(HttpRequest("PUT", "/", body=b"{}"))
         assert reply.status == 200
         assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer token-1", "Bearer token-2"]
 
 
 async def test_many_that_are_refused_at_once_read_the_token_anew_once(tmp_path: Path) -> None:
     async with connected(tmp_path, *[answer(401)] * 5, OK, user=plugin(tmp_path)) as (server, connection):
-        await asyncio.gather(*(connection.call(Request("GET", f"/{number}")) for number in range(5)))
+        await asyncio.gather(*(connection.call(HttpRequest("GET", f"/{number}")) for number in range(5)))
         assert {seen.headers["authorization"] for seen in server.seen[5:]} == {"Bearer token-2"}
     assert (tmp_path / "count").read_text() == "2"
 
 
 async def test_who_is_refused_twice_is_told(tmp_path: Path) -> None:
     async with connected(tmp_path, answer(401)) as (server, connection):
-        assert (await connection.call(Request("GET", "/"))).status == 401
+        assert (await connection.call(HttpRequest("GET", "/"))).status == 401
         assert len(server.seen) == 2
 
 
@@ -98,7 +98,7 @@ async def test_who_is_refused_twice_is_told(tmp_path: Path) -> None:
 
 async def test_a_request_arrives_as_it_was_asked(tmp_path: Path) -> None:
     async with connected(tmp_path, answer(201, b'{"a":1}', Retry_After="7")) as (server, connection):
-        request = Request("PATCH", "/a%2Fb", {"x": "1", "continue": "a+b/c="}, b"{}", MERGE_PATCH_TYPE)
+        request = HttpRequest("PATCH", "/a%2Fb", {"x": "1", "continue": "a+b/c="}, b"{}", MERGE_PATCH_TYPE)
         reply = await connection.call(request)
     (seen,) = server.seen
     assert (reply.status, reply.body, reply.retry_after) == (201, b'{"a":1}', 7.0)
@@ -113,9 +113,9 @@ async def test_a_request_arrives_as_it_was_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST", "PATCH"])
 async def test_a_write_whose_connection_is_cut_is_not_repeated(tmp_path: Path, method: str) -> None:
     async with connected(tmp_path, OK, None, OK) as (server, connection):
-        await connection.call(Request("GET", "/first"))
+        await connection.call(HttpRequest("GET", "/first"))
         with pytest.raises(TransportError):
-            await connection.call(Request(method, "/second", body=b"{}"))
+            await connection.call(HttpRequest(method, "/second", body=b"{}"))
     assert [seen.start.split()[1] for seen in server.seen] == ["/first", "/second"]
 
 
@@ -124,19 +124,19 @@ async def test_a_write_that_finds_nobody_is_known_not_to_have_been_sent(tmp_path
         origin = kubeconfig(tmp_path, server.url, {"token": "t"})
     async with open_connection(origin) as connection:
         with pytest.raises(NotSentError, match="Connect call failed"):
-            await connection.call(Request("POST", "/", body=b"{}"))
+            await connection.call(HttpRequest("POST", "/", body=b"{}"))
 
 
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     async with connected(tmp_path, answer(302, Location="/elsewhere")) as (server, connection):
-        assert (await connection.call(Request("GET", "/"))).status == 302
+        assert (await connection.call(HttpRequest("GET", "/"))).status == 302
         assert len(server.seen) == 1
 
 
 async def test_an_answer_that_is_cut_is_no_answer(tmp_path: Path) -> None:
     async with connected(tmp_path, None) as (_, connection):
         with pytest.raises(TransportError):
-            await connection.call(Request("GET", "/"))
+            await connection.call(HttpRequest("GET", "/"))
 
 
 async def test_a_stream_that_is_cut_gives_what_came_and_then_says_so(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ async def test_a_stream_that_is_cut_gives_what_came_and_then_says_so(tmp_path: P
             server.cut()
 
     first = CHUNKED + b"2\r\nab\r\n"
-    async with connected(tmp_path, first) as (server, connection), connection.stream(Request("GET", "/")) as stream:
+    async with connected(tmp_path, first) as (server, connection), connection.stream(HttpRequest("GET", "/")) as stream:
         with pytest.raises(TransportError):
             await read(server, stream)
     assert got == [b"ab"]
@@ -164,7 +164,7 @@ async def test_where_nobody_listens_there_is_no_connection(tmp_path: Path) -> No
 
 async def test_a_stream_comes_in_pieces(tmp_path: Path) -> None:
     whole = CHUNKED + b"2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"
-    async with connected(tmp_path, whole) as (_, connection), connection.stream(Request("GET", "/")) as stream:
+    async with connected(tmp_path, whole) as (_, connection), connection.stream(HttpRequest("GET", "/")) as stream:
         assert stream.status == 200
         assert b"".join([chunk async for chunk in stream.chunks()]) == b"abcde"
 
@@ -223,7 +223,7 @@ def test_credentials_are_kept_fresh_though_it_fails_at_times() -> None:
 
     async def main() -> None:
         async with aiohttp.ClientSession() as session:
-            fresh = asyncio.create_task(Connection(session, Credentials(Configured(), reload)).keep_fresh())
+            fresh = asyncio.create_task(ApiConnection(session, Credentials(Configured(), reload)).keep_fresh())
             await elapse(200)
             fresh.cancel()
 
@@ -290,7 +290,7 @@ async def test_a_proxy_of_the_environment_is_used_unless_the_server_is_exempt(
         environment(monkeypatch, HTTP_PROXY=proxy.url, NO_PROXY=exempt)
         async with open_connection(kubeconfig(tmp_path, "http://127.0.0.1:1", {"token": "t"})) as connection:
             with suppress(TransportError):
-                await connection.call(Request("GET", "/x"))
+                await connection.call(HttpRequest("GET", "/x"))
         assert [seen.start for seen in proxy.seen] == ([start] if start else [])
 
 
@@ -303,5 +303,5 @@ async def test_passwords_that_the_user_has_for_other_programs_are_left_alone(
     environment(monkeypatch, NETRC=str(netrc))
     async with serving(OK) as api:
         async with open_connection(kubeconfig(tmp_path, api.url, {"token": "t"})) as connection:
-            await connection.call(Request("GET", "/x"))
+            await connection.call(HttpRequest("GET", "/x"))
         assert api.seen[0].headers["authorization"] == "Bearer t"

@@ -10,13 +10,13 @@ import pytest
 
 from extender.cli.audit import AUDITED, listed_live
 from extender.cli.defragment import DEFRAGMENTED
-from extender.cli.explain import EXPLAINED, Inquiry, InquiryError, explained_live
+from extender.cli.explain import EXPLAINED, ExplainedObject, InquiryError, explained_live
 from extender.cli.main import app
 from extender.config.sources import load
 from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from extender.serving.run import live
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import connect
@@ -43,7 +43,7 @@ async def served_over_http(fake: FakeApi) -> AsyncIterator[str]:
         seen = await read_request(reader)
         method, target, _ = seen.start.split()
         url = urlsplit(target)
-        request = Request(method, url.path, dict(parse_qsl(url.query)), seen.body)
+        request = HttpRequest(method, url.path, dict(parse_qsl(url.query)), seen.body)
         try:
             if "watch" in request.query:
                 async with fake.stream(request) as stream:
@@ -129,7 +129,7 @@ async def test_without_the_right_to_read_metrics_a_command_says_which_gates_it_t
     fake = FakeApi(fault_for=lambda request: forbidden if request.path == "/metrics" else HEALTHY)
     fake.put(PODS, {"metadata": {"namespace": "default", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}})
     async with served_over_http(fake) as url:
-        await explained_live(kubeconfig(tmp_path, url, {"token": "t"}), load(), Inquiry(default("plain")))
+        await explained_live(kubeconfig(tmp_path, url, {"token": "t"}), load(), ExplainedObject(default("plain")))
     assert capsys.readouterr().err == (
         "note: feature gates are the defaults of Kubernetes 1.37: "
         'the API server does not tell its own: cannot get path "/metrics"\n'
@@ -142,10 +142,10 @@ async def test_an_unknown_pod_of_a_live_cluster_is_told_from_one_without_devices
     fake.put(PODS, {"metadata": {"namespace": "default", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}})
     async with served_over_http(fake) as url:
         origin = kubeconfig(tmp_path, url, {"token": "t"})
-        plain = await explained_live(origin, load(), Inquiry(default("plain")))
+        plain = await explained_live(origin, load(), ExplainedObject(default("plain")))
         assert plain.document["verdict"] == "needs no devices"
         with pytest.raises(InquiryError, match=r"pod default/plane does not exist; did you mean default/plain\?"):
-            await explained_live(origin, load(), Inquiry(default("plane")))
+            await explained_live(origin, load(), ExplainedObject(default("plane")))
 
 
 async def test_a_live_cluster_is_defragmented(tmp_path: Path) -> None:

@@ -15,17 +15,17 @@ from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
-    Answer,
     ClaimAsk,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
     NodeName,
     PodName,
-    Question,
 )
 from tests.kit.certificates import Authority
 from tests.kit.servers.canned import answer, serving
 
 CLAIM = ClaimAsk("ns", "c", "uid-c", 1, ({"name": "seat"},))
-NODES = Question(UNSUITABLE_NODES, (CLAIM,), PodName("ns", "p", "uid-p"), (NodeName("n", {"site": "a"}),))
+NODES = NegotiatedQuestion(UNSUITABLE_NODES, (CLAIM,), PodName("ns", "p", "uid-p"), (NodeName("n", {"site": "a"}),))
 
 OTHER_REQUEST = orjson.dumps(
     {
@@ -56,7 +56,7 @@ def settings(url: str, **more: object) -> ControllerSettings:
     return ControllerSettings.model_validate({"name": "licenses.example.com", "url": url, **more})
 
 
-async def asked(url: str, question: Question = NODES, **more: object) -> Answer | str:
+async def asked(url: str, question: NegotiatedQuestion = NODES, **more: object) -> NegotiatedAnswer | str:
     """The answer of the controller, or the error."""
     controller = HttpController(settings(url, **more))
     try:
@@ -109,7 +109,7 @@ async def test_question_is_a_post_of_json_on_a_connection_that_is_kept() -> None
         controller = HttpController(settings(f"{server.url}/dra/"))
         found = [await controller.ask(NODES), await controller.ask(NODES)]
         await controller.close()
-        assert found == [Answer("7", {"uid-c": {"n": "none is left"}})] * 2
+        assert found == [NegotiatedAnswer("7", {"uid-c": {"n": "none is left"}})] * 2
         first, second = server.seen
         assert first.start == second.start == "POST /dra/unsuitableNodes HTTP/1.1"
         assert orjson.loads(first.body) == {
@@ -157,7 +157,7 @@ async def test_question_is_a_post_of_json_on_a_connection_that_is_kept() -> None
 )
 async def test_everything_else_is_no_answer(kind: str, status: int, body: bytes, error: str) -> None:
     async with serving(answer(status, body)) as server:
-        assert await asked(server.url, Question(kind, (CLAIM,), nodes=(NodeName("n"),))) == error
+        assert await asked(server.url, NegotiatedQuestion(kind, (CLAIM,), nodes=(NodeName("n"),))) == error
 
 
 @pytest.mark.parametrize(

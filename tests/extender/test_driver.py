@@ -22,12 +22,12 @@ from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
-    Answer,
     ClaimAsk,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
     NodeName,
     PodName,
     ProtocolError,
-    Question,
     answer_of,
     ask_to_json,
 )
@@ -60,8 +60,8 @@ def ask(uid: str, attempt: int = 1, count: int = 1) -> ClaimAsk:
     return ClaimAsk("ns", uid, uid, attempt, ({"name": "license", "count": count},))
 
 
-def question(kind: str, *claims: ClaimAsk, nodes: tuple[NodeName, ...] = (A,), **more: Any) -> Question:
-    return Question(kind, claims, PodName("ns", "p", "uid-p"), nodes, **more)
+def question(kind: str, *claims: ClaimAsk, nodes: tuple[NodeName, ...] = (A,), **more: Any) -> NegotiatedQuestion:
+    return NegotiatedQuestion(kind, claims, PodName("ns", "p", "uid-p"), nodes, **more)
 
 
 @pytest.fixture(name="responder")
@@ -206,7 +206,7 @@ class AtResponder:
     def __init__(self, responder: Responder) -> None:
         self.responder = responder
 
-    async def ask(self, asked: Question) -> Answer:
+    async def ask(self, asked: NegotiatedQuestion) -> NegotiatedAnswer:
         return answer_of(asked, self.responder.answer(asked))
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from extender.driver.leadership import SURE_SECONDS, Leadership, led, renewed, r
 from extender.driver.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.resources import LEASES
-from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, Question
+from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion
 from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
 from tests.extender.transport_scene import Licenses
 from tests.kit import virtualtime
@@ -126,7 +126,7 @@ def test_leader_that_slept_answers_no_question(tmp_path: Path) -> None:
     for _ in range(2):
         scene.turn("one")
     responder = responder_of(Licenses(), Store.open(tmp_path / "store.json"), scene.processes["one"])
-    question = Question(UNSUITABLE_NODES, (ClaimAsk("ns", "c", "uid-c"),))
+    question = NegotiatedQuestion(UNSUITABLE_NODES, (ClaimAsk("ns", "c", "uid-c"),))
     assert responder.answer(question)["claims"] == [{"uid": "uid-c", "unsuitableNodes": {}}]
     scene.seconds = SURE_SECONDS
     with pytest.raises(EndError):

@@ -9,11 +9,13 @@ from extender.config.controllers import ControllerSettings
 from extender.driver import CertificateFiles, Certificates, Listening, Responder, Store
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.http import HttpController
-from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NodeName, PodName, Question
+from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion, NodeName, PodName
 from tests.kit.certificates import Authority
 from tests.kit.driver import answering
 
-QUESTION = Question(UNSUITABLE_NODES, (ClaimAsk("ns", "c", "uid-c"),), PodName("ns", "p", "uid-p"), (NodeName("n"),))
+QUESTION = NegotiatedQuestion(
+    UNSUITABLE_NODES, (ClaimAsk("ns", "c", "uid-c"),), PodName("ns", "p", "uid-p"), (NodeName("n"),)
+)
 SELF_SIGNED = "self-signed certificate in certificate chain"
 OURS, OTHERS = Authority("ours"), Authority("others")
 

@@ -5,7 +5,7 @@ from itertools import permutations
 import pytest
 
 from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
-from extender.explain.change import Change, Target, combined, invasiveness
+from extender.explain.change import ProposedChange, Target, combined, invasiveness
 from extender.explain.proposals.claim_edits import correct_constraint, drop_constraint
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import EMPTY
@@ -20,7 +20,7 @@ CORRECT_2 = correct_constraint(TARGET, 2, CONSTRAINTS[2], RIGHT)
 
 
 @pytest.mark.parametrize("changes", list(permutations([DROP_0, DROP_1, CORRECT_2, DROP_3])))
-def test_changes_of_several_constraints_change_the_same_in_any_order(changes: tuple[Change, ...]) -> None:
+def test_changes_of_several_constraints_change_the_same_in_any_order(changes: tuple[ProposedChange, ...]) -> None:
     after = combined(changes)(EMPTY.with_claim(CLAIM))
     assert [each.attribute for each in after.claims[CLAIM.key].claim.spec.constraints] == [RIGHT]
 

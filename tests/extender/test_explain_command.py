@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.cli.explain import Inquiry, InquiryError, asked
+from extender.cli.explain import ExplainedObject, InquiryError, asked
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.remote import Remote
@@ -77,7 +77,7 @@ def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
         seen.append(request)
         return httpx.Response(200, json={"verdict": "fits", "text": "pod ns/p fits\n"})
 
-    inquiry = Inquiry(ObjectKey("ns", "p"), ("a", "b"))
+    inquiry = ExplainedObject(ObjectKey("ns", "p"), ("a", "b"))
     found = asked(inquiry, Remote("http://service/", transport=httpx.MockTransport(answer)))
     assert found.is_good
     assert found.text == "pod ns/p fits\n"
@@ -96,5 +96,5 @@ def test_a_service_is_asked_for_the_pod_and_the_nodes() -> None:
 )
 def test_a_service_that_can_not_answer(status: int, body: Object | bytes, problem: str) -> None:
     with pytest.raises(InquiryError, match="http://service/explain/ns/p: ") as error:
-        asked(Inquiry(ObjectKey("ns", "p")), Remote("http://service", transport=answering(status, body)))
+        asked(ExplainedObject(ObjectKey("ns", "p")), Remote("http://service", transport=answering(status, body)))
     assert problem in str(error.value)

@@ -21,10 +21,10 @@ from allocator import (
     conditions_of,
 )
 from extender.decisions.solver import Solver
-from extender.explain.change import Change, combined, configured
+from extender.explain.change import ProposedChange, combined, configured
 from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation, Verdict
+from extender.explain.explanation import Conclusion, Explanation
 from extender.explain.text import as_text
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
@@ -88,7 +88,7 @@ def explained(puzzle: Puzzle) -> tuple[Explanation, Snapshot, Solver]:
     return Explainer.alone(snapshot, using).explain(pod_of(puzzle)), snapshot, using
 
 
-def after(changes: Sequence[Change], snapshot: Snapshot, using: Solver) -> tuple[Snapshot, Solver]:
+def after(changes: Sequence[ProposedChange], snapshot: Snapshot, using: Solver) -> tuple[Snapshot, Solver]:
     return combined(changes)(snapshot), replace(using, features=configured(changes, using.features))
 
 
@@ -100,7 +100,7 @@ def passed(pod: Pod, snapshot: Snapshot, using: Solver) -> list[str]:
 def test_an_explanation_agrees_with_filter(puzzle: Puzzle) -> None:
     found, snapshot, using = explained(puzzle)
     result = filter_nodes(pod_of(puzzle), NODES, snapshot, using)
-    assert (found.verdict is Verdict.FITS) == bool(result.passed)
+    assert (found.verdict is Conclusion.FITS) == bool(result.passed)
     assert {place.node for place in found.places} == set(result.passed)
     assert {name: group.reason for group in found.nodes for name in group.nodes} == result.unresolvable
 
@@ -137,7 +137,7 @@ def test_a_device_against_which_nothing_speaks_can_be_had(puzzle: Puzzle) -> Non
     alone = replace(request, alternatives=(wanted,), prioritized=False)
     claim = replace(puzzle.claims[0], spec=ClaimSpec((alone,)))
     found, _, _ = explained(replace(puzzle, claims=(claim,)))
-    if found.verdict is Verdict.FITS_NOWHERE:
+    if found.verdict is Conclusion.FITS_NOWHERE:
         assert [report.free for report in found.requests] == [0]
         assert found.requests[0].considered == len(puzzle.devices)
         assert sum(fallout.count for fallout in found.requests[0].fallouts) == len(puzzle.devices)

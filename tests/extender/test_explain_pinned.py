@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Verdict
+from extender.explain.explanation import Conclusion
 from extender.kube.api import ObjectKey
 from tests.kit.clusters import (
     GPU,
@@ -74,6 +74,6 @@ def test_it_is_said_whether_the_claims_can_be_allocated(
     snapshot = snapshot_of(*ROOM, *objects, asked)
     schedulers = ["ours"] if "schedulerName" in asked["spec"] else []
     found = Explainer.alone(snapshot, solver(), schedulers).explain(snapshot.pods[ObjectKey("ns", "p")])
-    assert found.verdict is Verdict.BOUND_WITHOUT_CLAIMS
+    assert found.verdict is Conclusion.BOUND_WITHOUT_CLAIMS
     assert len(found.notes) == len(notes)
     assert all(note.startswith(start) for note, start in zip(found.notes, notes, strict=True))

@@ -11,7 +11,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation, Verdict
+from extender.explain.explanation import Conclusion, Explanation
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
 from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, snapshot_of, solver
@@ -28,7 +28,7 @@ def explained(*objects: Object, until: float) -> Explanation:
 
 def test_nodes_that_were_not_looked_at_in_time_are_named() -> None:
     found = explained(*WORLD, until=-1.0)
-    assert found.verdict is Verdict.FITS_NOWHERE
+    assert found.verdict is Conclusion.FITS_NOWHERE
     assert [(group.reason, group.nodes) for group in found.nodes] == [(OUT_OF_TIME, ("a", "b"))]
     assert found.notes == ("there was not enough time to check every device and to try out changes",)
 
@@ -54,7 +54,7 @@ def test_the_search_for_changes_is_limited_by_its_work_and_not_by_the_time_that_
 
 def test_a_pod_whose_class_is_missing_is_told_so_without_proposals() -> None:
     found = explained(*WORLD[1:], until=-1.0)
-    assert (found.verdict, found.cause, found.proposals) == (Verdict.BLOCKED, "device class gpu does not exist", ())
+    assert (found.verdict, found.cause, found.proposals) == (Conclusion.BLOCKED, "device class gpu does not exist", ())
 
 
 @pytest.mark.parametrize("until", [5, 20, 50])
@@ -74,4 +74,4 @@ def test_a_selector_that_takes_long_ends_with_the_time(until: int) -> None:
 
 
 def test_with_time_there_is_an_answer() -> None:
-    assert explained(*WORLD, until=1.0).verdict is Verdict.FITS
+    assert explained(*WORLD, until=1.0).verdict is Conclusion.FITS

@@ -12,7 +12,7 @@ from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.background.requeue.unserved import PATIENCE, Unserved
 from extender.config.settings import Settings
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Verdict
+from extender.explain.explanation import Conclusion
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.faults import Faults
@@ -94,7 +94,7 @@ def test_a_nominated_pod_with_a_fault_keeps_nobody_off() -> None:
 async def test_an_explanation_names_the_fault() -> None:
     cluster = Cluster.of(*WORLD, *DEVICES)
     found = await service_over(cluster, Told()).explanations.explain(parsed(SICK))
-    assert (found.verdict, found.cause) == (Verdict.FITS_NOWHERE, REASON)
+    assert (found.verdict, found.cause) == (Conclusion.FITS_NOWHERE, REASON)
     assert found.notes == (FAULT,)
 
 
@@ -107,7 +107,7 @@ def test_an_explanation_that_fails_as_such_says_so() -> None:
     broken = replace(poisoned(told), clock=broken_clock)
     snapshot = snapshot_of(device_class(), node("a"), claim("well-c"), WELL)
     found = Explainer.alone(snapshot, broken).explain(parsed(WELL))
-    assert found.verdict in {Verdict.BLOCKED, Verdict.FITS_NOWHERE}
+    assert found.verdict in {Conclusion.BLOCKED, Conclusion.FITS_NOWHERE}
     assert "internal error" in f"{found.cause} {found.notes}"
     assert told.lines
 

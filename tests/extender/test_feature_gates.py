@@ -7,7 +7,7 @@ import pytest
 from allocator import GATES, Features
 from extender.config.sources import load
 from extender.kube.feature_gates import GATES_SECONDS, ServerGates, server_gates
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from tests.kit.servers.transport import DEFAULT_GATES, HEALTHY, FakeApi, Fault, gate_metrics
 from tests.kit.virtualtime import run
 
@@ -17,7 +17,7 @@ OFF = dict.fromkeys(GATES, False)
 def faulty(fault: Fault) -> FakeApi:
     """A server with a fault at its metrics."""
 
-    def fault_for(request: Request) -> Fault:
+    def fault_for(request: HttpRequest) -> Fault:
         return fault if request.path == "/metrics" else HEALTHY
 
     return FakeApi(fault_for=fault_for)

@@ -8,7 +8,7 @@ from extender.config.settings import Settings
 from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS
-from extender.kubectl.sources.computed import Computed
+from extender.kubectl.sources.computed import ComputedService
 from tests.extender.livecluster import SERVED, half
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.kit.clusters import claim, node, pod
@@ -32,7 +32,7 @@ async def test_pod_that_needs_a_controller_has_a_reason(address: dict[str, Any],
     for resource, obj in objects:
         fake.put(resource, obj)
     settings = Settings.model_validate({"controllers": [{"name": NAME, **address}]})
-    computed = Computed(RemoteApi(fake, WITH_CONTEXTS, random=half), settings)
+    computed = ComputedService(RemoteApi(fake, WITH_CONTEXTS, random=half), settings)
     await computed.refresh()
     explained = await computed.http.get("/explain/ns/p")
     assert reason in explained.text

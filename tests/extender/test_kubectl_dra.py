@@ -14,12 +14,12 @@ from extender.kube.discovery import discover
 from extender.kube.kubeconfig import choose
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
-from extender.kube.transport import Reply, Request
-from extender.kubectl.list_watch import Change, changes, watch
+from extender.kube.transport import HttpReply, HttpRequest
+from extender.kubectl.list_watch import RowChange, changes, watch
 from extender.kubectl.listings import DEVICES, PENDING, ListOutput, Rows, read_rows
 from extender.kubectl.main import app
 from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
-from extender.kubectl.sources.source import Query, Source
+from extender.kubectl.sources.source import AnswerSource, Query
 from extender.observe.tables.table import Item
 from tests.extender.cli_scene import post_nothing
 from tests.kit.objects.manifests import pod
@@ -46,7 +46,7 @@ def kubeconfig(path: Path, namespace: str = "") -> Path:
     return path
 
 
-def source(*pages: Mapping[str, Any], asked: list[Query] | None = None) -> Source:
+def source(*pages: Mapping[str, Any], asked: list[Query] | None = None) -> AnswerSource:
     """Answers with pages, one after the other."""
     rest = list(pages)
 
@@ -56,7 +56,7 @@ def source(*pages: Mapping[str, Any], asked: list[Query] | None = None) -> Sourc
             asked.append(query)
         return rest.pop(0)
 
-    return Source("a fake", get, post_nothing)
+    return AnswerSource("a fake", get, post_nothing)
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_changes_name_what_came_what_went_and_what_is_new() -> None:
     before = Rows(({"pod": "a", "age": 1}, {"pod": "b", "reason": "x"}, {"pod": "c"})).by_key(PENDING)
     after = Rows(({"pod": "a", "age": 2}, {"pod": "b", "reason": "y"}, {"pod": "d"})).by_key(PENDING)
     expected = (
-        Change("gone", {"pod": "c"}),
-        Change("changed", {"pod": "b", "reason": "y"}),
-        Change("added", {"pod": "d"}),
+        RowChange("gone", {"pod": "c"}),
+        RowChange("changed", {"pod": "b", "reason": "y"}),
+        RowChange("added", {"pod": "d"}),
     )
     assert changes(before, after) == expected
 
@@ -177,9 +177,9 @@ class System(FakeApi):
 
     holder = ""
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         if request.path.endswith("/leases/dra-scheduler"):
-            return Reply(200, orjson.dumps({"kind": "Lease", "spec": {"holderIdentity": self.holder}}))
+            return HttpReply(200, orjson.dumps({"kind": "Lease", "spec": {"holderIdentity": self.holder}}))
         return await super().call(request)
 
 

@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from extender.cli.remote import RemoteError
 from extender.kubectl.main import app
-from extender.kubectl.sources.source import Query, Source
+from extender.kubectl.sources.source import AnswerSource, Query
 from extender.kubectl.top_screen import TopScreen
 from extender.kubectl.top_view import TopView, look, node_table
 from extender.observe.tables.table import Item
-from extender.observe.tables.terminal import Table
+from extender.observe.tables.terminal import TextTable
 from tests.extender.cli_scene import post_nothing
 
 EVIL = "[bold]p[/]\x1b[2J\u202e"
@@ -27,7 +27,7 @@ DECIDED = {"time": "now", "verb": "filter", "namespace": "demo", "pod": "p", "pa
 
 
 def test_nodes_have_the_devices_of_all_their_pools() -> None:
-    assert node_table(POOLS) == Table(
+    assert node_table(POOLS) == TextTable(
         ["node", "devices", "free", "tainted", "allocated", "problem"],
         [
             ["a", "6", "3", "-", "3", "nic/a: one slice is missing"],
@@ -37,7 +37,7 @@ def test_nodes_have_the_devices_of_all_their_pools() -> None:
     )
 
 
-def source(*, has_decisions: bool = True) -> tuple[Source, list[tuple[str, Query]]]:
+def source(*, has_decisions: bool = True) -> tuple[AnswerSource, list[tuple[str, Query]]]:
     asked: list[tuple[str, Query]] = []
     answers: Mapping[str, Mapping[str, Any]] = {
         "/pools": {"items": [*POOLS]},
@@ -49,7 +49,7 @@ def source(*, has_decisions: bool = True) -> tuple[Source, list[tuple[str, Query
         asked.append((path, query))
         return answers[path]
 
-    return Source("pod kube-system/leader", get, post_nothing, has_decisions=has_decisions), asked
+    return AnswerSource("pod kube-system/leader", get, post_nothing, has_decisions=has_decisions), asked
 
 
 async def test_a_look_asks_for_the_pods_of_the_namespace() -> None:

@@ -5,7 +5,7 @@ import pytest
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from tests.extender.livecluster import api_over, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
@@ -27,7 +27,7 @@ def test_all_pages_are_one_list() -> None:
 def test_pages_that_expire_are_read_from_the_beginning() -> None:
     fake, pages = three_claims(), 0
 
-    def fault_for(request: Request) -> Fault:
+    def fault_for(request: HttpRequest) -> Fault:
         nonlocal pages
         pages += "limit" in request.query
         if pages == 2:

@@ -13,7 +13,7 @@ from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.kube.transport import JSON_TYPE, MERGE_PATCH_TYPE, Reply, Request, TooManyRequestsError
+from extender.kube.transport import JSON_TYPE, MERGE_PATCH_TYPE, HttpReply, HttpRequest, TooManyRequestsError
 from tests.extender.livecluster import api_over, default, make_claim, make_node, now
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
@@ -117,7 +117,7 @@ def test_a_refusal_has_reason_and_message_of_its_status_or_else_its_text(
     body: bytes, reason: str, message: str
 ) -> None:
     with pytest.raises(ApiError) as caught:
-        run(answered(Reply(409, body)).update(CLAIMS, CLAIM))
+        run(answered(HttpReply(409, body)).update(CLAIMS, CLAIM))
     assert (caught.value.status, caught.value.reason, caught.value.message) == (409, reason, message)
     assert caught.value.is_conflict is (reason == "Conflict")
 
@@ -125,14 +125,14 @@ def test_a_refusal_has_reason_and_message_of_its_status_or_else_its_text(
 @pytest.mark.parametrize("body", [b"", b"not json", b"[]"])
 def test_a_success_that_is_no_object_leaves_the_outcome_unknown(body: bytes) -> None:
     with pytest.raises(OutcomeUnknownError, match="the answer is not"):
-        run(answered(Reply(200, body)).update(CLAIMS, CLAIM))
+        run(answered(HttpReply(200, body)).update(CLAIMS, CLAIM))
 
 
-def answered(reply: Reply) -> RemoteApi:
+def answered(reply: HttpReply) -> RemoteApi:
     """An API whose server always says the same."""
 
     class Same(FakeApi):
-        async def call(self, _: object) -> Reply:
+        async def call(self, _: object) -> HttpReply:
             return reply
 
     return api_over(Same())
@@ -165,7 +165,7 @@ def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_fir
         for name in "abcde":
             fake.put(CLAIMS, make_claim(name))
 
-        def fault_for(request: Request) -> Fault:
+        def fault_for(request: HttpRequest) -> Fault:
             if "continue" in request.query:
                 fake.delete(CLAIMS, default("e"))
             return Fault()
@@ -195,7 +195,7 @@ def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_fir
 )
 def test_a_list_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(OutcomeUnknownError, match="not a list of objects"):
-        run(answered(Reply(200, body)).list(CLAIMS))
+        run(answered(HttpReply(200, body)).list(CLAIMS))
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,13 @@ def test_a_list_that_is_none_is_refused(body: bytes) -> None:
 )
 def test_an_odd_item_is_read_like_all_others_of_its_page(odd: bytes, read: object) -> None:
     body = b'{%b,"items":[{"a":1},{"a":%b},{"a":2}]}' % (LIST, odd)
-    one, other, two = (item["a"] for item in run(answered(Reply(200, body)).list(CLAIMS)).items)
+    one, other, two = (item["a"] for item in run(answered(HttpReply(200, body)).list(CLAIMS)).items)
     assert (one, two) == (1, 2)
     assert dumps(other) == dumps(read)
 
 
 def test_a_list_of_nothing_may_have_no_items() -> None:
-    listing = run(answered(Reply(200, b'{%b,"items":null}' % LIST)).list(CLAIMS))
+    listing = run(answered(HttpReply(200, b'{%b,"items":null}' % LIST)).list(CLAIMS))
     assert (listing.items, listing.revision) == ((), 7)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from extender.state.cluster_state import NOT_SYNCED, ClusterState
 from extender.state.live.follower import FollowTiming
 from extender.state.live.live_cluster import Timing
@@ -52,7 +52,7 @@ def test_all_kinds_are_synced_and_stay_so() -> None:
 
 
 def test_a_watch_that_ends_in_time_goes_on_where_it_was() -> None:
-    async def main() -> tuple[RecordingState, list[Request]]:
+    async def main() -> tuple[RecordingState, list[HttpRequest]]:
         fake, state = FakeApi(), RecordingState()
         async with following(fake, state):
             for name in "abc":
@@ -188,7 +188,7 @@ def test_a_list_whose_pages_expire_shows_nothing_of_itself_and_is_begun_anew() -
         for name in "abc":
             fake.put(CLAIMS, make_claim(name))
 
-        def fault_for(request: Request) -> Fault:
+        def fault_for(request: HttpRequest) -> Fault:
             if (
                 "continue" in request.query
                 and not state.snapshot.claims
@@ -228,7 +228,7 @@ def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once() -> Non
     async def main() -> list[float]:
         fake, times = FakeApi(), list[float]()
 
-        def fault_for(request: Request) -> Fault:
+        def fault_for(request: HttpRequest) -> Fault:
             if request.path.endswith(CLAIMS.plural):
                 times.append(now())
             return Fault(refused=True)
@@ -247,7 +247,7 @@ def test_a_busy_server_says_when_to_come_back() -> None:
         fake, times = FakeApi(), list[float]()
         faults = for_kind(CLAIMS, Fault(429, 17.0))
 
-        def fault_for(request: Request) -> Fault:
+        def fault_for(request: HttpRequest) -> Fault:
             if request.path.endswith(CLAIMS.plural):
                 times.append(now())
             return faults(request)

@@ -21,7 +21,7 @@ from extender.negotiation.scheduling_contexts import Contexts
 from extender.offload import at_once
 from extender.state.objects.nodes import NodeObject
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime
@@ -358,7 +358,7 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
 
         settings = [ControllerSettings.model_validate(URL)]
         metrics = Metrics(CollectorRegistry()).controllers
-        claims = Claims(scene.transport, state)
+        claims = ClaimWrites(scene.transport, state)
         suitable = OtherwiseSuitable(state, Decider(solver(), state.changes_since), (), at_once)
         contexts = Contexts(ContextWrites(scene.transport), state, lambda: 0.0, suitable)
         known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, metrics, contexts, claims)

@@ -14,7 +14,7 @@ from extender import Cluster
 from extender.cli.main import app
 from extender.config.settings import Settings
 from extender.driver import Responder, Store
-from extender.explain.explanation import Verdict
+from extender.explain.explanation import Conclusion
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.extender.process import serving
 from tests.extender.transport_scene import NONE_LEFT, Licenses
@@ -85,8 +85,8 @@ def test_objects_of_kinds_that_no_controller_names_are_skipped(settings: Setting
 
 def test_explanation_has_what_the_controller_says(settings: Settings, licenses: Licenses) -> None:
     cluster = Cluster.from_objects(objects(OWN, OF_CLASS), settings=settings)
-    assert cluster.explain("ns/p").verdict is Verdict.FITS
-    assert cluster.explain_claim("ns/p-c").verdict is Verdict.FITS
+    assert cluster.explain("ns/p").verdict is Conclusion.FITS
+    assert cluster.explain_claim("ns/p-c").verdict is Conclusion.FITS
     licenses.left = 0
     others = Cluster.from_objects(objects(OWN, OF_CLASS), settings=settings)
     assert f"controller {NAME}: {NONE_LEFT}" in str(others.explain("ns/p"))
@@ -98,10 +98,10 @@ def test_controller_is_asked_anew_once_a_pod_has_gone(settings: Settings) -> Non
     second = [pod("q", "q-c"), claim("q-c", LICENSE)]
     cluster = Cluster.from_objects(objects(OWN, OF_CLASS, *second), settings=settings)
     assert [each.node for each in cluster.schedule()] == ["n", ""]
-    assert cluster.explain("ns/q").verdict is Verdict.FITS_NOWHERE
+    assert cluster.explain("ns/q").verdict is Conclusion.FITS_NOWHERE
     cluster.remove("Pod", "p", "ns")
     cluster.remove("ResourceClaim", "p-c", "ns")
-    assert cluster.explain("ns/q").verdict is Verdict.FITS
+    assert cluster.explain("ns/q").verdict is Conclusion.FITS
     assert [each.node for each in cluster.schedule()] == ["n"]
 
 

@@ -7,9 +7,9 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.autoscaler.scale_up.demand import Demand
+from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes
-from extender.autoscaler.scale_up.node_fill import Shape
+from extender.autoscaler.scale_up.node_fill import PodShape
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.solver import No
 from extender.pods.claims import PodClaims, claims_of
@@ -49,7 +49,7 @@ def brought(sizes: list[int | None]) -> Object:
     }
 
 
-def shaped(raw: Object, snapshot: Snapshot) -> tuple[Pod, Shape, Snapshot]:
+def shaped(raw: Object, snapshot: Snapshot) -> tuple[Pod, PodShape, Snapshot]:
     """A pod with its claims, and its shape: pods of one template want the same."""
     pod, snapshot = with_claims(parsed(raw), snapshot)
     claims = claims_of(pod, snapshot)
@@ -57,7 +57,7 @@ def shaped(raw: Object, snapshot: Snapshot) -> tuple[Pod, Shape, Snapshot]:
     (template,) = (each.template_name or "" for each in pod.claims)
     specs = tuple(each.claim.spec for each in claims.pending)
     number, form = list(TEMPLATES).index(template), int(template[-1])
-    return pod, Shape(Demand(()), None, number, specs, form, least=0, size=(), is_alone=False), snapshot
+    return pod, PodShape(NodeDemand(()), None, number, specs, form, least=0, size=(), is_alone=False), snapshot
 
 
 def reason(found: Filling | Snapshot | No) -> str:
@@ -76,7 +76,7 @@ def test_a_remembered_state_is_the_one_that_placing_leads_to(
 ) -> None:
     world = world_of([*OBJECTS, *([network_slice("net", 2)] if has_network else [])], brought(sizes))
     new, snapshot, numbers = NewNodes(world, [group_of("new")], solver(), differ=False), world.snapshot, count()
-    asked: list[list[tuple[Pod, Shape]]] = []
+    asked: list[list[tuple[Pod, PodShape]]] = []
     for fill in fills:
         asked.append([])
         for template in fill:

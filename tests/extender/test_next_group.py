@@ -14,7 +14,7 @@ from extender.autoscaler.scale_up.device_counts import stranded_devices
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import least_waste
 from extender.autoscaler.scale_up.next_group import expand
-from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, Plan
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.autoscaler.templates.node_templates import load_templates
@@ -90,7 +90,7 @@ def chain(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup])
     return nodes, len(pods)
 
 
-def _alone(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]) -> Plan:
+def _alone(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]) -> ScaleUpPlan:
     return estimate(world, pods, groups, least_waste, solver())
 
 

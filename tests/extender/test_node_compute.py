@@ -19,8 +19,8 @@ from extender.node.compute_running import (
     run_compute,
 )
 from extender.node.compute_slices import CPU_DRIVER
-from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
-from extender.node.store import Store, StoreError
+from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
+from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
 from tests.extender.cci_scene import EIGHT
 from tests.extender.compute_scene import MACHINE, Node, claim, connected, given
@@ -66,7 +66,7 @@ async def test_nothing_runs_beside_a_core_that_a_claim_wants_without_its_sibling
         for thread in (0, 4)
     )
     async with connected(node, runtime, folder):
-        prepared = await node.cpus.prepare(AllocatedClaim("ns", "a", "uid-a", devices, (Parameters((), alone),)))
+        prepared = await node.cpus.prepare(AllocatedClaim("ns", "a", "uid-a", devices, (DriverParameters((), alone),)))
         await runtime.create("own", *(cdi for each in prepared for cdi in each.cdi_ids))
         assert runtime.cpus() == {"plain": "0,3-4,7", "own": "1-2"}
 
@@ -169,7 +169,7 @@ async def test_a_runtime_that_does_not_tell_cdi_devices_starts_no_container_with
 async def test_a_claim_keeps_a_cpu_that_has_gone_offline_since_when_the_kubelet_prepares_it_again(folder: Path) -> None:
     alone = {"cores": ["2"], "cpu attributes": [["EXCLUSIVE", "CORE-SIBLING-DENIED"]]}
     devices = tuple(AllocatedDevice("cores-0-0/whole", "n", f"cpu-{number}") for number in (1, 5, 2, 6))
-    asked = AllocatedClaim("ns", "a", "uid-a", devices, (Parameters((), alone),))
+    asked = AllocatedClaim("ns", "a", "uid-a", devices, (DriverParameters((), alone),))
     before, runtime = Node.started(folder, EIGHT), FakeRuntime()
     async with connected(before, runtime, folder):
         prepared = await before.cpus.prepare(asked)
@@ -209,7 +209,7 @@ async def test_a_damaged_store_is_set_aside_and_filled_from_the_claims_that_are_
     state.write_bytes(b"x")
     device = {"request": "cpus", "driver": CPU_DRIVER, "pool": "n", "device": "cpu-1"}
     api = memory_api(claim_object("a", device), claim_object("not-prepared", {**device, "device": "cpu-3"}))
-    store = Store(MACHINE.numbers - {0})
+    store = ResourceStore(MACHINE.numbers - {0})
     with pytest.raises(StoreError, match="state: is damaged"):
         store.load(state)
     await recover(api, (before.cpus, before.memory), store, state, "is damaged")

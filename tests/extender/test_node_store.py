@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.node.driver import Parameters
-from extender.node.store import Portion, Removal, ResourceSet, Store, StoreError
+from extender.node.driver import DriverParameters
+from extender.node.store import Portion, Removal, ResourceSet, ResourceStore, StoreError
 
 EXAMPLES = int(os.environ.get("STORE_EXAMPLES", "30"))
 CPUS = range(8)
@@ -25,7 +25,7 @@ def held(*cpus: int, claim: str = "ns/c") -> ResourceSet:
     if len(cpus) < 2:
         return ResourceSet(claim, given)
     portions = {"container-1": Portion("ns/p/main", frozenset({min(cpus)}), exclusive=True)}
-    parameters = (Parameters(("cpus",), {"cci driver": "one.example.com", "cores": ["2"]}),)
+    parameters = (DriverParameters(("cpus",), {"cci driver": "one.example.com", "cores": ["2"]}),)
     return ResourceSet(claim, given, {}, frozenset({max(cpus)}), "one.example.com", parameters, portions)
 
 
@@ -52,7 +52,7 @@ SAVE: st.SearchStrategy[tuple[str, int | None, frozenset[int]]] = st.tuples(
 @given(st.lists(st.one_of(ADD, REMOVE, SAVE), max_size=40))
 def test_law_load_gives_what_was_saved_last(operations: list[tuple[str, str | int | None, frozenset[int]]]) -> None:
     with TemporaryDirectory() as folder:
-        path, store = Path(folder) / "state", Store(CPUS)
+        path, store = Path(folder) / "state", ResourceStore(CPUS)
         saved: tuple[dict[str, ResourceSet], list[Removal]] = ({}, [])
         for operation, about, cpus in operations:
             if operation == "save":
@@ -62,7 +62,7 @@ def test_law_load_gives_what_was_saved_last(operations: list[tuple[str, str | in
                     saved = dict(store.sets), [*store.removals]
                 except OSError:
                     assert about is not None
-                found = Store(CPUS)
+                found = ResourceStore(CPUS)
                 found.load(path)
                 assert (found.sets, found.removals) == saved
             elif operation == "remove":
@@ -84,7 +84,7 @@ def test_law_load_gives_what_was_saved_last(operations: list[tuple[str, str | in
 @given(st.data())
 def test_law_a_file_with_a_changed_byte_or_without_its_end_is_refused(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
-        path, store = Path(folder) / "state", Store(CPUS)
+        path, store = Path(folder) / "state", ResourceStore(CPUS)
         store.add_resource("dra.cpu/uid-1", held(1, 2))
         store.save(path)
         content = bytearray(path.read_bytes())
@@ -95,11 +95,11 @@ def test_law_a_file_with_a_changed_byte_or_without_its_end_is_refused(data: st.D
             del content[at:]
         path.write_bytes(content)
         with pytest.raises(StoreError, match=r"state: "):
-            Store(CPUS).load(path)
+            ResourceStore(CPUS).load(path)
 
 
 def test_a_claim_gets_no_cpu_of_another_and_none_that_is_reserved() -> None:
-    store = Store(CPUS)
+    store = ResourceStore(CPUS)
     store.add_resource("a", held(1, claim="ns/a"))
     with pytest.raises(StoreError, match="claim ns/b: CPU 1 is of claim ns/a"):
         store.add_resource("b", held(1, 2, claim="ns/b"))
@@ -112,4 +112,4 @@ def test_a_file_of_a_later_version_is_refused(tmp_path: Path) -> None:
     body = '{"resourceSets": {}, "version": 3}'
     (tmp_path / "state").write_text(f"{sha256(body.encode()).hexdigest()}\n{body}\n")
     with pytest.raises(StoreError, match="has version 3, and this program reads version 2"):
-        Store(CPUS).load(tmp_path / "state")
+        ResourceStore(CPUS).load(tmp_path / "state")

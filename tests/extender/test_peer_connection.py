@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from extender.autoscaler.sessions.peer_connection import PeerConnection
-from extender.autoscaler.sessions.peers import PassedCall, PeerUnreachableError, Reply
+from extender.autoscaler.sessions.peers import PassedCall, PeerReply, PeerUnreachableError
 from tests.kit.certificates import Authority
 
 NAME = "dra-extender.kube-system.svc"
@@ -65,7 +65,7 @@ async def test_a_call_goes_to_an_address_with_the_name_of_the_service_and_our_to
     authority = Authority()
     async with peer(authority, tmp_path, NAME) as there:
         way = connection(tmp_path, there.port, authority)
-        assert await way.send("127.0.0.1", CALL) == Reply(200, b"{}\n")
+        assert await way.send("127.0.0.1", CALL) == PeerReply(200, b"{}\n")
         way.token.write_text("another")
         await way.send("127.0.0.1", CALL)
     first, second = there.heads
@@ -80,7 +80,7 @@ async def test_a_status_is_an_answer(tmp_path: Path) -> None:
     authority = Authority()
     async with peer(authority, tmp_path, NAME) as there:
         there.answer = ("403 Forbidden", b"no")
-        assert await connection(tmp_path, there.port, authority).send("127.0.0.1", CALL) == Reply(403, b"no")
+        assert await connection(tmp_path, there.port, authority).send("127.0.0.1", CALL) == PeerReply(403, b"no")
 
 
 async def test_who_is_not_a_replica_gets_no_token(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from allocator import DeviceState, Features
 from extender.cli.main import app
 from extender.observe.device_states import DeviceStates
 from extender.pictures.clusters import fleet_of
-from extender.pictures.fleet import Cell, Fleet, Line, Waiting, fleet_picture
+from extender.pictures.fleet import Cell, FleetPicture, Line, WaitingPod, fleet_picture
 from extender.simulation.cluster import Cluster
 from tests.extender.cli_scene import small_cluster
 from tests.kit.clusters import GPU, claim, local_slice, node, pod
@@ -36,7 +36,7 @@ def test_a_cluster_after_its_scheduling() -> None:
     pods = (claim("c"), claim("d"), claim("e"), claim("f"), *(pod(f"p-{name}", name) for name in "cdef"))
     cluster = Cluster.from_objects([*objects, *pods])
     placements = cluster.schedule()
-    waiting = [Waiting(each.pod, each.reason) for each in placements if not each.node]
+    waiting = [WaitingPod(each.pod, each.reason) for each in placements if not each.node]
     fleet = fleet_of(cluster.snapshot, DeviceStates(Features()), "after", waiting)
     assert [(line.node, [cell.state.value for cell in line.cells], len(line.pods)) for line in fleet.lines] == [
         ("a", ["allocated", "allocated"], 2),
@@ -52,28 +52,28 @@ def test_a_cluster_after_its_scheduling() -> None:
 
 @pytest.mark.parametrize("state", list(DeviceState))
 def test_each_state_has_a_cell_and_a_count(state: DeviceState) -> None:
-    picture = fleet_picture(Fleet("f", [Line("n", (Cell(state, "device"),) * 3)]))
+    picture = fleet_picture(FleetPicture("f", [Line("n", (Cell(state, "device"),) * 3)]))
     assert len(cells(picture, state.value)) == 3
     assert f"{state.value} 3" in texts(picture)
 
 
 def test_many_devices_take_several_rows_and_many_pods_are_counted() -> None:
     line = Line("n", (Cell(DeviceState.FREE, "device"),) * 70)
-    waiting = [Waiting(f"ns/p-{number}", "no device") for number in range(60)]
-    picture = fleet_picture(Fleet("f", [line], waiting))
+    waiting = [WaitingPod(f"ns/p-{number}", "no device") for number in range(60)]
+    picture = fleet_picture(FleetPicture("f", [line], waiting))
     rows = {each.get("y") for each in cells(picture, "free")}
     assert len(rows) == 3
     assert "and 10 more" in texts(picture)
 
 
 def test_an_empty_cluster_has_a_picture() -> None:
-    assert texts(fleet_picture(Fleet("nothing", []))) == ["nothing", "free 0"]
+    assert texts(fleet_picture(FleetPicture("nothing", []))) == ["nothing", "free 0"]
 
 
 @given(st.text(max_size=30) | st.just(EVIL))
 def test_text_of_others_is_neither_markup_nor_control(text: str) -> None:
     line = Line(text, (Cell(DeviceState.CLASH, text), Cell(DeviceState.SHARED, text)), (text,))
-    picture = fleet_picture(Fleet(text, [line], [Waiting(text, text)]))
+    picture = fleet_picture(FleetPicture(text, [line], [WaitingPod(text, text)]))
     root = fromstring(picture)
     assert {each.tag for each in root.iter()} <= ELEMENTS
     assert all(each.isprintable() for each in picture.decode().replace("\n", ""))

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from extender.kube.api import ObjectKey
-from extender.kube.connection import Connection, WebSocketRefusedError
+from extender.kube.connection import ApiConnection, WebSocketRefusedError
 from extender.kube.port_forward import PodStream, PortForwardError, forward, pod_path
 from extender.kube.transport import TransportError
 from extender.kubectl.sources.tunnel import Tunnel
@@ -84,7 +84,7 @@ async def test_each_message_begins_with_the_channel() -> None:
 
 async def test_the_pod_and_the_port_are_in_the_request() -> None:
     fake = FakeConnection(FakeWebSocket([]))
-    await forward(cast("Connection", fake), pod_path(ObjectKey("kube-system", "dra-extender-0")), 8888)
+    await forward(cast("ApiConnection", fake), pod_path(ObjectKey("kube-system", "dra-extender-0")), 8888)
     path = "/api/v1/namespaces/kube-system/pods/dra-extender-0/portforward"
     assert fake.asked == [(path, {"ports": "8888"}, "v4.channel.k8s.io")]
 
@@ -100,7 +100,7 @@ async def test_the_pod_and_the_port_are_in_the_request() -> None:
 )
 async def test_why_there_is_no_connection(error: Exception, text: str) -> None:
     with pytest.raises(PortForwardError) as found:
-        await forward(cast("Connection", FakeConnection(error)), "/pod", 8888)
+        await forward(cast("ApiConnection", FakeConnection(error)), "/pod", 8888)
     assert str(found.value) == text
 
 

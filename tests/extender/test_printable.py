@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from allocator import printable, printable_lines, shown
 from allocator.cel.errors import CompileError
-from extender.cli.answer import Answer
+from extender.cli.answer import ExplanationJson
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS
 from extender.config.settings import LogSettings
 from extender.observe import logs
-from extender.observe.tables.table import Row, View, page
-from extender.observe.tables.terminal import Table, plain_lines, print_table
+from extender.observe.tables.table import Row, TableView, page
+from extender.observe.tables.terminal import TextTable, plain_lines, print_table
 from tests.kit.clusters import Cluster, asking, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {
@@ -67,12 +67,12 @@ SHOWN = "".join(text for _, text in ATTACKS.values())
 
 
 def test_a_row_of_a_table_is_one_line() -> None:
-    assert plain_lines(Table(("a", "b"), [(EVIL, "x")]))[1] == f"{SHOWN}   x"
+    assert plain_lines(TextTable(("a", "b"), [(EVIL, "x")]))[1] == f"{SHOWN}   x"
 
 
 def test_a_cell_on_a_terminal_is_no_markup_and_no_escape() -> None:
     out = io.StringIO()
-    print_table(Table(("a",), [(EVIL,)]), Console(file=out, force_terminal=True, width=200, color_system=None))
+    print_table(TextTable(("a",), [(EVIL,)]), Console(file=out, force_terminal=True, width=200, color_system=None))
     assert "[red]a[/]" in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
     assert r"\x1b[2J" in out.getvalue()
@@ -82,20 +82,20 @@ def test_a_cell_on_a_terminal_is_no_markup_and_no_escape() -> None:
 def test_a_long_name_is_folded_and_all_of_it_is_there(width: int) -> None:
     out, name = io.StringIO(), "0123456789" * 25
     print_table(
-        Table(("a", "b"), [(name, "x")]), Console(file=out, force_terminal=True, width=width, color_system=None)
+        TextTable(("a", "b"), [(name, "x")]), Console(file=out, force_terminal=True, width=width, color_system=None)
     )
     assert max(map(len, out.getvalue().splitlines())) <= width
     assert "".join(each for each in out.getvalue() if each.isdigit()) == name
 
 
 def test_a_page_as_text_has_it_escaped_and_as_json_as_it_is() -> None:
-    found = page(View(("pod",), iter([Row(("a",), lambda: {"pod": EVIL})])), limit=1)
+    found = page(TableView(("pod",), iter([Row(("a",), lambda: {"pod": EVIL})])), limit=1)
     assert found.as_text() == f"POD\n{SHOWN}\n"
     assert found.as_json() == {"items": [{"pod": EVIL}]}
 
 
 def test_an_explanation_of_a_service_that_is_asked_may_be_anything() -> None:
-    assert Answer({"text": "a\n\x1b[2J\n"}).text == "a\n\\x1b[2J\n"
+    assert ExplanationJson({"text": "a\n\x1b[2J\n"}).text == "a\n\\x1b[2J\n"
 
 
 ESCAPE = "\x1b[31m\u202e"

@@ -7,7 +7,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.state.objects.claims import ClaimObject, parse_claim_object
-from extender.writes.binding_conditions import BINDING_TIMEOUT, Failed, Waiting, unmet
+from extender.writes.binding_conditions import BINDING_TIMEOUT, AwaitedCondition, Failed, unmet
 from tests.kit.clusters import DRIVER, claim
 
 ALLOCATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -35,8 +35,8 @@ def _reported(name: str, said: Said) -> dict[str, Any]:
     return {"driver": DRIVER, "pool": "n", "device": name, "conditions": conditions}
 
 
-def waiting(condition: str, device: str) -> Waiting:
-    return Waiting(condition, DeviceId(DRIVER, "n", device), ALLOCATED + BINDING_TIMEOUT)
+def waiting(condition: str, device: str) -> AwaitedCondition:
+    return AwaitedCondition(condition, DeviceId(DRIVER, "n", device), ALLOCATED + BINDING_TIMEOUT)
 
 
 def failed(device: str) -> Failed:
@@ -71,7 +71,7 @@ ALL_TRUE = {READY: "True", LINKED: "True"}
         "a failure comes before what waits",
     ],
 )
-def test_what_a_claim_waits_for(devices: dict[str, Said | None], expected: Waiting | Failed | None) -> None:
+def test_what_a_claim_waits_for(devices: dict[str, Said | None], expected: AwaitedCondition | Failed | None) -> None:
     assert unmet(allocated(devices)) == expected
 
 
@@ -86,7 +86,7 @@ def test_another_share_of_the_device_is_another_device() -> None:
     result |= {"bindingConditions": [READY], "shareID": "mine"}
     ready = {"driver": DRIVER, "pool": "n", "device": "a", "conditions": [{"type": READY, "status": "True"}]}
     obj["status"]["devices"] = [{**ready, "shareID": "other"}]
-    assert isinstance(unmet(parse_claim_object(obj)), Waiting)
+    assert isinstance(unmet(parse_claim_object(obj)), AwaitedCondition)
     obj["status"]["devices"] = [{**ready, "shareID": "mine"}]
     assert unmet(parse_claim_object(obj)) is None
 
@@ -96,13 +96,13 @@ def test_another_share_of_the_device_is_another_device() -> None:
 )
 def test_waiting_ends_ten_minutes_after_the_allocation(after: timedelta, over: bool) -> None:
     found = unmet(allocated({"a": None}))
-    assert isinstance(found, Waiting)
+    assert isinstance(found, AwaitedCondition)
     assert found.is_over(ALLOCATED + after) is over
 
 
 def test_not_if_the_allocation_does_not_say_since_when_it_is_there() -> None:
     found = unmet(allocated({"a": None}, since=None))
-    assert isinstance(found, Waiting)
+    assert isinstance(found, AwaitedCondition)
     assert found.until is None
     assert not found.is_over(ALLOCATED + timedelta(days=1))
 

@@ -4,9 +4,9 @@ from io import StringIO
 
 from rich.console import Console
 
-from extender.observe.tables.terminal import Table, plain_lines, print_table
+from extender.observe.tables.terminal import TextTable, plain_lines, print_table
 
-TABLE = Table(("pod", "reason"), [("ns/p", "3 no [free] device"), ("ns/longer", "-")], title="Pods")
+TABLE = TextTable(("pod", "reason"), [("ns/p", "3 no [free] device"), ("ns/longer", "-")], title="Pods")
 LINES = ["Pods", "POD         REASON", "ns/p        3 no [free] device", "ns/longer   -"]
 
 
@@ -15,18 +15,18 @@ def test_plain_columns_are_aligned_without_trailing_spaces() -> None:
 
 
 def test_a_table_without_rows_is_its_headings() -> None:
-    assert plain_lines(Table(("a", "b"), [])) == ["A   B"]
+    assert plain_lines(TextTable(("a", "b"), [])) == ["A   B"]
 
 
 def test_a_pipe_gets_plain_text_of_any_width() -> None:
     out = StringIO()
-    print_table(Table(("a",), [("x" * 500,)]), Console(file=out, force_terminal=False, width=80))
+    print_table(TextTable(("a",), [("x" * 500,)]), Console(file=out, force_terminal=False, width=80))
     assert out.getvalue().splitlines() == ["A", "x" * 500]
 
 
 def test_a_long_cell_is_whole_and_makes_its_own_row_long_alone() -> None:
     """A claim may be reserved for 256 pods: a table of 10,000 claims must not have rows of that length."""
-    first, *others = plain_lines(Table(["a", "b"], [["1", "2"], ["x" * 100_000, "3"], ["4", "5"]]))
+    first, *others = plain_lines(TextTable(["a", "b"], [["1", "2"], ["x" * 100_000, "3"], ["4", "5"]]))
     assert first.startswith("A ")
     assert others[1] == "x" * 100_000 + "   3"
     assert len(others[0]) == len(others[2]) < 500

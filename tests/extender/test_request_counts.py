@@ -3,9 +3,9 @@
 import pytest
 
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.request_counts import NO_ANSWER, Asked, asked
+from extender.kube.request_counts import NO_ANSWER, RequestKind, asked
 from extender.kube.resources import CLAIMS
-from extender.kube.transport import Request
+from extender.kube.transport import HttpRequest
 from tests.extender.livecluster import api_over, default, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
@@ -13,25 +13,25 @@ from tests.kit.virtualtime import run
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c"
 
 ASKED = [
-    (Request("GET", "/api/v1/nodes", {"limit": "500"}), ("list", "nodes")),
-    (Request("GET", "/api/v1/nodes", {"watch": "true"}), ("watch", "nodes")),
-    (Request("GET", "/api/v1/nodes/n"), ("get", "nodes")),
-    (Request("GET", "/apis/resource.k8s.io/v1/resourceclaims"), ("list", "resourceclaims")),
-    (Request("GET", CLAIM_PATH), ("get", "resourceclaims")),
-    (Request("POST", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"), ("create", "resourceclaims")),
-    (Request("PUT", f"{CLAIM_PATH}/status"), ("update", "resourceclaims/status")),
-    (Request("PATCH", CLAIM_PATH), ("patch", "resourceclaims")),
-    (Request("DELETE", CLAIM_PATH), ("delete", "resourceclaims")),
-    (Request("POST", "/api/v1/namespaces/ns/pods/p/binding"), ("create", "pods/binding")),
-    (Request("GET", "/api"), ("get", "")),
-    (Request("GET", "/version"), ("get", "")),
-    (Request("GET", "/apis/resource.k8s.io"), ("get", "")),
-    (Request("GET", "/apis/resource.k8s.io/v1"), ("get", "")),
+    (HttpRequest("GET", "/api/v1/nodes", {"limit": "500"}), ("list", "nodes")),
+    (HttpRequest("GET", "/api/v1/nodes", {"watch": "true"}), ("watch", "nodes")),
+    (HttpRequest("GET", "/api/v1/nodes/n"), ("get", "nodes")),
+    (HttpRequest("GET", "/apis/resource.k8s.io/v1/resourceclaims"), ("list", "resourceclaims")),
+    (HttpRequest("GET", CLAIM_PATH), ("get", "resourceclaims")),
+    (HttpRequest("POST", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims"), ("create", "resourceclaims")),
+    (HttpRequest("PUT", f"{CLAIM_PATH}/status"), ("update", "resourceclaims/status")),
+    (HttpRequest("PATCH", CLAIM_PATH), ("patch", "resourceclaims")),
+    (HttpRequest("DELETE", CLAIM_PATH), ("delete", "resourceclaims")),
+    (HttpRequest("POST", "/api/v1/namespaces/ns/pods/p/binding"), ("create", "pods/binding")),
+    (HttpRequest("GET", "/api"), ("get", "")),
+    (HttpRequest("GET", "/version"), ("get", "")),
+    (HttpRequest("GET", "/apis/resource.k8s.io"), ("get", "")),
+    (HttpRequest("GET", "/apis/resource.k8s.io/v1"), ("get", "")),
 ]
 
 
 @pytest.mark.parametrize(("request_", "found"), ASKED, ids=[str(request) for request, _ in ASKED])
-def test_a_request_is_named_by_verb_and_resource(request_: Request, found: tuple[str, str]) -> None:
+def test_a_request_is_named_by_verb_and_resource(request_: HttpRequest, found: tuple[str, str]) -> None:
     assert asked(request_) == found
 
 
@@ -47,7 +47,7 @@ def test_every_answer_counts_those_that_were_repeated_too() -> None:
             await api.get(CLAIMS, default("a"))
 
     run(main())
-    get = Asked("get", "resourceclaims")
+    get = RequestKind("get", "resourceclaims")
     assert api.request_counts.answers == {(get, "500"): 1, (get, "429"): 1, (get, "200"): 1, (get, "404"): 1}
     assert api.repeats == 2
     assert sum(api.request_counts.durations["get"].buckets) == 4
@@ -60,4 +60,4 @@ def test_a_call_without_an_answer_counts_as_well() -> None:
     api = api_over(fake)
     with pytest.raises(OutcomeUnknownError):
         run(api.delete(CLAIMS, default("a")))
-    assert api.request_counts.answers == {(Asked("delete", "resourceclaims"), NO_ANSWER): 1}
+    assert api.request_counts.answers == {(RequestKind("delete", "resourceclaims"), NO_ANSWER): 1}

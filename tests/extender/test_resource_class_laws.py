@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allocator import Device, Quantity, Selectors, Version, parse_slice
 from extender.resource_classes.device_class import judge
 from extender.state.objects.device_expressions import check_expression
-from extender.state.objects.resource_classes import Operator, Requirement, ResourceClass
+from extender.state.objects.resource_classes import Operator, PropertyRequirement, ResourceClass
 from tests.kit.objects.parts import api_object, slice_spec
 
 EXAMPLES = int(os.environ.get("RESOURCE_CLASS_EXAMPLES", "50"))
@@ -37,14 +37,14 @@ devices = st.fixed_dictionaries(
 )
 requirements = st.one_of(
     st.builds(
-        Requirement,
+        PropertyRequirement,
         st.sampled_from(KEYS),
         st.sampled_from([Operator.IN, Operator.NOT_IN]),
         st.lists(st.sampled_from([*TEXTS, *AMOUNTS, *VERSIONS, "40GBPS"]), min_size=1, max_size=3).map(tuple),
     ),
-    st.builds(Requirement, st.sampled_from(KEYS), st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST])),
+    st.builds(PropertyRequirement, st.sampled_from(KEYS), st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST])),
     st.builds(
-        Requirement,
+        PropertyRequirement,
         st.sampled_from(KEYS),
         st.sampled_from([Operator.GREATER, Operator.LESS]),
         st.sampled_from([*AMOUNTS, *VERSIONS, "40GBPS", "15Gbps"]).map(lambda value: (value,)),
@@ -98,7 +98,7 @@ def equals(value: object, text: str) -> bool:
     return sign_of(value, text) == 0 and (isinstance(value, Quantity) or version(text) is not None)
 
 
-def meets(device: Device, requirement: Requirement) -> bool:
+def meets(device: Device, requirement: PropertyRequirement) -> bool:
     """Whether a device meets a requirement, by the words of the documentation."""
     key = requirement.key if "/" in requirement.key else f"{DRIVER}/{requirement.key}"
     value = device.attributes.get(key, device.quantities.get(key))
@@ -133,7 +133,7 @@ def _without_twins(body: Mapping[str, Any]) -> dict[str, Any]:
 @settings(max_examples=EXAMPLES)
 @given(st.lists(devices, min_size=1, max_size=6), classes, st.booleans())
 def test_device_class_selects_the_devices_that_the_requirements_describe(
-    bodies: list[Mapping[str, Any]], selectors: tuple[tuple[Requirement, ...], ...], has_base: bool
+    bodies: list[Mapping[str, Any]], selectors: tuple[tuple[PropertyRequirement, ...], ...], has_base: bool
 ) -> None:
     resource_class = ResourceClass("gold", "uid-gold", "example.com/gpu", selectors)
     base = api_object("DeviceClass", "gpu", spec={"extendedResourceName": "example.com/gpu", "selectors": []})

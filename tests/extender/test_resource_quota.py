@@ -11,7 +11,7 @@ import yaml
 
 from allocator import InvalidObjectError, Quantity
 from extender import Cluster
-from extender.explain.explanation import Verdict
+from extender.explain.explanation import Conclusion
 from extender.fakekube.admission import over_quota
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey
@@ -20,7 +20,7 @@ from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from extender.quota.resource_quotas.account import Account, Charge
 from extender.quota.resource_quotas.charges import charged_before
 from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
-from extender.quota.resource_quotas.scopes import Scope
+from extender.quota.resource_quotas.scopes import QuotaScope
 from extender.state.objects.claims import parse_claim_object
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, claim_template, device_class, local_slice, node, parsed, pod, request
@@ -83,19 +83,19 @@ class TestReading:
 @pytest.mark.parametrize(
     ("scope", "spec", "has"),
     [
-        (Scope("Terminating"), {"activeDeadlineSeconds": 0}, True),
-        (Scope("Terminating"), {}, False),
-        (Scope("NotTerminating"), {}, True),
-        (Scope("BestEffort"), {"containers": [{"resources": {"limits": {RESOURCE: "1"}}}]}, True),
-        (Scope("BestEffort"), {"initContainers": [{"resources": {"limits": {"cpu": "1"}}}]}, False),
-        (Scope("NotBestEffort"), {"containers": [{"resources": {"requests": {"memory": "1"}}}]}, True),
-        (Scope("PriorityClass"), {"priorityClassName": "high"}, True),
-        (Scope("PriorityClass", "DoesNotExist"), {"priorityClassName": "high"}, False),
-        (Scope("PriorityClass", "In", ("high", "low")), {"priorityClassName": "high"}, True),
-        (Scope("PriorityClass", "In", ("high",)), {}, False),
-        (Scope("PriorityClass", "NotIn", ("high",)), {}, True),
+        (QuotaScope("Terminating"), {"activeDeadlineSeconds": 0}, True),
+        (QuotaScope("Terminating"), {}, False),
+        (QuotaScope("NotTerminating"), {}, True),
+        (QuotaScope("BestEffort"), {"containers": [{"resources": {"limits": {RESOURCE: "1"}}}]}, True),
+        (QuotaScope("BestEffort"), {"initContainers": [{"resources": {"limits": {"cpu": "1"}}}]}, False),
+        (QuotaScope("NotBestEffort"), {"containers": [{"resources": {"requests": {"memory": "1"}}}]}, True),
+        (QuotaScope("PriorityClass"), {"priorityClassName": "high"}, True),
+        (QuotaScope("PriorityClass", "DoesNotExist"), {"priorityClassName": "high"}, False),
+        (QuotaScope("PriorityClass", "In", ("high", "low")), {"priorityClassName": "high"}, True),
+        (QuotaScope("PriorityClass", "In", ("high",)), {}, False),
+        (QuotaScope("PriorityClass", "NotIn", ("high",)), {}, True),
         (
-            Scope("CrossNamespacePodAffinity"),
+            QuotaScope("CrossNamespacePodAffinity"),
             {
                 "affinity": {
                     "podAffinity": {
@@ -106,13 +106,13 @@ class TestReading:
             True,
         ),
         (
-            Scope("CrossNamespacePodAffinity"),
+            QuotaScope("CrossNamespacePodAffinity"),
             {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
             False,
         ),
     ],
 )
-def test_a_pod_is_in_a_scope(scope: Scope, spec: Object, *, has: bool) -> None:
+def test_a_pod_is_in_a_scope(scope: QuotaScope, spec: Object, *, has: bool) -> None:
     assert scope.has(spec) is has
 
 
@@ -207,7 +207,7 @@ class TestClusterInMemory:
         )
         cluster = Cluster.from_manifests(file, warned=warned.append)
         assert len(warned) == 1
-        assert cluster.explain("ns/first").verdict is Verdict.FITS
+        assert cluster.explain("ns/first").verdict is Conclusion.FITS
         assert cluster.explain("ns/other").cause == "claim big does not exist"
 
     def test_the_special_claim_that_quota_refuses_is_told_before_it_is_tried(self) -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from extender.config.controllers import ControllerSettings
-from extender.explain.explanation import Verdict
+from extender.explain.explanation import Conclusion
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
@@ -249,7 +249,7 @@ async def test_explanation_says_since_when_a_pod_waits_and_writes_nothing(tmp_pa
     assert waiting in as_text(await scene.service.explanations.explain(asked))
     await scene.contexts[0].turn()
     await scene.filter()
-    assert (await scene.service.explanations.explain(asked, ["n"])).verdict is Verdict.FITS
+    assert (await scene.service.explanations.explain(asked, ["n"])).verdict is Conclusion.FITS
 
 
 def test_bind_after_a_crash_finds_the_claim_that_the_controller_has_allocated(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from httpx import AsyncClient
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.session_views import MOST_NODES, SessionViews
-from extender.autoscaler.sessions.peers import PassedCall, Peers, Reply
+from extender.autoscaler.sessions.peers import PassedCall, PeerReply, Peers
 from extender.autoscaler.verbs.start import start_session
 from extender.http.endpoints.autoscaler_sessions import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
@@ -21,7 +21,7 @@ from tests.kit.clusters import GPU, Cluster, claim_template, client_of
 class Nobody:
     """A connection that is not used: sessions of other replicas are not read."""
 
-    async def send(self, address: str, call: PassedCall) -> Reply:
+    async def send(self, address: str, call: PassedCall) -> PeerReply:
         raise AssertionError((address, call))
 
 

@@ -68,8 +68,8 @@ async def serving_over(api: SlowApi, deadline: float) -> AsyncIterator[tuple[Asy
     api.follow(state)
 
     @asynccontextmanager
-    async def opening() -> AsyncIterator[serving.Cluster]:
-        yield serving.Cluster(api, state)
+    async def opening() -> AsyncIterator[serving.ServedCluster]:
+        yield serving.ServedCluster(api, state)
         api.passed.append("closed")
 
     settings = load(f"scheduling: {{deadlineSeconds: {deadline}}}")

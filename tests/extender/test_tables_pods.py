@@ -9,7 +9,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.config.sources import load
-from extender.observe.tables.pods import Waiting, pods
+from extender.observe.tables.pods import WaitingReasons, pods
 from extender.observe.tables.table import duration, page
 from tests.kit.clusters import (
     GPU,
@@ -198,7 +198,7 @@ CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.mark.parametrize(("later", "age"), [(timedelta(seconds=312), 312), (timedelta(seconds=-5), 0)])
 def test_age_is_in_seconds_and_never_negative(later: timedelta, age: int) -> None:
-    view = pods(snapshot_of(pod("waits", "c")), Waiting(lambda _: None), CREATED + later)
+    view = pods(snapshot_of(pod("waits", "c")), WaitingReasons(lambda _: None), CREATED + later)
     (item,) = page(view, limit=9).items
     assert item["age"] == age
 
@@ -206,7 +206,7 @@ def test_age_is_in_seconds_and_never_negative(later: timedelta, age: int) -> Non
 def test_pod_from_a_manifest_has_no_age() -> None:
     of_manifest = pod("waits", "c")
     del of_manifest["metadata"]["creationTimestamp"]
-    view = pods(snapshot_of(of_manifest), Waiting(lambda _: None), CREATED)
+    view = pods(snapshot_of(of_manifest), WaitingReasons(lambda _: None), CREATED)
     found = page(view, limit=9)
     assert found.items[0]["age"] is None
     assert found.as_text().splitlines()[1].split()[3] == "-"

@@ -23,7 +23,7 @@ from extender.http.app import create_app
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
-from extender.kube.transport import Request as Asking
+from extender.kube.transport import HttpRequest as Asking
 from extender.metrics.metrics import Metrics
 from extender.offload import in_thread
 from extender.tracing.spans import Spans

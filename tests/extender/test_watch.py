@@ -11,12 +11,12 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.relevance import passed_revision, pod_may_need_devices
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.kube.transport import Request, TooManyRequestsError
+from extender.kube.transport import HttpRequest, TooManyRequestsError
 from extender.kube.watch import (
     BrokenWatchError,
     ListAgainError,
     ListedObject,
-    Source,
+    WatchSource,
 )
 from extender.offload import at_once
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
@@ -54,7 +54,7 @@ def test_a_stream_that_ends_before_its_list_does_is_broken() -> None:
 
 
 def test_no_list_and_no_watch_is_ever_asked_for_at_revision_0() -> None:
-    async def main() -> list[Request]:
+    async def main() -> list[HttpRequest]:
         fake = three_claims()
         await take(source_over(fake), CLAIMS, None)
         fake.streams_lists = False
@@ -289,7 +289,7 @@ def test_watches_are_asked_to_end_at_different_times() -> None:
     async def main() -> list[str]:
         fake = FakeApi()
         for jitter in (0.0, 0.5, 0.99):
-            source = Source(source_over(fake).api, random=partial(float, jitter), off_loop=at_once)
+            source = WatchSource(source_over(fake).api, random=partial(float, jitter), off_loop=at_once)
             await take(source, NODES, 100, 1)
         return [request.query["timeoutSeconds"] for request in fake.watches(NODES)]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from extender.autoscaler.templates.catalog import Catalog
 from extender.refused import RefusedError
-from extender.whatif.answer import MOST_PREEMPTIONS, Answer
+from extender.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
 from extender.whatif.asking import WhatIf
 from extender.whatif.question import read_question
 from extender.whatif.text import as_text
@@ -47,7 +47,7 @@ class StoppingClock:
         return 0.0 if self.looked <= self.looks else 1e9
 
 
-async def answer_by(clock: StoppingClock) -> Answer | None:
+async def answer_by(clock: StoppingClock) -> WhatIfAnswer | None:
     """Node a is drained and gives up a pod, while others wait; None if the answer is refused."""
     others = (each for number in range(3) for each in (claim(f"c{number}"), pod(f"other-{number}", f"c{number}")))
     service = Cluster.of(*world(), *others).service()

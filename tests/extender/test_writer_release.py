@@ -13,7 +13,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.writes.claim_json import CONFIRMED, Reservation
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pod_patches import ATTEMPTS
-from extender.writes.writer import Outcome, Writer
+from extender.writes.writer import ReleaseOutcome, Writer
 from tests.extender.writer_scene import (
     ALLOCATE,
     BIND,
@@ -130,13 +130,15 @@ class TestRelease:
             await elsewhere.bind(fenced, "n")
 
         scene.transport.script(ALLOCATE, Fault(before=bind))
-        assert virtualtime.run(scene.writer.release(scene.pod, [replace(reservation, frees=True)])) == Outcome("n")
+        assert virtualtime.run(scene.writer.release(scene.pod, [replace(reservation, frees=True)])) == ReleaseOutcome(
+            "n"
+        )
         assert (scene.device, scene.users) == ("gpu-0", ["p"])
 
     def test_one_that_has_another_allocation_by_now_is_another_binds(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-1"], users=["p"]))
         other = Reservation(scene.reservation().claim, scene.pod, allocation(), allocates=True, frees=True)
-        assert virtualtime.run(scene.writer.release(scene.pod, [other])) == Outcome("")
+        assert virtualtime.run(scene.writer.release(scene.pod, [other])) == ReleaseOutcome("")
         assert (scene.device, scene.users) == ("gpu-1", ["p"])
 
     def test_leaves_alone_what_is_being_deleted(self) -> None:

@@ -15,10 +15,10 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CONTEXTS, Resource
 from extender.negotiation.controller import ControllerAwayError
-from extender.negotiation.parameters import Parameters
-from extender.negotiation.protocol import Answer, Question, answer_of, question_of, question_to_json
+from extender.negotiation.parameters import ParameterReader
+from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion, answer_of, question_of, question_to_json
 from extender.offload import at_once
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import NAME, WORLD, Scene
 from tests.kit import virtualtime
@@ -94,7 +94,7 @@ class ByQuestions:
     def __init__(self, responder: Responder) -> None:
         self.responder = responder
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         read = question_of(question.kind, question_to_json(question))
         try:
             return answer_of(question, self.responder.answer(read))
@@ -157,9 +157,9 @@ class KitScene(Scene):
     def context_responder(self, name: str) -> ContextResponder:
         """A process of a controller; another one after a crash."""
         api, state = self.foreign, self.cluster.state
-        reader = Parameters(api, [ParameterKind.model_validate(each) for each in self.parameters])
+        reader = ParameterReader(api, [ParameterKind.model_validate(each) for each in self.parameters])
         return ContextResponder(
-            name, self.kit[name], ContextWrites(api), Claims(api, state), lambda: self.seconds, at_once, reader
+            name, self.kit[name], ContextWrites(api), ClaimWrites(api, state), lambda: self.seconds, at_once, reader
         )
 
     def lose_next_answer(self, name: str) -> None:

@@ -7,19 +7,19 @@ import orjson
 
 from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, Resource
-from extender.kube.transport import Reply, Request, TransportError
+from extender.kube.transport import HttpReply, HttpRequest, TransportError
 from extender.kube.watch import (
     Bookmark,
     ListedObject,
     ListEnd,
-    Source,
+    WatchSource,
 )
 from tests.extender.livecluster import make_claim
 from tests.kit import virtualtime
 from tests.kit.servers.transport import FakeApi, FakeStream
 
 
-async def take(source: Source, resource: Resource, since: int | None, count: int = 1000) -> list[str]:
+async def take(source: WatchSource, resource: Resource, since: int | None, count: int = 1000) -> list[str]:
     """What a connection says, until it ends or there are enough signals; the items of a list are told with its end."""
     found: list[str] = []
     items: list[str] = []
@@ -65,11 +65,11 @@ class Scripted:
     def __init__(self, chunks: list[bytes]) -> None:
         self._chunks = chunks
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         raise TransportError(f"{request} is no watch")
 
     @asynccontextmanager
-    async def stream(self, _: Request) -> AsyncIterator[FakeStream]:
+    async def stream(self, _: HttpRequest) -> AsyncIterator[FakeStream]:
         async def body() -> AsyncIterator[bytes]:
             for chunk in self._chunks:
                 yield chunk
@@ -89,11 +89,11 @@ class Trickle:
         self._seconds = seconds
         self.over = FakeApi()
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         return await self.over.call(request)
 
     @asynccontextmanager
-    async def stream(self, _: Request) -> AsyncIterator[FakeStream]:
+    async def stream(self, _: HttpRequest) -> AsyncIterator[FakeStream]:
         async def body() -> AsyncIterator[bytes]:
             while True:
                 yield self._chunk

@@ -9,7 +9,7 @@ from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.writes.claim_json import Reservation
-from extender.writes.writer import Outcome, Writer
+from extender.writes.writer import ReleaseOutcome, Writer
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, node, pod
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
@@ -53,7 +53,7 @@ class Scene:
         known = self.state.snapshot.claims[KEY]
         assert known.claim.allocation is not None
         reservation = Reservation(known, self.pod, known.claim.allocation, allocates=True, frees=True)
-        assert virtualtime.run(self.writer.release(self.pod, [reservation])) == Outcome("")
+        assert virtualtime.run(self.writer.release(self.pod, [reservation])) == ReleaseOutcome("")
 
     def bind(self) -> None:
         virtualtime.run(self.writer.bind(self.pod, "n"))

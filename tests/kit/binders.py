@@ -13,7 +13,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.errors import BindError
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.writer import Writer
@@ -43,7 +43,7 @@ def binder_over(
     """A binder that searches first-fit, in virtual time, and knows no controllers."""
     writer = Writer(api, state, now)
     reports = Reports(double_allocations or unheard(), allocated, tell)
-    negotiation = Negotiation(state, Allocating({}, Claims(api, state), now), lambda: 0.0)
+    negotiation = Negotiation(state, Allocating({}, ClaimWrites(api, state), now), lambda: 0.0)
     return Binder(state, writer, by or solver(), reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
 
 

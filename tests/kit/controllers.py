@@ -12,9 +12,9 @@ from extender.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
-    Answer,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
     ProtocolError,
-    Question,
     answer_of,
     question_of,
     question_to_json,
@@ -62,12 +62,12 @@ class Licenses:
     held: dict[str, tuple[str, int]] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
     faults: dict[str, list[Fault]] = field(default_factory=dict)
-    questions: list[Question] = field(default_factory=list)
+    questions: list[NegotiatedQuestion] = field(default_factory=list)
     device: DeviceId | None = None
     version: str = ""
     closed: int = 0
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         question = question_of(question.kind, question_to_json(question))
         self.questions.append(question)
         fault = self.faults[question.kind].pop(0) if self.faults.get(question.kind) else Fault()
@@ -92,34 +92,34 @@ class Licenses:
     async def close(self) -> None:
         self.closed += 1
 
-    def asked(self, kind: str) -> list[Question]:
+    def asked(self, kind: str) -> list[NegotiatedQuestion]:
         return [each for each in self.questions if each.kind == kind]
 
-    def _free(self, question: Question) -> int:
+    def _free(self, question: NegotiatedQuestion) -> int:
         return self.left - len(question.held)
 
-    def _unsuitable(self, question: Question) -> Answer:
+    def _unsuitable(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         reasons = {node.name: self.refuses[node.name] for node in question.nodes if node.name in self.refuses}
         if self._free(question) < len(question.claims):
             reasons = {node.name: NO_LICENSE for node in question.nodes}
-        return Answer(self.version, {each.uid: reasons for each in question.claims})
+        return NegotiatedAnswer(self.version, {each.uid: reasons for each in question.claims})
 
-    def _allocate(self, question: Question) -> Answer:
+    def _allocate(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         node, results = question.nodes[0].name, {}
         for each in question.claims:
             known = self.held.get(each.uid)
             assert known is None or known[0] == node, f"claim {each} is allocated twice"
             if each.attempt <= self.ended.get(each.uid, 0):
-                return Answer(self.version, refused="this attempt is overtaken")
+                return NegotiatedAnswer(self.version, refused="this attempt is overtaken")
             if known is None and (self._free(question) < 1 or node in self.refuses):
-                return Answer(self.version, refused=self.refuses.get(node, NO_LICENSE))
+                return NegotiatedAnswer(self.version, refused=self.refuses.get(node, NO_LICENSE))
             if not question.simulation:
                 self.left -= known is None
                 self.held[each.uid] = (node, each.attempt)
             results[each.uid] = self._result(str(each.requests[0]["name"]), node)
-        return Answer(self.version, allocations=results)
+        return NegotiatedAnswer(self.version, allocations=results)
 
-    def _deallocate(self, question: Question) -> Answer:
+    def _deallocate(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
         overtaken = {}
         for each in question.claims:
             latest = max(self.ended.get(each.uid, 0), self.held.get(each.uid, ("", 0))[1])
@@ -129,7 +129,7 @@ class Licenses:
             self.ended[each.uid] = each.attempt
             if self.held.pop(each.uid, None):
                 self.left += 1
-        return Answer(self.version, overtaken=overtaken)
+        return NegotiatedAnswer(self.version, overtaken=overtaken)
 
     def _result(self, request: str, node: str) -> AllocationResult:
         config = AllocatedConfig("FromClaim", OpaqueConfig("licenses.example.com", f'{{"node":"{node}"}}'), (request,))
@@ -137,7 +137,7 @@ class Licenses:
         return AllocationResult(results=results, configs=(config,))
 
 
-def answer_to_json(answer: Answer) -> dict[str, Any]:
+def answer_to_json(answer: NegotiatedAnswer) -> dict[str, Any]:
     """An answer as a controller writes it."""
     found: dict[str, Any] = {"version": answer.version} if answer.version else {}
     if answer.refused:
@@ -147,7 +147,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
     return found
 
 
-def _entry(uid: str, answer: Answer) -> dict[str, Any]:
+def _entry(uid: str, answer: NegotiatedAnswer) -> dict[str, Any]:
     entry: dict[str, Any] = {"uid": uid}
     if uid in answer.unsuitable:
         entry["unsuitableNodes"] = dict(answer.unsuitable[uid])

@@ -26,7 +26,7 @@ _ONE: Final = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class NodeDemand:
     """What a pod asks of a node, apart from its claims. A plan counts equal demands as one.
 
     Attributes:
@@ -38,7 +38,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeRoom:
     """What an empty node of a group has for pods.
 
     Attributes:
@@ -48,11 +48,11 @@ class Room:
     node: NodeObject
     amounts: Amounts | None = None
 
-    def refusal(self, demand: Demand) -> str:
+    def refusal(self, demand: NodeDemand) -> str:
         """Why the scheduler would never put such a pod on such a node, however empty; empty if it would."""
         return rejection(demand.requirements, self.node)
 
-    def shortage(self, demand: Demand, left: Amounts, by_devices: Container[str]) -> str:
+    def shortage(self, demand: NodeDemand, left: Amounts, by_devices: Container[str]) -> str:
         """The resource that does not suffice for a pod, in the scheduler's words; empty if all suffice.
 
         Args:
@@ -69,7 +69,7 @@ class Room:
         return ""
 
 
-def parse_demand(pod: Mapping[str, object]) -> Demand:
+def parse_demand(pod: Mapping[str, object]) -> NodeDemand:
     """What a core/v1 Pod asks of a node.
 
     Raises:
@@ -77,12 +77,12 @@ def parse_demand(pod: Mapping[str, object]) -> Demand:
     """
     top = Fields(pod, "", [])
     spec = top.child("spec")
-    demand = Demand(tuple(sorted(_requests(spec).items())), read_requirements(spec))
+    demand = NodeDemand(tuple(sorted(_requests(spec).items())), read_requirements(spec))
     raise_if_invalid("Pod", top.child("metadata").text("name"), top.problems)
     return demand
 
 
-def parse_room(node: Mapping[str, object]) -> Room:
+def parse_room(node: Mapping[str, object]) -> NodeRoom:
     """What a core/v1 Node that is a node group's template has for pods.
 
     Raises:
@@ -91,7 +91,7 @@ def parse_room(node: Mapping[str, object]) -> Room:
     found = parse_node_object(node)
     top = Fields(node, "", [])
     status = top.child("status")
-    room = Room(found, _amounts(status, "allocatable") if status.has("allocatable") else None)
+    room = NodeRoom(found, _amounts(status, "allocatable") if status.has("allocatable") else None)
     raise_if_invalid("Node", found.name, top.problems)
     return room
 

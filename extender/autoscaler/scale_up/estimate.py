@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final
 
 from allocator import without_selectors
-from extender.autoscaler.scale_up.demand import Demand
+from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.device_counts import least_devices, stranded_devices, typical_devices
 from extender.autoscaler.scale_up.expanders import Expander, Offer
 from extender.autoscaler.scale_up.new_nodes import NewNodes
-from extender.autoscaler.scale_up.node_fill import Fill, Option, Shape
-from extender.autoscaler.scale_up.plan import GroupPlan, NodeGroup, PendingPod, Plan
+from extender.autoscaler.scale_up.node_fill import Fill, Option, PodShape
+from extender.autoscaler.scale_up.plan import GroupPlan, NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler.attempts import no_attempt
@@ -49,7 +49,7 @@ def estimate(
     groups: Sequence[NodeGroup],
     choose: Expander,
     solver: Solver,
-) -> Plan:
+) -> ScaleUpPlan:
     """A plan for the pods; the world is not changed.
 
     Args:
@@ -79,7 +79,7 @@ class Estimate:
         self._solver = solver
         self._asked = tuple(each.pod for each in pods)
         self._blocked: dict[str, str] = {}
-        self._shapes: dict[tuple[Demand, int, frozenset[str] | None], Shape] = {}
+        self._shapes: dict[tuple[NodeDemand, int, frozenset[str] | None], PodShape] = {}
         self._wants: dict[Hashable, int] = {}
         self._forms: dict[Hashable, int] = {}
         self._sorted_pods = self._sorted(pods)
@@ -120,7 +120,7 @@ class Estimate:
         self._options, self._is_first = dict(self._first), True
         return self
 
-    def plan(self, choose: Expander) -> Plan:
+    def plan(self, choose: Expander) -> ScaleUpPlan:
         """Fill groups until none helps.
 
         Raises:
@@ -139,13 +139,13 @@ class Estimate:
             GroupPlan(group.name, tuple(nodes), ", ".join(each.origin for each in blueprints))
             for group, nodes, blueprints in zip(self._groups, self._nodes, self._new.blueprints, strict=True)
         )
-        return Plan(tuple(groups), tuple((pod, failed[pod.uid]) for pod in self._asked if pod.uid in failed))
+        return ScaleUpPlan(tuple(groups), tuple((pod, failed[pod.uid]) for pod in self._asked if pod.uid in failed))
 
     # --- pods -----------------------------------------------------------------------------------------------
 
-    def _sorted(self, pods: Iterable[PendingPod]) -> dict[Shape, list[Pod]]:
+    def _sorted(self, pods: Iterable[PendingPod]) -> dict[PodShape, list[Pod]]:
         """The pods by shape, the largest first; their claims are made if they are not there yet."""
-        found: dict[Shape, list[Pod]] = {}
+        found: dict[PodShape, list[Pod]] = {}
         for each in pods:
             # A gated pod is no demand: a new node would stay empty until the gate is removed.
             if hindrance := no_attempt(each.pod, ()):
@@ -167,7 +167,7 @@ class Estimate:
         quota = PodQuota.of(pod, self._snapshot, self._solver)
         return None if quota is None else quota.refusal(claims)
 
-    def _shape(self, pod: Pod, asked: PendingPod, claims: PodClaims) -> Shape:
+    def _shape(self, pod: Pod, asked: PendingPod, claims: PodClaims) -> PodShape:
         demand, groups = asked.demand, asked.groups
         specs = tuple(each.claim.spec for each in claims.pending)
         is_alone = _is_alone(pod, claims)
@@ -182,7 +182,7 @@ class Estimate:
         size = (sum(map(typical_devices, specs)), amounts.get("cpu", 0), amounts.get("memory", 0))
         # A claim that others share may be allocated by the time that the pod is placed.
         least = 0 if is_alone else sum(map(least_devices, specs))
-        shape = Shape(demand, groups, devices, specs, form, least, size, is_alone)
+        shape = PodShape(demand, groups, devices, specs, form, least, size, is_alone)
         self._shapes[(demand, devices, groups)] = shape
         return shape
 
@@ -197,8 +197,8 @@ class Estimate:
         """What the group does for the pods that wait, up to its limit."""
         room = self._groups[index].limit - len(self._nodes[index])
         waiting = {shape: len(pods) for shape, pods in self._waiting.items() if not self._refusal(index, shape)}
-        used: Counter[Shape] = Counter()
-        nodes: list[Mapping[Shape, int]] = []
+        used: Counter[PodShape] = Counter()
+        nodes: list[Mapping[PodShape, int]] = []
         stranded, snapshot = 0, self._snapshot
         while waiting and len(nodes) < room:
             fill = next((each for each in self._fills[index] if each.repeats(waiting)), None)
@@ -216,7 +216,7 @@ class Estimate:
         return Option(tuple(nodes), stranded, snapshot)
 
     def _fill(
-        self, index: int, number: int, snapshot: Snapshot, waiting: Mapping[Shape, int], used: Mapping[Shape, int]
+        self, index: int, number: int, snapshot: Snapshot, waiting: Mapping[PodShape, int], used: Mapping[PodShape, int]
     ) -> Fill:
         """Fill one more new node of a group, the largest pods first.
 
@@ -230,7 +230,7 @@ class Estimate:
         room = self._groups[index].room
         filling = self._new.empty(index, len(self._nodes[index]) + number, snapshot)
         left = dict(room.amounts or {})
-        takes: dict[Shape, int] = {}
+        takes: dict[PodShape, int] = {}
         refused: set[int] = set()
         refusals: Counter[int] = Counter()
         for shape, count in waiting.items():
@@ -280,7 +280,7 @@ class Estimate:
 
     # --- reasons --------------------------------------------------------------------------------------------
 
-    def _refusal(self, index: int, shape: Shape) -> str:
+    def _refusal(self, index: int, shape: PodShape) -> str:
         """Why an empty node of a group would not take such a pod; empty if it would, as far as was seen.
 
         A "no" is remembered: what pods hold only grows.

@@ -12,7 +12,7 @@ from typing import Final
 
 from allocator import Candidate, PoolId, Usage
 from extender.autoscaler.scale_up.device_counts import free_devices
-from extender.autoscaler.scale_up.node_fill import Shape
+from extender.autoscaler.scale_up.node_fill import PodShape
 from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import No, Solver
@@ -107,7 +107,7 @@ class NewNodes:
             known = self._empty[kind] = self._made(index, number, snapshot)
         return known
 
-    def filled(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:
+    def filled(self, filling: Filling, shape: PodShape, pod: Pod) -> Filling | No:
         """The node with one more pod, which is of the shape.
 
         Raises:
@@ -119,7 +119,7 @@ class NewNodes:
             known = filling.after[wants] = self._found(filling, shape, pod)
         return known
 
-    def _found(self, filling: Filling, shape: Shape, pod: Pod) -> Filling | No:
+    def _found(self, filling: Filling, shape: PodShape, pod: Pod) -> Filling | No:
         self._solver.look()
         found = grant(pod, filling.node, filling.snapshot, self._solver)
         if isinstance(found, No):
@@ -141,7 +141,7 @@ class NewNodes:
     def _free(self, snapshot: Snapshot, node: str) -> float:
         return free_devices(snapshot, node, self._solver.features)
 
-    def _wants(self, filling: Filling, shape: Shape) -> int:
+    def _wants(self, filling: Filling, shape: PodShape) -> int:
         """The number of the first shape that wants the same of the node's devices."""
         kind = filling.kind
         known = kind.wants.get(shape.devices)

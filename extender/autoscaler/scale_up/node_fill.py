@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from allocator import ClaimSpec
-from extender.autoscaler.scale_up.demand import Demand
+from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class PodShape:
     """What decides a pod on a new node. Pods of one shape are interchangeable.
 
     Attributes:
@@ -22,7 +22,7 @@ class Shape:
         is_alone: it shares a claim, or has one already: no other pod is like it.
     """
 
-    demand: Demand
+    demand: NodeDemand
     groups: frozenset[str] | None
     devices: int
     specs: tuple[ClaimSpec, ...]
@@ -43,12 +43,12 @@ class Fill:
         after: the cluster with them, if something outside of the node is held; None: the next node takes the same.
     """
 
-    offered: Mapping[Shape, int]
-    takes: Mapping[Shape, int]
+    offered: Mapping[PodShape, int]
+    takes: Mapping[PodShape, int]
     stranded: int
     after: Snapshot | None
 
-    def repeats(self, waiting: Mapping[Shape, int]) -> bool:
+    def repeats(self, waiting: Mapping[PodShape, int]) -> bool:
         """Whether another node takes the same of what waits now, if nothing elsewhere is held (`after` is None).
 
         Of a shape that ran out, a node might have taken more.
@@ -71,11 +71,11 @@ class Option:
         after: the cluster with these nodes and pods.
     """
 
-    nodes: tuple[Mapping[Shape, int], ...]
+    nodes: tuple[Mapping[PodShape, int], ...]
     stranded: int
     after: Snapshot
 
     @property
-    def shapes(self) -> frozenset[Shape]:
+    def shapes(self) -> frozenset[PodShape]:
         """The shapes that the plan helps."""
         return frozenset(shape for node in self.nodes for shape in node)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from extender.autoscaler.scale_up.demand import Demand, Room
+from extender.autoscaler.scale_up.demand import NodeDemand, NodeRoom
 from extender.state.objects.pods import Pod
 
 
@@ -15,7 +15,7 @@ class PendingPod:
     """
 
     pod: Pod
-    demand: Demand
+    demand: NodeDemand
     groups: frozenset[str] | None = None
 
 
@@ -29,7 +29,7 @@ class NodeGroup:
     """
 
     name: str
-    room: Room
+    room: NodeRoom
     limit: int
     priority: int = 0
 
@@ -49,7 +49,7 @@ class GroupPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScaleUpPlan:
     """Nodes to add, group by group in the order asked, and the pods that no group helps, with the reason."""
 
     groups: tuple[GroupPlan, ...]

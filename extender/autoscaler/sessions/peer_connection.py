@@ -7,7 +7,7 @@ from typing import Final
 
 import httpx
 
-from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall, PeerUnreachableError, Reply
+from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall, PeerReply, PeerUnreachableError
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.config.text_file import UnreadableError, read_bytes
 
@@ -37,7 +37,7 @@ class PeerConnection:
     _trusted: dict[bytes, ssl.SSLContext] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The authorities of the latest call, and TLS with them."""
 
-    async def send(self, address: str, call: PassedCall) -> Reply:
+    async def send(self, address: str, call: PassedCall) -> PeerReply:
         """The answer of the replica at an address.
 
         Raises:
@@ -55,7 +55,7 @@ class PeerConnection:
                 found = await client.post(url, content=call.body, headers=headers, extensions=more)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise PeerUnreachableError(str(error) or type(error).__name__) from error
-        return Reply(found.status_code, found.content)
+        return PeerReply(found.status_code, found.content)
 
     def _trust(self) -> ssl.SSLContext:
         pem = _content(self.ca)

@@ -46,7 +46,7 @@ class PeerUnreachableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class PeerReply:
     """The answer of a replica: HTTP status and body."""
 
     status: int
@@ -62,10 +62,10 @@ class PassedCall:
     body: bytes
 
 
-class Connection(Protocol):
+class WayToPeers(Protocol):
     """The way to other replicas."""
 
-    async def send(self, address: str, call: PassedCall) -> Reply:
+    async def send(self, address: str, call: PassedCall) -> PeerReply:
         """The answer of the replica at an IP address. Raises PeerUnreachableError."""
         ...
 
@@ -86,7 +86,7 @@ class Peers:
         clock: seconds, from any point.
     """
 
-    def __init__(self, api: Api, own: ObjectKey, connection: Connection, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, own: ObjectKey, connection: WayToPeers, clock: Callable[[], float]) -> None:
         self._api = api
         self._own = own
         self._connection = connection

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from extender.autoscaler.scale_up.plan import NodeGroup, Plan
+from extender.autoscaler.scale_up.plan import NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
 from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot
@@ -44,7 +44,7 @@ class SessionLimits:
 class Planned:
     """The latest plan that was made in a session. Nothing of it is booked."""
 
-    plan: Plan
+    plan: ScaleUpPlan
     groups: Sequence[NodeGroup]
 
     @property

@@ -8,7 +8,7 @@ from allocator import JSON
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import EXPANDERS
-from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, Plan
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.sessions.sessions import Planned
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.documented import EXAMPLE_NODE, OF_SESSION
@@ -50,7 +50,7 @@ def decode_estimate(body: bytes) -> EstimateArgs:
     return EstimateArgs(pods, groups, expander)
 
 
-async def estimate_nodes(by: InSession, args: EstimateArgs) -> Plan:
+async def estimate_nodes(by: InSession, args: EstimateArgs) -> ScaleUpPlan:
     """A plan of nodes to add, which the session remembers; nothing is booked.
 
     Raises:
@@ -60,7 +60,7 @@ async def estimate_nodes(by: InSession, args: EstimateArgs) -> Plan:
     autoscaler = by.autoscaler
     choose, solver = EXPANDERS[args.expander], autoscaler.for_call()
 
-    def plan(world: World) -> tuple[World, Plan]:
+    def plan(world: World) -> tuple[World, ScaleUpPlan]:
         return world, estimate(world, args.pods, args.groups, choose, solver)
 
     ask = partial(autoscaler.negotiating.about_groups, pods=args.pods, groups=args.groups)
@@ -70,7 +70,7 @@ async def estimate_nodes(by: InSession, args: EstimateArgs) -> Plan:
     return found
 
 
-def encode_plan(plan: Plan) -> bytes:
+def encode_plan(plan: ScaleUpPlan) -> bytes:
     """All groups in the order asked, with the nodes to add, and the pods that none of them helps."""
     groups = [
         {
@@ -103,7 +103,7 @@ def _refuse_twice(names: list[str], where: str, what: str) -> None:
         seen.add(name)
 
 
-ESTIMATE: Final[Verb[InSession, EstimateArgs, Plan]] = Verb(
+ESTIMATE: Final[Verb[InSession, EstimateArgs, ScaleUpPlan]] = Verb(
     "estimate",
     decode_estimate,
     estimate_nodes,

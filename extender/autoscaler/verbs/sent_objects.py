@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from allocator import JSON, InvalidObjectError
-from extender.autoscaler.scale_up.demand import Room, parse_demand, parse_room
+from extender.autoscaler.scale_up.demand import NodeRoom, parse_demand, parse_room
 from extender.autoscaler.scale_up.plan import PendingPod
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.objects.pods import Pod
@@ -20,7 +20,7 @@ def as_pending(value: JSON, where: str) -> PendingPod:
         raise _problem(where, error) from error
 
 
-def as_room(template: Mapping[str, JSON], where: str) -> Room:
+def as_room(template: Mapping[str, JSON], where: str) -> NodeRoom:
     """A template may be without a name: none of its nodes will have it."""
     metadata = optional(template, "metadata", dict, f"{where}.") or {}
     named = {**template, "metadata": {"name": "template", **metadata}}

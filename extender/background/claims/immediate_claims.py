@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator import Claim, Recent
 from extender.background.bound_pods import AT_ONCE
-from extender.background.claims.leased_work import LeasedWork, Waiting
+from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
@@ -37,7 +37,7 @@ _KEPT: Final = 4096
 
 
 @dataclass(slots=True)
-class _Waiting(Waiting):
+class _Waiting(WaitingWork):
     """An immediate claim that is to be allocated, or checked; its pod is a stand-in."""
 
     claim: ClaimObject = field(kw_only=True)

@@ -25,7 +25,7 @@ _MOST_AT_ONCE: Final = 16
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingWork:
     """What is to be served.
 
     Attributes:
@@ -58,7 +58,7 @@ class Waiting:
         return self.rejected.again <= now or (self.heeds_changes and is_helped)
 
 
-_W = TypeVar("_W", bound=Waiting)
+_W = TypeVar("_W", bound=WaitingWork)
 
 
 class LeasedWork(Generic[_W]):

@@ -12,7 +12,7 @@ from typing import Final
 
 from allocator import Recent
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
-from extender.background.claims.leased_work import LeasedWork, Waiting
+from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
@@ -77,7 +77,7 @@ class PinnedPods(BackgroundTask):
         self._now = now
         self._pods = BoundPods()
         self._seen = state.snapshot
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, WaitingWork] = {}
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
@@ -114,7 +114,7 @@ class PinnedPods(BackgroundTask):
                 continue
             if pod.uid not in self._waiting and lacks_some(pod, snapshot):
                 rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
-                self._waiting[pod.uid] = Waiting(f"pod {pod}", rejected, self._now())
+                self._waiting[pod.uid] = WaitingWork(f"pod {pod}", rejected, self._now())
             reason = without_devices(pod, snapshot, self._solver.features)
             if reason and self._told.find((pod.uid, reason)) is None:
                 self._told.keep((pod.uid, reason), reason)
@@ -144,7 +144,7 @@ class PinnedPods(BackgroundTask):
         ]
         await self._work.turn(sorted(due, key=lambda each: -each.rejected.pod.priority))
 
-    async def _serve(self, pinned: Waiting) -> None:
+    async def _serve(self, pinned: WaitingWork) -> None:
         pod = pinned.rejected.pod
         try:
             await self._claims.serve(pod)

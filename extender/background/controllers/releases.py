@@ -28,7 +28,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
 from extender.state.objects.claims import ClaimObject
 from extender.writes.claim_json import unprotected
-from extender.writes.claim_writes import Claims
+from extender.writes.claim_writes import ClaimWrites
 from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked
 
 logger = structlog.get_logger()
@@ -73,7 +73,7 @@ class ControllerReleases(BackgroundTask):
     def __init__(
         self,
         state: ClusterState,
-        claims: Claims,
+        claims: ClaimWrites,
         negotiation: Negotiation,
         clock: Callable[[], float],
         faults: Faults,

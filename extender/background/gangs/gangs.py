@@ -37,7 +37,7 @@ from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.plan import Plan, Shortfall
+from extender.gangs.plan import GangPlan, Shortfall
 from extender.metrics.gangs import GangMetrics
 from extender.offload import Offload
 from extender.pods.gangs import Gang, gang_at, is_alone
@@ -277,7 +277,7 @@ class Gangs(BackgroundTask):
                 lack = watch.shortfall
                 logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
 
-    async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> Plan:
+    async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> GangPlan:
         """Plan a gang, and keep what is planned; returns the plan, empty if there is none."""
         watch.is_due = False  # what changes from here on may help
         kind = self._plans.kind(gang)
@@ -303,7 +303,7 @@ class Gangs(BackgroundTask):
             await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
         return ()
 
-    async def _keep(self, watch: Watch, plan: Plan) -> None:
+    async def _keep(self, watch: Watch, plan: GangPlan) -> None:
         """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
         watch.writing = {seat.pod.uid: seat.keeping for seat in plan}
         watch.written, watch.shortfall = self._clock(), None

@@ -8,8 +8,8 @@ from extender.background.gangs.rejected_members import RejectedMembers
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes
-from extender.gangs.plan import Plan, Shortfall
-from extender.gangs.planning import Planner, shared_claims
+from extender.gangs.plan import GangPlan, Shortfall
+from extender.gangs.planning import GangPlanner, shared_claims
 from extender.offload import Offload
 from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
@@ -45,7 +45,7 @@ class GangPlans:
         self._written = written
         self._off_loop = off_loop
 
-    async def made(self, gang: Gang, solver: Solver) -> Plan | Shortfall | None:
+    async def made(self, gang: Gang, solver: Solver) -> GangPlan | Shortfall | None:
         """A plan, or why there is none. None: the plan is void.
 
         A plan is void if its devices are kept for other pods by now, or if one of its pods does not wait any more.
@@ -57,7 +57,7 @@ class GangPlans:
             solver: the decider's, for as long as there is time.
         """
         present = self._state.snapshot
-        planner = Planner(self._with_written(present), self._decider, solver, self._names(present))
+        planner = GangPlanner(self._with_written(present), self._decider, solver, self._names(present))
         found = await self._off_loop(partial(self._planned, planner, gang, present))
         is_void = not isinstance(found, Shortfall) and self._is_void(found, planner.snapshot)
         return None if is_void else found
@@ -70,11 +70,11 @@ class GangPlans:
         kinds = sorted(hash((likeness_of(pod, snapshot), names(pod))) for pod in gang.free)
         return gang.size, gang.topology, tuple(kinds)
 
-    def _planned(self, planner: Planner, gang: Gang, present: Snapshot) -> Plan | Shortfall:
+    def _planned(self, planner: GangPlanner, gang: Gang, present: Snapshot) -> GangPlan | Shortfall:
         self._decider.follow(present)
         return planner.plan(gang)
 
-    def _is_void(self, plan: Plan, before: Snapshot) -> bool:
+    def _is_void(self, plan: GangPlan, before: Snapshot) -> bool:
         """Whether a pod of a plan waits no more, or something of it is kept for others, since the plan was begun."""
         now = self._with_written(self._state.snapshot)
         pods = [now.pod(seat.pod.uid) for seat in plan]

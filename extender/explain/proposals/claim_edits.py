@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from allocator import AllocationMode, ConstraintSpec, DeviceClass, Kind, Remedy, Wanted
-from extender.explain.change import Change, Fork, Target
+from extender.explain.change import Fork, ProposedChange, Target
 
 
-def remedied(target: Target, wanted: Wanted, remedy: Remedy, there: str = "") -> Change:
+def remedied(target: Target, wanted: Wanted, remedy: Remedy, there: str = "") -> ProposedChange:
     """Write a request, or its device class, as a remedy says; ``there`` are the values that exist."""
     if remedy.edit_class is not None:
         name = wanted.request.device_class
@@ -17,19 +17,21 @@ def remedied(target: Target, wanted: Wanted, remedy: Remedy, there: str = "") ->
     text = f"{remedy.text} {where}{f' ({there})' if there else ''}"
     immutable = "" if remedy.edit_class is not None else target.immutable
     how = f"in {at}, {remedy.how}"
-    return Change(remedy.kind, f"{at}: {remedy.what}", text, how, fork, weight=remedy.weight, immutable=immutable)
+    return ProposedChange(
+        remedy.kind, f"{at}: {remedy.what}", text, how, fork, weight=remedy.weight, immutable=immutable
+    )
 
 
 def _edited_class(name: str, edit: Callable[[DeviceClass], DeviceClass]) -> Fork:
     return lambda snapshot: snapshot.with_class(edit(snapshot.classes[name]))
 
 
-def ask_for(target: Target, wanted: Wanted, count: int) -> Change:
+def ask_for(target: Target, wanted: Wanted, count: int) -> ProposedChange:
     """Ask for fewer devices, or for a number of devices instead of all."""
     takes_all = wanted.request.mode is AllocationMode.ALL
     asked = "all" if takes_all else str(wanted.request.count)
     fields = f"allocationMode: ExactCount, count: {count}" if takes_all else f"count: {count}"
-    return Change(
+    return ProposedChange(
         Kind.ASK_FOR_LESS,
         f"{target.at(wanted)}: count",
         f"ask for {count} {'device' if count == 1 else 'devices'} instead of {asked} in request {wanted.label}",
@@ -46,9 +48,9 @@ def constraint_text(spec: ConstraintSpec) -> str:
     return f"{kind}: {spec.attribute}"
 
 
-def drop_constraint(target: Target, number: int, spec: ConstraintSpec) -> Change:
+def drop_constraint(target: Target, number: int, spec: ConstraintSpec) -> ProposedChange:
     """Do without a constraint."""
-    return Change(
+    return ProposedChange(
         Kind.DROP_CONSTRAINT,
         f"{target.source}: constraint {number}",
         f"drop the constraint {constraint_text(spec)}",
@@ -59,10 +61,10 @@ def drop_constraint(target: Target, number: int, spec: ConstraintSpec) -> Change
     )
 
 
-def correct_constraint(target: Target, number: int, spec: ConstraintSpec, meant: str) -> Change:
+def correct_constraint(target: Target, number: int, spec: ConstraintSpec, meant: str) -> ProposedChange:
     """Write the attribute that exists into a constraint."""
     right = replace(spec, attribute=meant)
-    return Change(
+    return ProposedChange(
         Kind.CORRECT,
         f"{target.source}: constraint {number}",
         f"write {meant} instead of {spec.attribute} in the constraint",

@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import Final
 
 from allocator import Kind, Quantity, Wanted
-from extender.explain.change import Change, Fork
+from extender.explain.change import Fork, ProposedChange
 from extender.pods.extended_resources.requests import request_name
 from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import Container, ExtendedRequest
+from extender.state.pod_fields.extended_resources import ExtendedRequest, RequestingContainer
 
 _ONE: Final = Quantity.from_int(1).nano
 
 
-def request_fewer(pod: Pod, wanted: Wanted, less: int) -> Iterator[Change]:
+def request_fewer(pod: Pod, wanted: Wanted, less: int) -> Iterator[ProposedChange]:
     """Request fewer devices of an extended resource.
 
     Args:
@@ -27,12 +27,14 @@ def request_fewer(pod: Pod, wanted: Wanted, less: int) -> Iterator[Change]:
                 yield _lowered(pod, container, request, request.amount.nano // _ONE, less)
 
 
-def _lowered(pod: Pod, container: Container, request: ExtendedRequest, asked: int, less: int) -> Change:
+def _lowered(
+    pod: Pod, container: RequestingContainer, request: ExtendedRequest, asked: int, less: int
+) -> ProposedChange:
     resource, count = request.resource, asked - less
     at = f"Pod {pod}, container {container.name}"
     by = pod.controller
     instead = f"change the pod template of {by} or of its owner" if by else "delete the pod and create it again"
-    return Change(
+    return ProposedChange(
         Kind.ASK_FOR_LESS,
         f"{at}: {resource}",
         f"ask for {count} {resource} instead of {asked} in container {container.name}",
@@ -43,7 +45,7 @@ def _lowered(pod: Pod, container: Container, request: ExtendedRequest, asked: in
     )
 
 
-def _requesting(pod: Pod, container: Container, request: ExtendedRequest) -> Fork:
+def _requesting(pod: Pod, container: RequestingContainer, request: ExtendedRequest) -> Fork:
     """The fork in which a container has another request for a resource."""
     requests = tuple(request if each.index == request.index else each for each in container.requests)
     containers = tuple(

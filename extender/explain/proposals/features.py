@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allocator import GATES, Features, Kind
-from extender.explain.change import Change
+from extender.explain.change import ProposedChange
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 
 
-def turn_on(gate: str) -> Change:
+def turn_on(gate: str) -> ProposedChange:
     """Have a feature gate on that is off."""
-    return Change(
+    return ProposedChange(
         Kind.CONFIGURE,
         f"feature gate {gate}",
         f"turn on the feature gate {gate}",
@@ -21,7 +21,7 @@ def turn_on(gate: str) -> Change:
     )
 
 
-def declare(node: NodeObject, feature: str) -> Change:
+def declare(node: NodeObject, feature: str) -> ProposedChange:
     """Have a node declare a feature."""
 
     def fork(snapshot: Snapshot) -> Snapshot:
@@ -29,7 +29,7 @@ def declare(node: NodeObject, feature: str) -> Change:
         features = found.node.declared_features | {feature}
         return snapshot.with_node(replace(found, node=replace(found.node, declared_features=features)))
 
-    return Change(
+    return ProposedChange(
         Kind.CONFIGURE,
         f"node {node.name}: feature {feature}",
         f"let node {node.name} declare the feature {feature}",
@@ -38,6 +38,6 @@ def declare(node: NodeObject, feature: str) -> Change:
     )
 
 
-def closed_gates(features: Features) -> Iterator[Change]:
+def closed_gates(features: Features) -> Iterator[ProposedChange]:
     """Each feature gate that is off, turned on."""
     yield from (turn_on(gate) for gate, name in GATES.items() if not getattr(features, name))

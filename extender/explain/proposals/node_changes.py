@@ -20,7 +20,7 @@ from allocator import (
     nearest_attribute,
     selector_matches,
 )
-from extender.explain.change import Change, Target, size
+from extender.explain.change import ProposedChange, Target, size
 from extender.explain.device_survey import Survey
 from extender.explain.holders import Holders, users
 from extender.explain.proposals.claim_edits import ask_for, correct_constraint, drop_constraint, remedied
@@ -33,7 +33,7 @@ from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
-Bundle = frozenset[Change]
+Bundle = frozenset[ProposedChange]
 
 _OF_A_DEVICE: Final = 40
 """Bundles for one device and one request; each obstacle may have several remedies."""
@@ -103,7 +103,7 @@ class Bundles:
 
     def _options(
         self, way: Wanted, seen: Seen, device: Device, pool: NodePool, node: NodeObject
-    ) -> Iterator[tuple[Change, ...]]:
+    ) -> Iterator[tuple[ProposedChange, ...]]:
         """The ways to remove an obstacle; empty if there is none."""
         of, target = seen.obstacle, self.targets[way.claim]
         for remedy in seen.remedies():
@@ -119,7 +119,7 @@ class Bundles:
         if of.held is Held.SHARED:
             yield from ((each,) for each in self._releases(device, pool, of.held))
 
-    def _releases(self, device: Device, pool: NodePool, held: Held) -> list[Change]:
+    def _releases(self, device: Device, pool: NodePool, held: Held) -> list[ProposedChange]:
         """A release of each claim that is in the way, unless it is the pod's own."""
         devices = [device.id] if held is Held.WHOLE else list(competitors(device, pool))
         claims = {each.claim.uid: each for held in devices for each in self.holders.claims(held)}
@@ -154,7 +154,7 @@ class Bundles:
         if len(least) > 1:
             yield frozenset().union(*least)
 
-    def _of_constraints(self, node: NodeObject) -> Iterator[Change]:
+    def _of_constraints(self, node: NodeObject) -> Iterator[ProposedChange]:
         for index, target in enumerate(self.targets):
             if not target.is_written:
                 continue
@@ -176,12 +176,12 @@ class Bundles:
             return ""
         return nearest_attribute(spec.attribute, devices[0].attributes)
 
-    def _of_pools(self, node: NodeObject) -> Iterator[Change]:
+    def _of_pools(self, node: NodeObject) -> Iterator[ProposedChange]:
         for view in self.survey.views[node.name]:
             if view.pool.problem:
                 yield repair(self.snapshot.inventory.pools[view.pool.id], view.pool.problem)
 
-    def _of_allocated(self, node: NodeObject) -> Iterator[Change]:
+    def _of_allocated(self, node: NodeObject) -> Iterator[ProposedChange]:
         """The pod's claims that hold devices of other nodes and that no other pod uses."""
         for each in self.claims.allocated:
             allocation = each.claim.allocation

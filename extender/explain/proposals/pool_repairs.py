@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from allocator import CounterConsumption, Device, DeviceId, Kind, Pool, Quantity, Slice, meant_by
-from extender.explain.change import Change
+from extender.explain.change import ProposedChange
 from extender.explain.holders import MAX_NAMED
 from extender.state.snapshot import Snapshot
 
@@ -20,7 +20,7 @@ class _Corrected:
     orders: tuple[str, ...]
 
 
-def repair(pool: Pool, problem: str) -> Change:
+def repair(pool: Pool, problem: str) -> ProposedChange:
     """Let the driver correct the newest generation of a pool, for example ``1 of 3 slices are there``."""
     corrected = _corrected(pool.newest)
 
@@ -31,7 +31,7 @@ def repair(pool: Pool, problem: str) -> Change:
 
     names = [each.name for each in pool.newest]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return Change(
+    return ProposedChange(
         Kind.REPAIR,
         f"pool {pool.id}",
         f"let the driver correct pool {pool.id}: {problem}",

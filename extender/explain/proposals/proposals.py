@@ -11,11 +11,11 @@ from itertools import combinations
 from typing import Final
 
 from allocator import Kind
-from extender.explain.change import Change, invasiveness, size
+from extender.explain.change import ProposedChange, invasiveness, size
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import Proposal
 from extender.explain.proposals.node_changes import Bundle, Bundles
-from extender.explain.proposals.trials import Trials
+from extender.explain.proposals.trials import ProposalTrials
 
 MAX_PROPOSALS: Final = 5
 MAX_ALIKE: Final = 2
@@ -36,7 +36,7 @@ _DONE_WITHOUT: Final[Sequence[Collection[Kind]]] = (
 )
 
 
-def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: Trials) -> tuple[Proposal, ...]:
+def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: ProposalTrials) -> tuple[Proposal, ...]:
     """The best proposals on some nodes, which are tried in this order."""
     found: dict[frozenset[str], Proposal] = {}
     for name in nodes:
@@ -78,7 +78,7 @@ def _lack(survey: Survey, node: str) -> tuple[bool, int, int]:
     return has_none, lack, sum(view.held for view in views)
 
 
-def _sufficient(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tuple[Change, ...]]:
+def _sufficient(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iterator[tuple[ProposedChange, ...]]:
     """Sets of changes that suffice on a node. No set contains another one."""
     found: list[frozenset[str]] = []
     until = trials.left - _TRIALS_ON_NODE
@@ -97,7 +97,7 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterato
         yield from _large(bundles, node, trials)
 
 
-def _large(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tuple[Change, ...]]:
+def _large(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iterator[tuple[ProposedChange, ...]]:
     """Sets that suffice, of all releases and of what claims can do without: nothing, constraints, devices, or both."""
     releases = dict.fromkeys(change for bundle in bundles for change in bundle if change.kind is Kind.FREE)
     edits = sorted((change for bundle in bundles if len(bundle) == 1 for change in bundle), key=lambda c: size((c,)))
@@ -112,7 +112,9 @@ def _large(bundles: Sequence[Bundle], node: str, trials: Trials) -> Iterator[tup
             yield _needed(nearest, node, trials)  # after a smaller edit, another edit may be needless
 
 
-def _nearest(changes: Sequence[Change], edits: Iterable[Change], node: str, trials: Trials) -> tuple[Change, ...]:
+def _nearest(
+    changes: Sequence[ProposedChange], edits: Iterable[ProposedChange], node: str, trials: ProposalTrials
+) -> tuple[ProposedChange, ...]:
     """The changes, each replaced by the smallest edit of the same thing that suffices; edits are in order of size."""
     kept = list(changes)
     for number, change in enumerate(changes):
@@ -124,7 +126,7 @@ def _nearest(changes: Sequence[Change], edits: Iterable[Change], node: str, tria
     return tuple(kept)
 
 
-def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[Change, ...]]:
+def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[ProposedChange, ...]]:
     """Each bundle, and two together that only free devices: the smallest first and then the least invasive."""
     releases = [each for each in sorted(bundles, key=size) if all(change.kind is Kind.FREE for change in each)]
     pairs = (a | b for a, b in combinations(releases[:_PAIRED], 2))
@@ -132,13 +134,13 @@ def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[Change, ...]]:
         yield tuple(sorted(each, key=invasiveness))
 
 
-def _needed(changes: Sequence[Change], node: str, trials: Trials) -> tuple[Change, ...]:
+def _needed(changes: Sequence[ProposedChange], node: str, trials: ProposalTrials) -> tuple[ProposedChange, ...]:
     """The changes that are needed; the most invasive changes are left out first.
 
     It repeats until nothing changes: one change may be needed only while another is made.
     """
     kept = sorted(changes, key=invasiveness, reverse=True)
-    before: list[Change] = []
+    before: list[ProposedChange] = []
     while kept != before:
         before = kept
         for change in before:
@@ -165,5 +167,5 @@ def _kinds(proposal: Proposal) -> tuple[Kind, ...]:
     return tuple(change.kind for change in proposal.changes)
 
 
-def _touched(changes: Iterable[Change]) -> frozenset[str]:
+def _touched(changes: Iterable[ProposedChange]) -> frozenset[str]:
     return frozenset(change.what for change in changes)

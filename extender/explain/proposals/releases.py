@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from allocator import Kind
-from extender.explain.change import Change, Fork
+from extender.explain.change import Fork, ProposedChange
 from extender.explain.holders import in_words, users
 from extender.kube.encoding import loads
 from extender.state.objects.claims import ClaimObject
@@ -12,7 +12,7 @@ from extender.state.snapshot import Snapshot
 from extender.writes.claim_json import is_protected
 
 
-def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> Change | None:
+def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> ProposedChange | None:
     """Free what a claim holds: by deleting the pods that use it, or, where there are none, the claim.
 
     Pods of a higher priority than that of the pod for which room is made are marked, and who makes a pod again is told.
@@ -29,7 +29,7 @@ def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> Change | N
         named.append(f"claim {claim.key}")
         commands.append(_deletion(claim))
     frees = ", which frees" if pods else ", which no pod uses; this frees"
-    return Change(
+    return ProposedChange(
         Kind.FREE,
         f"claim {claim.key}",
         f"delete {' and '.join(named)}{frees} {held}",
@@ -52,11 +52,11 @@ def _outlasts_pods(claim: ClaimObject) -> bool:
     return is_own and not is_protected(loads(claim.raw))
 
 
-def renew(claim: ClaimObject, snapshot: Snapshot) -> Change:
+def renew(claim: ClaimObject, snapshot: Snapshot) -> ProposedChange:
     """Let a claim that no other pod uses be allocated again, with other devices."""
     held = in_words(claim, snapshot)
     text = f"delete claim {claim.key} and create it again, so that it gets other devices than {held}"
-    return Change(Kind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)
+    return ProposedChange(Kind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)
 
 
 def _freed(claim: ClaimObject) -> Fork:

@@ -6,7 +6,7 @@ from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
 from extender.decisions.solver import Solver
-from extender.explain.change import Change, combined, configured, invasiveness
+from extender.explain.change import ProposedChange, combined, configured, invasiveness
 from extender.explain.claim_references import with_claims_made
 from extender.explain.explanation import Proposal
 from extender.kube.api import ObjectKey
@@ -24,7 +24,7 @@ _SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
-class Trials:
+class ProposalTrials:
     """Tries changes out.
 
     Attributes:
@@ -55,13 +55,13 @@ class Trials:
         """No more trials, or no more time."""
         return self.left <= 0 or self.solver.is_late
 
-    def fits(self, changes: Iterable[Change], node: str) -> bool:
+    def fits(self, changes: Iterable[ProposedChange], node: str) -> bool:
         """Would the pod fit on the node?"""
         after, solver = self._after(changes)
         fits = self._allocation(after, solver, node) is not None
         return fits and (not self.everywhere or self._is_passed(node, after, solver))
 
-    def proposal(self, changes: Sequence[Change], node: str) -> Proposal | None:
+    def proposal(self, changes: Sequence[ProposedChange], node: str) -> Proposal | None:
         """The changes as a proposal, if filter would pass the node although it looks at others as well."""
         after, solver = self._after(changes)
         found = self._allocation(after, solver, node)
@@ -85,7 +85,7 @@ class Trials:
         pool = self.snapshot.inventory.pools.get(device.pool_id)
         return pool is not None and any(d.id == device for s in pool.newest for d in s.devices)
 
-    def _after(self, changes: Iterable[Change]) -> tuple[Snapshot, Solver]:
+    def _after(self, changes: Iterable[ProposedChange]) -> tuple[Snapshot, Solver]:
         self.left -= 1
         self.pause()
         made = tuple(changes)

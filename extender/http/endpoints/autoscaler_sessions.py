@@ -10,7 +10,7 @@ from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from extender.autoscaler.session_views import Seen, SessionViews
+from extender.autoscaler.session_views import SeenSessions, SessionViews
 from extender.http.replies.shared_text import Shared
 
 _PAUSE: Final = 4
@@ -46,5 +46,5 @@ def add_autoscaler_sessions(app: FastAPI, views: SessionViews) -> None:
         return Response(found, media_type="application/json")
 
 
-def _rendered(views: SessionViews, seen: Seen) -> bytes:
+def _rendered(views: SessionViews, seen: SeenSessions) -> bytes:
     return orjson.dumps(views.document(seen))

@@ -26,7 +26,7 @@ from extender.whatif.asking import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class EndpointParts:
     """What endpoints are made of."""
 
     service: Service
@@ -35,42 +35,42 @@ class Parts:
     endpoints: Endpoints
 
 
-def _scheduler_verbs(app: Application, parts: Parts) -> None:
+def _scheduler_verbs(app: Application, parts: EndpointParts) -> None:
     add_scheduler_verbs(app, parts.service, parts.autoscaler, parts.endpoints, parts.settings)
 
 
-def _autoscaler_verbs(app: Application, parts: Parts) -> None:
+def _autoscaler_verbs(app: Application, parts: EndpointParts) -> None:
     deadline = parts.settings.autoscaler.deadline_seconds
     add_autoscaler_routes(app, parts.autoscaler, replace(parts.endpoints, deadline=deadline))
 
 
-def _explain(app: Application, parts: Parts) -> None:
+def _explain(app: Application, parts: EndpointParts) -> None:
     add_explain(app, parts.service.explanations, parts.endpoints.bodies)
 
 
-def _what_if(app: Application, parts: Parts) -> None:
+def _what_if(app: Application, parts: EndpointParts) -> None:
     catalog, preempts = parts.autoscaler.catalog, parts.settings.scheduling.preemption
     add_what_if(app, WhatIf(parts.service, catalog, preempts), parts.endpoints.bodies)
 
 
-def _tables(app: Application, parts: Parts) -> None:
+def _tables(app: Application, parts: EndpointParts) -> None:
     add_tables(app, parts.service.overview)
 
 
-def _console(app: Application, parts: Parts) -> None:
+def _console(app: Application, parts: EndpointParts) -> None:
     add_console(app, parts.service, parts.settings.autoscaler.learn_from_label)
     add_autoscaler_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now, secrets.token_hex(8)))
 
 
-def _health(app: Application, parts: Parts) -> None:
+def _health(app: Application, parts: EndpointParts) -> None:
     add_health(app, parts.service)
 
 
-def _index(app: Application, parts: Parts) -> None:
+def _index(app: Application, parts: EndpointParts) -> None:
     add_index(app, parts.service)
 
 
-_Add: TypeAlias = Callable[[Application, Parts], None]
+_Add: TypeAlias = Callable[[Application, EndpointParts], None]
 
 _ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
     (_scheduler_verbs, frozenset({Listener.SERVER})),
@@ -84,7 +84,7 @@ _ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
 )
 
 
-def add_endpoints(app: Application, listener: Listener, parts: Parts) -> None:
+def add_endpoints(app: Application, listener: Listener, parts: EndpointParts) -> None:
     """All endpoints of a listener."""
     for add, listeners in _ENDPOINTS:
         if listener in listeners:

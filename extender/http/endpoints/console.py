@@ -47,7 +47,7 @@ class Matching(BaseModel):
     attribute: str = Field(default="", description="With this attribute: NAME or NAME=VALUE.", examples=["model=h100"])
 
 
-class Holding(BaseModel):
+class DeviceParameters(BaseModel):
     """Which device."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -162,7 +162,7 @@ def _add_history(app: FastAPI, overview: Overview) -> None:
         summary="Who has held a device in the last hour, as far as this replica saw it.",
         response_class=Response,
     )
-    async def get_console_history(query: Annotated[Holding, Query()]) -> Response:
+    async def get_console_history(query: Annotated[DeviceParameters, Query()]) -> Response:
         device = DeviceId(query.driver, query.pool, query.device)
         found = overview.history.of(device, overview.state.snapshot)
         document = {

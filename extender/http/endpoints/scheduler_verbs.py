@@ -32,7 +32,7 @@ _VICTIMS: Final[JSON] = {"node-0": {"Pods": [{"UID": "b6aaf8a2-b536-4f56-b606-dc
 
 
 @dataclass(slots=True)
-class Answering:
+class SchedulerCall:
     """Who answers one call of a scheduler: the service, and the autoscaler's service if the call is simulated."""
 
     service: Service
@@ -66,12 +66,12 @@ def _deciding(
     return log.deciding(verb, pod.key, pod.uid, node) if needs_devices else nullcontext(Draft())
 
 
-def _deciding_filter(by: Answering, args: wire.FilterArgs) -> AbstractContextManager[Draft]:
+def _deciding_filter(by: SchedulerCall, args: wire.FilterArgs) -> AbstractContextManager[Draft]:
     is_logged = args.pod.needs_devices and not (by.autoscaler.state.is_made_up(args.pod) or by.is_simulated(args))
     return _deciding("filter", by.service, args.pod, needs_devices=is_logged)
 
 
-def _deciding_preempt(by: Answering, args: wire.PreemptArgs) -> AbstractContextManager[Draft]:
+def _deciding_preempt(by: SchedulerCall, args: wire.PreemptArgs) -> AbstractContextManager[Draft]:
     return _deciding("preempt", by.service, args.pod, needs_devices=args.pod.needs_devices)
 
 
@@ -79,15 +79,15 @@ def _bound(args: wire.BindArgs) -> Pod:
     return Pod(args.namespace, args.name, args.uid)
 
 
-def _deciding_bind(by: Answering, args: wire.BindArgs) -> AbstractContextManager[Draft]:
+def _deciding_bind(by: SchedulerCall, args: wire.BindArgs) -> AbstractContextManager[Draft]:
     needs_devices = by.service.overview.state.snapshot.pod(args.uid) is not None
     return _deciding("bind", by.service, _bound(args), args.node, needs_devices=needs_devices)
 
 
-_FILTER: Final[Verb[Answering, wire.FilterArgs, FilterResult]] = Verb(
+_FILTER: Final[Verb[SchedulerCall, wire.FilterArgs, FilterResult]] = Verb(
     "filter",
     wire.decode_filter,
-    Answering.filter,
+    SchedulerCall.filter,
     lambda args, result: wire.encode_filter(args, result.passed, result.failed, result.unresolvable),
     Doc(
         "Which of these nodes can have the pod, as far as its devices go? (ExtenderArgs)",
@@ -102,10 +102,10 @@ _FILTER: Final[Verb[Answering, wire.FilterArgs, FilterResult]] = Verb(
     ),
 )
 
-_PRIORITIZE: Final[Verb[Answering, wire.FilterArgs, Sequence[int]]] = Verb(
+_PRIORITIZE: Final[Verb[SchedulerCall, wire.FilterArgs, Sequence[int]]] = Verb(
     "prioritize",
     wire.decode_filter,
-    Answering.prioritize,
+    SchedulerCall.prioritize,
     lambda args, scores: wire.encode_scores(args.names, scores),
     Doc(
         "How well does each node suit, from 0 to 10? (ExtenderArgs)",
@@ -115,7 +115,7 @@ _PRIORITIZE: Final[Verb[Answering, wire.FilterArgs, Sequence[int]]] = Verb(
     asked=_FILTER.asked,
 )
 
-_PREEMPT: Final[Verb[Answering, wire.PreemptArgs, Mapping[str, Victims]]] = Verb(
+_PREEMPT: Final[Verb[SchedulerCall, wire.PreemptArgs, Mapping[str, Victims]]] = Verb(
     "preempt",
     wire.decode_preempt,
     lambda by, args: by.service.preempt(args),
@@ -131,7 +131,7 @@ _PREEMPT: Final[Verb[Answering, wire.PreemptArgs, Mapping[str, Victims]]] = Verb
     found=lambda draft, args, victims: draft.nodes(len(victims), repeat(_NO_USE, len(args.victims) - len(victims))),
 )
 
-_BIND: Final[Verb[Answering, wire.BindArgs, None]] = Verb(
+_BIND: Final[Verb[SchedulerCall, wire.BindArgs, None]] = Verb(
     "bind",
     wire.decode_bind,
     lambda by, args: by.service.bind(args),
@@ -155,7 +155,7 @@ _BIND: Final[Verb[Answering, wire.BindArgs, None]] = Verb(
     found=lambda draft, _, __: draft.nodes(1, ()),
 )
 
-VERBS: Final[tuple[Verb[Answering, Any, Any], ...]] = (_FILTER, _PRIORITIZE, _PREEMPT, _BIND)
+VERBS: Final[tuple[Verb[SchedulerCall, Any, Any], ...]] = (_FILTER, _PRIORITIZE, _PREEMPT, _BIND)
 
 
 def add_scheduler_verbs(
@@ -165,4 +165,4 @@ def add_scheduler_verbs(
     patient = replace(autoscaler, deadline_seconds=settings.scheduling.deadline_seconds)
     for verb in VERBS:
         path = f"{settings.server.prefix}/{verb.name}"
-        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: Answering(service, patient), "verbs"))
+        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: SchedulerCall(service, patient), "verbs"))

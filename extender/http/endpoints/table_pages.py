@@ -17,7 +17,7 @@ from extender.http.replies.errors import error_reply
 from extender.kube.resources import Resource
 from extender.observe.overview import Overview
 from extender.observe.tables.names import meant
-from extender.observe.tables.table import Page, QueryError, View, page
+from extender.observe.tables.table import QueryError, TablePage, TableView, page
 from extender.verbs.json import wire
 
 _MOST: Final = 10_000
@@ -60,7 +60,7 @@ class Table(Generic[_Q]):
     name: str
     summary: str
     query: type[_Q]
-    view: Callable[[Overview, _Q], View]
+    view: Callable[[Overview, _Q], TableView]
     example: Mapping[str, JSON]
     kinds: tuple[Resource, ...] = ()
     when_empty: str = ""
@@ -94,7 +94,7 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
     )
 
 
-async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
+async def _page(table: Table[_Q], overview: Overview, query: _Q) -> TablePage:
     """A page, made in a thread: there may be tens of thousands of rows.
 
     Raises:
@@ -104,7 +104,7 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
     wanted, everything = table.view(overview, query), table.view(overview, table.query())
     doubts = [(kind.plural, doubt) for kind in table.kinds if (doubt := overview.state.doubt_of(kind))]
 
-    def made() -> Page:
+    def made() -> TablePage:
         found = page(wanted, limit=query.limit, token=query.token)
         if doubts:
             why = "; ".join(f"{plural}: {doubt}" for plural, doubt in doubts)
@@ -114,11 +114,11 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> Page:
     return await overview.off_loop(made)
 
 
-def _as_json(found: Page) -> bytes:
+def _as_json(found: TablePage) -> bytes:
     return wire.as_line(found.as_json())
 
 
-def _why_empty(table: Table[_Q], query: _Q, everything: View, overview: Overview) -> str:
+def _why_empty(table: Table[_Q], query: _Q, everything: TableView, overview: Overview) -> str:
     """Why there is no row, although the cluster is known."""
     if next(everything.rows, None) is None:
         return table.when_empty or f"there are no {table.name}"

@@ -27,12 +27,12 @@ from extender.observe.tables.claims import claims
 from extender.observe.tables.decisions import decisions
 from extender.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices
 from extender.observe.tables.kinds import kinds
-from extender.observe.tables.pods import Waiting, pods
+from extender.observe.tables.pods import WaitingReasons, pods
 from extender.observe.tables.pools import pools
 from extender.observe.tables.problems import problems
 from extender.observe.tables.quotas import quotas
 from extender.observe.tables.resources import By, resources
-from extender.observe.tables.table import View
+from extender.observe.tables.table import TableView
 
 _SELECTING: Final = Limits(steps=0, seconds=5.0)
 """The limits for the selectors of a class on all devices. Searches run in turns, and so does this work."""
@@ -96,7 +96,7 @@ class Devices(Paging):
         return {name: value for name, value in super().filters.items() if name not in ("count", "wide")}
 
 
-def _devices(overview: Overview, query: Devices) -> View:
+def _devices(overview: Overview, query: Devices) -> TableView:
     snapshot, states = overview.state.snapshot, overview.devices
     members = _members(overview, query.device_class) if query.device_class else None
     wanted = DeviceFilter(query.driver, query.pool, query.node, _text(query.state), query.free, members, query.device)
@@ -161,7 +161,7 @@ class Resources(Paging):
         return {name: value for name, value in super().filters.items() if name in ("driver", "node", "class")}
 
 
-def _resources(overview: Overview, query: Resources) -> View:
+def _resources(overview: Overview, query: Resources) -> TableView:
     snapshot, selectors = overview.state.snapshot, _timed_selectors(overview)
     members = {name: ClassMembers(each, selectors) for name, each in snapshot.classes.items() if each.group is None}
     wanted = DeviceFilter(query.driver, node=query.node)
@@ -256,7 +256,7 @@ _PODS: Final = Table(
     Pods,
     lambda overview, query: pods(
         overview.state.snapshot,
-        Waiting(overview.decision_log.latest, overview.schedulers),
+        WaitingReasons(overview.decision_log.latest, overview.schedulers),
         overview.now(),
         namespace=query.namespace,
         state=_text(query.state),

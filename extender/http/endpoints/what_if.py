@@ -24,7 +24,7 @@ from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, root_of
-from extender.whatif.answer import Answer
+from extender.whatif.answer import WhatIfAnswer
 from extender.whatif.asking import WhatIf
 from extender.whatif.document import as_json
 from extender.whatif.edits.table import EDITS
@@ -50,7 +50,7 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
 }
 
 
-class Asked(BaseModel):
+class QuestionInAddress(BaseModel):
     """A question in the address. Unknown parameters are refused, because they are misspelled."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -82,7 +82,7 @@ def add_what_if(app: FastAPI, what_if: WhatIf, bodies: Bodies) -> None:
         responses=_ANSWERS,
         response_class=Response,
     )
-    async def what_if_in_address(request: Request, query: Annotated[Asked, Query()]) -> Response:
+    async def what_if_in_address(request: Request, query: Annotated[QuestionInAddress, Query()]) -> Response:
         return await _answered(request, what_if, query.question.encode())
 
     @app.post(
@@ -156,7 +156,7 @@ def _decoded(body: bytes, content_type: str) -> Mapping[str, JSON]:
     return root_of(from_yaml(body, content_type) if is_yaml(body, content_type) else body)
 
 
-async def _while_connected(request: Request, asking: Coroutine[Any, Any, Answer]) -> Answer | None:
+async def _while_connected(request: Request, asking: Coroutine[Any, Any, WhatIfAnswer]) -> WhatIfAnswer | None:
     """The answer; None if the client is gone before, and the work has ended."""
     work = asyncio.create_task(asking)
     leaving = asyncio.create_task(_left(request))
@@ -176,5 +176,5 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _as_json(answer: Answer) -> bytes:
+def _as_json(answer: WhatIfAnswer) -> bytes:
     return wire.as_line(as_json(answer))

@@ -119,7 +119,7 @@ class BoundedServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-class Connection(Protocol):
+class LimitedConnection(Protocol):
     """A connection among those of a server."""
 
     since: float
@@ -146,7 +146,7 @@ class Connection(Protocol):
 def make_room(connections: set[Any], limit: int) -> None:
     """If there are too many connections, close the one that has been idle the longest. The newest one is idle."""
     if len(connections) > limit:
-        found: Iterable[Connection] = connections
+        found: Iterable[LimitedConnection] = connections
         leaving = min((each for each in found if each.is_idle), key=lambda each: each.since)
         connections.discard(leaving)
         leaving.abort()
@@ -360,7 +360,7 @@ class BoundedProtocol(OnePacketProtocol):
         self.transport.close()
 
 
-def sweep(connections: Iterable[Connection], now: float) -> None:
+def sweep(connections: Iterable[LimitedConnection], now: float) -> None:
     """End the connections whose time is up, and the slowest readers if too much waits for readers."""
     found = list(connections)
     for connection in found:

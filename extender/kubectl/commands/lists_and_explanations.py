@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from extender.cli.answer import Answer, print_answer
+from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.messages import fail
 from extender.cli.options import ExplainOutput, ExplainOutputOption, examples
 from extender.cli.remote import RemoteError
@@ -19,15 +19,15 @@ from extender.kubectl.listings import (
     DEVICES,
     PENDING,
     QUOTAS,
-    Listing,
     ListOutput,
+    PrintedList,
     Rows,
     print_rows,
     read_rows,
 )
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
-from extender.kubectl.sources.source import Query, Source
+from extender.kubectl.sources.source import AnswerSource, Query
 
 OutputOption = Annotated[ListOutput, typer.Option("--output", "-o", help="How to print the list.")]
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print the list, then its changes until Ctrl-C.")]
@@ -130,8 +130,8 @@ def _namespace(place: Place) -> Mapping[str, str]:
     return _given(namespace=place.namespace)
 
 
-def _list(place: Place, listing: Listing, query: Query, output: ListOutput, *, watched: bool) -> None:
-    async def show(source: Source) -> None:
+def _list(place: Place, listing: PrintedList, query: Query, output: ListOutput, *, watched: bool) -> None:
+    async def show(source: AnswerSource) -> None:
         if not watched:
             print_rows(await read_rows(source, listing, query), listing, output)
             return
@@ -156,10 +156,10 @@ def _explain(place: Place, name: str, nodes: Sequence[str], output: ExplainOutpu
     what = "claims/" if kind.lower() in _CLAIM_WORDS else ""
     path = f"/explain/{quote(place.named(name), safe='')}/{what}{quote(own, safe='')}"
 
-    async def ask(source: Source) -> Mapping[str, Any]:
+    async def ask(source: AnswerSource) -> Mapping[str, Any]:
         document = await source.get(path, {"node": nodes} if nodes else {})
         if not {"verdict", "text"} <= document.keys():
             raise RemoteError(f"{source.name}: {path}: no explanation: is this a dra-extender?")
         return document
 
-    print_answer(Answer(run(place, ask)), output)
+    print_answer(ExplanationJson(run(place, ask)), output)

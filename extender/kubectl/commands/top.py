@@ -12,7 +12,7 @@ from extender.cli.messages import fail
 from extender.cli.options import examples
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
-from extender.kubectl.sources.source import Source
+from extender.kubectl.sources.source import AnswerSource
 from extender.kubectl.top_view import TopView, look
 
 _NEEDED: Final = "textual"
@@ -37,7 +37,7 @@ def top(
         fail("top needs a terminal; for a pipe, there are pending --watch and devices --watch")
     screen = import_module("extender.kubectl.top_screen")  # imported here, because textual is an extra
 
-    async def show(source: Source) -> None:
+    async def show(source: AnswerSource) -> None:
         await screen.TopScreen(partial(_look, source, place.namespace), max(seconds, source.seconds)).run_async()
 
     run(place, show)
@@ -48,6 +48,6 @@ def add_command(app: typer.Typer) -> None:
     app.command(epilog=examples("kubectl dra top -A"))(top)
 
 
-async def _look(source: Source, namespace: str) -> TopView:
+async def _look(source: AnswerSource, namespace: str) -> TopView:
     await source.refresh()
     return await look(source, namespace)

@@ -16,7 +16,7 @@ from extender.config.yamltext import SyntaxProblem, documents
 from extender.kube.encoding import dumps
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
-from extender.kubectl.sources.source import Source
+from extender.kubectl.sources.source import AnswerSource
 from extender.whatif.edits.table import EDITS
 
 _PATH: Final = "/what-if"
@@ -40,7 +40,7 @@ def what_if(
     """Ask the question of a file."""
     question = _read(filename)
 
-    async def ask(source: Source) -> Mapping[str, Any]:
+    async def ask(source: AnswerSource) -> Mapping[str, Any]:
         document = await source.post(_PATH, question)
         if not {"pods", "text"} <= document.keys():
             raise RemoteError(f"{source.name}: {_PATH}: no answer: is this a dra-extender?")

@@ -28,7 +28,7 @@ _JUDGING_SECONDS = 20.0
 """The most time to find out why pods wait."""
 
 
-class Computed:
+class ComputedService:
     """The service over a copy of a cluster; `refresh` renews the copy.
 
     Attributes:

@@ -14,14 +14,14 @@ from extender.cli.explain import EXPLAINED
 from extender.cli.messages import note, warn
 from extender.cli.reading import settings_on
 from extender.cli.remote import RemoteError, document
-from extender.kube.connection import Connection, open_connection
+from extender.kube.connection import ApiConnection, open_connection
 from extender.kube.credentials import Origin
 from extender.kube.discovery import discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.port_forward import forward, pod_path
 from extender.kube.remote import RemoteApi
 from extender.kubectl.place import Place
-from extender.kubectl.sources.computed import Computed
+from extender.kubectl.sources.computed import ComputedService
 from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.sources.tunnel import Tunnel
 from extender.simulation.quiet_logs import log_quietly
@@ -55,7 +55,7 @@ async def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class AnswerSource:
     """Answers with the service's JSON.
 
     Attributes:
@@ -76,7 +76,7 @@ class Source:
 
 
 @asynccontextmanager
-async def open_source(place: Place) -> AsyncIterator[Source]:
+async def open_source(place: Place) -> AsyncIterator[AnswerSource]:
     """Who answers, within the context.
 
     Raises:
@@ -87,10 +87,10 @@ async def open_source(place: Place) -> AsyncIterator[Source]:
         yield await _source(place, stack)
 
 
-async def _source(place: Place, stack: AsyncExitStack) -> Source:
+async def _source(place: Place, stack: AsyncExitStack) -> AnswerSource:
     remote, origin = place.remote, place.origin
     if remote is not None:
-        return Source(
+        return AnswerSource(
             remote.url,
             lambda path, query: asyncio.to_thread(remote.get, path, _lists(query)),
             lambda path, body: asyncio.to_thread(remote.post, path, body),
@@ -116,7 +116,7 @@ async def _source(place: Place, stack: AsyncExitStack) -> Source:
     return source
 
 
-async def _service(place: Place, origin: Origin, stack: AsyncExitStack) -> Source:
+async def _service(place: Place, origin: Origin, stack: AsyncExitStack) -> AnswerSource:
     """The leader.
 
     Raises:
@@ -141,15 +141,15 @@ async def _service(place: Place, origin: Origin, stack: AsyncExitStack) -> Sourc
 
 
 @asynccontextmanager
-async def tunneled(connection: Connection, pod: ServicePod, port: int) -> AsyncIterator[Source]:
+async def tunneled(connection: ApiConnection, pod: ServicePod, port: int) -> AsyncIterator[AnswerSource]:
     """A pod of the service."""
     dial = partial(forward, connection, pod_path(pod.key), port)
     name = f"pod {pod.key}"
     async with httpx.AsyncClient(transport=Tunnel(dial), base_url=f"http://127.0.0.1:{port}", timeout=_SECONDS) as http:
-        yield Source(name, partial(_get, http, name), partial(_post, http, name))
+        yield AnswerSource(name, partial(_get, http, name), partial(_post, http, name))
 
 
-async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Source:
+async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> AnswerSource:
     """This process.
 
     Raises:
@@ -157,10 +157,10 @@ async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Sour
         ApiError, OutcomeUnknownError: objects cannot be read.
     """
     cluster = await stack.enter_async_context(connect(origin, random=random.random, listing=EXPLAINED))
-    found = Computed(cluster.api, await settings_on(cluster.api, place.settings))
+    found = ComputedService(cluster.api, await settings_on(cluster.api, place.settings))
     await stack.enter_async_context(found.http)
     await found.refresh()
-    return Source(
+    return AnswerSource(
         "this process",
         partial(_get, found.http, ""),
         partial(_post, found.http, ""),

@@ -20,8 +20,8 @@ from extender.node.cci.metrics import CciMetrics
 from extender.node.cci.protocol import Ask, CciError, End, Grant, RefusedError, Start, problem_of
 from extender.node.cci.registry import Registry
 from extender.node.driver import PrepareError
-from extender.node.nri import Container
-from extender.node.store import Portion, Removal, ResourceSet, Store
+from extender.node.nri import RuntimeContainer
+from extender.node.store import Portion, Removal, ResourceSet, ResourceStore
 from extender.node.topology import Topology
 
 logger = structlog.get_logger()
@@ -45,7 +45,12 @@ class Admissions:
     """
 
     def __init__(
-        self, topology: Topology, store: Store, registry: Registry, save: Callable[[], None], metrics: CciMetrics
+        self,
+        topology: Topology,
+        store: ResourceStore,
+        registry: Registry,
+        save: Callable[[], None],
+        metrics: CciMetrics,
     ) -> None:
         self._topology = topology
         self._store = store
@@ -58,7 +63,7 @@ class Admissions:
         self._late: set[Removal] = set()
         """Of which the log has told."""
 
-    async def admit(self, container: Container) -> None:
+    async def admit(self, container: RuntimeContainer) -> None:
         """Have the drivers of its claims choose the CPUs of a container.
 
         Raises:
@@ -77,7 +82,7 @@ class Admissions:
                     self.ended(container.uid)
                     raise
 
-    async def _admit(self, key: str, held: ResourceSet, container: Container, deadline: float) -> None:
+    async def _admit(self, key: str, held: ResourceSet, container: RuntimeContainer, deadline: float) -> None:
         told = f"claim {held.claim}: CCI driver {held.driver}"
         try:
             path = self._registry.endpoint(held.driver)
@@ -92,7 +97,7 @@ class Admissions:
             problem = f": {error}" if isinstance(error, CciError) else f" has not answered within {SECONDS:g} s"
             raise CciError(f"{told}{problem}") from error
 
-    async def _talk(self, key: str, path: Path, container: Container) -> None:
+    async def _talk(self, key: str, path: Path, container: RuntimeContainer) -> None:
         ask = self._ask(key, container)
         # From here, the driver may know of a container that we do not, whatever ends this: also the end of the process.
         owed = self._owe(key, self._held(key, container), container.uid)
@@ -112,7 +117,7 @@ class Admissions:
         self._save()
         await calls.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
 
-    def _ask(self, key: str, container: Container) -> Ask:
+    def _ask(self, key: str, container: RuntimeContainer) -> Ask:
         held = self._held(key, container)
         asked, offered = held.asked(container.cdi), held.offered(container.cdi, container.uid)
         cpus = tuple(each for each in self._topology.cpus if each.number in offered)
@@ -120,7 +125,7 @@ class Admissions:
         claim = calls.claim_name(held.claim, _uid(key))
         return Ask(claim, container.pod, container.own_name, cores, cpus, held.parameters)
 
-    def _held(self, key: str, container: Container) -> ResourceSet:
+    def _held(self, key: str, container: RuntimeContainer) -> ResourceSet:
         if key not in self._store.sets:
             raise CciError(f"the claim of container {container.own_name} is not prepared any more")
         return self._store.sets[key]
@@ -187,7 +192,7 @@ class Admissions:
             self._settle(each)
             self._changed()
 
-    def adopt(self, containers: Iterable[Container]) -> None:
+    def adopt(self, containers: Iterable[RuntimeContainer]) -> None:
         """Agree with the containers that run: those that ended are forgotten, and those that came keep their CPUs."""
         running = {each.uid: each for each in containers}
         for uid in [uid for held in self._store.sets.values() for uid in held.portions if uid not in running]:
@@ -197,7 +202,7 @@ class Admissions:
                 if held.driver and each.uid not in held.portions and held.asked(each.cdi):
                     self._keep(key, held, each)
 
-    def _keep(self, key: str, held: ResourceSet, container: Container) -> None:
+    def _keep(self, key: str, held: ResourceSet, container: RuntimeContainer) -> None:
         """Keep the CPUs of a container that the store does not know: it was made without us, or the store was lost."""
         now = cpu_list.parse(container.pinning.cpus) & held.asked(container.cdi)
         others = frozenset[int]().union(*(each.cpus for each in held.portions.values()))

@@ -69,7 +69,7 @@ async def serving(driver: Driver, folder: Path = FOLDER) -> AsyncIterator[Path]:
         raise ValueError(f"name {shown(driver.name)} of a CCI driver: {problem}")
     path = folder / f"{driver.name}.sock"
     registration = Registration(TYPE, driver.name, (VERSION,), "", lambda: None)
-    async with listening(path, {REGISTRATION: registration.methods, SERVICE: Service(driver).methods}):
+    async with listening(path, {REGISTRATION: registration.methods, SERVICE: CciService(driver).methods}):
         logger.info("driver serves", driver=driver.name, socket=str(path))
         yield path
 
@@ -88,7 +88,7 @@ async def _serve(driver: Driver, folder: Path) -> None:
         await stopping.wait()
 
 
-class Service:
+class CciService:
     """The text's service, for a driver. What a driver raises goes into the field ``err``."""
 
     def __init__(self, driver: Driver) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from allocator import Fields, Problem, hint
 from extender.compute_claims.parameters import CORES, DRIVER, CoreGroup, Siblings, read_driver, read_parameters
 from extender.compute_claims.requests import group_prefix
-from extender.node.driver import AllocatedClaim, AllocatedDevice, Parameters, PrepareError
+from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.topology import Cpu
 
 _KNOWN: Final = (CORES, DRIVER)
@@ -61,7 +61,7 @@ def _read(fields: Fields) -> tuple[str, Sequence[CoreGroup]]:
     return read_driver(fields), ()
 
 
-def _is_for(parameters: Parameters, device: AllocatedDevice) -> bool:
+def _is_for(parameters: DriverParameters, device: AllocatedDevice) -> bool:
     request = device.request.partition("/")[0]
     return not parameters.requests or device.request in parameters.requests or request in parameters.requests
 

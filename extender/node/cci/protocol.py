@@ -11,7 +11,7 @@ from typing import Any, Final
 from allocator import Fields, Problem, printable
 from extender.kube.encoding import dumps, loads
 from extender.node import cpu_list, messages
-from extender.node.driver import Parameters
+from extender.node.driver import DriverParameters
 from extender.node.topology import Cpu, cpu_of, entry_of
 
 SERVICE: Final = "cci.v1alpha1.CCIDriver"
@@ -58,7 +58,7 @@ class Ask:
     container: str
     cores: int
     available: tuple[Cpu, ...]
-    parameters: tuple[Parameters, ...] = ()
+    parameters: tuple[DriverParameters, ...] = ()
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -127,7 +127,7 @@ def ask_of(request: Any) -> Ask:  # noqa: ANN401  # a message
     fields = Fields(handle if isinstance(handle, dict) else {}, "resource_handle", problems)
     available = tuple(cpu_of(each) for each in fields.children("cpus"))
     parameters = tuple(
-        Parameters(tuple(map(str, each.items("requests"))), each.child("value").data)
+        DriverParameters(tuple(map(str, each.items("requests"))), each.child("value").data)
         for each in fields.children("parameters")
     )
     cores = fields.integer("cores")

@@ -6,7 +6,7 @@ from typing import Final
 
 from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tables.constraints import constraints, constraints_text
-from extender.observe.tables.table import Item, Row, View, matches
+from extender.observe.tables.table import Item, Row, TableView, matches
 from extender.state.consumers import claim_keys
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
@@ -17,7 +17,7 @@ _CELLS: Final = {"constraints": constraints_text}
 
 def claims(
     snapshot: Snapshot, *, namespace: str = "", state: str = "", pod: str = "", claim: str = "", wide: bool = False
-) -> View:
+) -> TableView:
     """The claims: of one namespace, in one state, of one name, or of a pod that names, owns or has reserved them.
 
     A ``wide`` table also has what the claims' constraints say about the devices.
@@ -36,7 +36,7 @@ def claims(
             if matches(state, its_state.value) and is_of_pod:
                 yield Row(key, partial(_wide_item if wide else _item, found, its_state, snapshot))
 
-    return View(_COLUMNS + (("constraints",) if wide else ()), rows(), _CELLS)
+    return TableView(_COLUMNS + (("constraints",) if wide else ()), rows(), _CELLS)
 
 
 def _is_reserved(claim: ClaimObject, pod: str) -> bool:

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from extender.observe.decision_log import Entry
-from extender.observe.tables.table import Item, Row, View, matches
+from extender.observe.decision_log import DecisionEntry
+from extender.observe.tables.table import Item, Row, TableView, matches
 
 
-def decisions(entries: Iterable[Entry], *, namespace: str = "", pod: str = "", verb: str = "") -> View:
+def decisions(entries: Iterable[DecisionEntry], *, namespace: str = "", pod: str = "", verb: str = "") -> TableView:
     """What was decided, the latest first."""
     columns = ("time", "id", "verb", "namespace", "pod", "node", "passed", "rejected", "milliseconds", "error")
 
@@ -17,10 +17,10 @@ def decisions(entries: Iterable[Entry], *, namespace: str = "", pod: str = "", v
             if wanted and matches(verb, entry.verb):
                 yield Row((f"{2**63 - entry.number:020}",), partial(decision_item, entry))
 
-    return View(columns, rows())
+    return TableView(columns, rows())
 
 
-def decision_item(entry: Entry) -> Item:
+def decision_item(entry: DecisionEntry) -> Item:
     """The row of a decision."""
     return {
         "time": entry.at.isoformat(timespec="milliseconds"),

@@ -24,7 +24,7 @@ from allocator import (
     taint_text,
 )
 from extender.observe.device_states import DeviceStates
-from extender.observe.tables.table import Item, QueryError, Row, View, matches
+from extender.observe.tables.table import Item, QueryError, Row, TableView, matches
 from extender.state.snapshot import Snapshot
 
 _COLUMNS: Final = ("driver", "pool", "device", "node", "state", "claims", "taints", "blockedBy", "why")
@@ -100,7 +100,7 @@ def class_of(name: str, snapshot: Snapshot) -> DeviceClass:
     return found
 
 
-def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL, *, wide: bool = False) -> View:
+def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL, *, wide: bool = False) -> TableView:
     """The devices, with attributes and capacities if the table is ``wide``."""
 
     def rows() -> Iterator[Row]:
@@ -111,10 +111,10 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
                 if wanted.has(origin, device, state):
                     yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
 
-    return View(_COLUMNS + (_WIDE if wide else ()), rows(), CELLS, wanted.note)
+    return TableView(_COLUMNS + (_WIDE if wide else ()), rows(), CELLS, wanted.note)
 
 
-def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL) -> View:
+def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL) -> TableView:
     """How many devices are in each state. States without devices are left out, but for free."""
 
     def rows() -> Iterator[Row]:
@@ -127,7 +127,7 @@ def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilte
             if wanted.has_state(state) and (numbers[state] or state is DeviceState.FREE):
                 yield Row((f"{rank:02}",), partial(dict, state=state.value, devices=numbers[state]))
 
-    return View(("state", "devices"), rows(), note=wanted.note)
+    return TableView(("state", "devices"), rows(), note=wanted.note)
 
 
 def node_of(device: Device, origin: Slice) -> str:

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from functools import partial
 
 from extender.observe.overview import KindHealth
-from extender.observe.tables.table import Item, Row, View
+from extender.observe.tables.table import Item, Row, TableView
 
 
-def kinds(found: Iterable[KindHealth]) -> View:
+def kinds(found: Iterable[KindHealth]) -> TableView:
     """A row for each kind of object."""
     columns = ("kind", "objects", "unreadable", "revision", "age", "ready", "problem")
-    return View(columns, (Row((health.kind,), partial(_kind, health)) for health in found))
+    return TableView(columns, (Row((health.kind,), partial(_kind, health)) for health in found))
 
 
 def _kind(health: KindHealth) -> Item:

@@ -10,9 +10,9 @@ from urllib.parse import quote
 from allocator import AllocationMode, ClaimSpec, ClaimTemplate, DeviceRequest, Quantity
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
-from extender.observe.decision_log import Entry
+from extender.observe.decision_log import DecisionEntry
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
-from extender.observe.tables.table import Item, Row, View, counted, duration, matches
+from extender.observe.tables.table import Item, Row, TableView, counted, duration, matches
 from extender.state.objects.pods import Pod, PodClaim
 from extender.state.pod_fields.extended_resources import asked
 from extender.state.snapshot import Snapshot
@@ -24,7 +24,7 @@ _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingReasons:
     """Why pods wait.
 
     Attributes:
@@ -32,7 +32,7 @@ class Waiting:
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
 
-    latest: Callable[[str], Entry | None]
+    latest: Callable[[str], DecisionEntry | None]
     schedulers: Sequence[str] = ()
 
     def reason(self, pod: Pod) -> str:
@@ -51,14 +51,14 @@ class Waiting:
 
 def pods(
     snapshot: Snapshot,
-    waiting: Waiting,
+    waiting: WaitingReasons,
     now: datetime,
     *,
     namespace: str = "",
     state: str = "",
     node: str = "",
     pod: str = "",
-) -> View:
+) -> TableView:
     """The pods with devices: of one namespace, in one state, bound to a node, or of one name.
 
     Args:
@@ -79,10 +79,10 @@ def pods(
             if matches(state, its_state.value) and matches(node, found.node_name):
                 yield Row(key, partial(pod_item, found, snapshot, waiting, now))
 
-    return View(columns, rows(), CELLS)
+    return TableView(columns, rows(), CELLS)
 
 
-def pod_item(pod: Pod, snapshot: Snapshot, waiting: Waiting, now: datetime) -> Item:
+def pod_item(pod: Pod, snapshot: Snapshot, waiting: WaitingReasons, now: datetime) -> Item:
     """The row of a pod."""
     state = state_of_pod(pod)
     is_pending, created = state is PodState.PENDING, _time(pod.created)

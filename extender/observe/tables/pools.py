@@ -6,11 +6,13 @@ from functools import partial
 from allocator import JSON, DeviceState, Features, Pool, PoolId, PoolStates
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of
-from extender.observe.tables.table import Item, Row, View, matches
+from extender.observe.tables.table import Item, Row, TableView, matches
 from extender.state.snapshot import Snapshot
 
 
-def pools(snapshot: Snapshot, features: Features, states: DeviceStates, *, driver: str = "", node: str = "") -> View:
+def pools(
+    snapshot: Snapshot, features: Features, states: DeviceStates, *, driver: str = "", node: str = ""
+) -> TableView:
     """The pools, of one driver, or with devices for one node alone."""
     columns = ("driver", "pool", "generation", "slices", "node", "devices", "free", "states", "problem")
     local: Collection[PoolId] = snapshot.inventory.local.get(node, ()) if node else ()
@@ -37,4 +39,4 @@ def pools(snapshot: Snapshot, features: Features, states: DeviceStates, *, drive
             if matches(driver, pool_id.driver) and (not node or pool_id in local):
                 yield Row(pool_id, partial(item, snapshot.inventory.pools[pool_id], states_of))
 
-    return View(columns, rows())
+    return TableView(columns, rows())

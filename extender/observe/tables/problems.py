@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from functools import partial
 
-from extender.observe.tables.table import Row, View, matches
+from extender.observe.tables.table import Row, TableView, matches
 from extender.state.snapshot import Snapshot
 
 
-def problems(snapshot: Snapshot, *, kind: str = "") -> View:
+def problems(snapshot: Snapshot, *, kind: str = "") -> TableView:
     """The objects that can't be read, and why."""
     columns = ("kind", "object", "problem")
 
@@ -17,4 +17,4 @@ def problems(snapshot: Snapshot, *, kind: str = "") -> View:
                 item = {"kind": its_kind, "object": str(key), "problem": problem}
                 yield Row((its_kind, *key), partial(dict, item))
 
-    return View(columns, rows())
+    return TableView(columns, rows())

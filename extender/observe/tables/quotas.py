@@ -5,14 +5,14 @@ from functools import partial
 
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
-from extender.observe.tables.table import Item, Row, View, matches
+from extender.observe.tables.table import Item, Row, TableView, matches
 from extender.pods.pod_quota import total_of
 from extender.quota.device_quotas.overrun import excess
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 
 
-def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> View:
+def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> TableView:
     """What is used of each limit, in one namespace or in all. Assumed allocations do not count.
 
     Args:
@@ -30,7 +30,7 @@ def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> View:
                 for counts in limit.hard:
                     yield Row((*key, f"{number:06}", counts), partial(_item, quota, limit, counts, used))
 
-    return View(columns, rows())
+    return TableView(columns, rows())
 
 
 def _used(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Amounts | None:

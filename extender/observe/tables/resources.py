@@ -15,7 +15,7 @@ import orjson
 from allocator import JSON, AttributeValue, ClassMembers, Device, DeviceState, Slice
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import DeviceFilter, attribute_json, attributes_text, node_of
-from extender.observe.tables.table import Item, Key, Row, View
+from extender.observe.tables.table import Item, Key, Row, TableView
 from extender.resource_classes.device_class import resource_of
 from extender.state.snapshot import Snapshot
 
@@ -101,7 +101,7 @@ def resources(
     by: By = By.NODE,
     properties: AbstractSet[str] = frozenset(),
     wide: bool = False,
-) -> View:
+) -> TableView:
     """The compute resources.
 
     Args:
@@ -135,7 +135,7 @@ def resources(
     def note() -> str:
         return "; ".join(filter(None, (wanted.note(), *(each.failures for each in judging))))
 
-    return View(heading + (_WIDE if wide else ()), rows(), cells, note)
+    return TableView(heading + (_WIDE if wide else ()), rows(), cells, note)
 
 
 def _of_classes(

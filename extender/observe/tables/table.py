@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from allocator import JSON, printable
-from extender.observe.tables.terminal import Table, plain_lines
+from extender.observe.tables.terminal import TextTable, plain_lines
 
 Key: TypeAlias = tuple[str, ...]
 """What a row is named by; rows come in the order of their keys."""
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableView:
     """Rows, and which of their fields are columns of the text, in order.
 
     Attributes:
@@ -40,7 +40,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TablePage:
     """Some rows of a view.
 
     Attributes:
@@ -48,12 +48,12 @@ class Page:
         note: why rows are missing; empty if none are.
     """
 
-    view: View
+    view: TableView
     items: tuple[Item, ...]
     token: str = ""
     note: str = ""
 
-    def noting(self, note: str) -> "Page":
+    def noting(self, note: str) -> "TablePage":
         """With one more note."""
         return replace(self, note="; ".join(filter(None, (self.note, note))))
 
@@ -62,11 +62,11 @@ class Page:
         rest = {"note": self.note, "continue": self.token}
         return {"items": [dict(item) for item in self.items], **{name: text for name, text in rest.items() if text}}
 
-    def as_table(self) -> Table:
+    def as_table(self) -> TextTable:
         """The columns of the view, with a text for each cell."""
         columns = self.view.columns
         rows = [[self._shown(column, item.get(column)) for column in columns] for item in self.items]
-        return Table([_heading(column) for column in columns], rows)
+        return TextTable([_heading(column) for column in columns], rows)
 
     def as_text(self) -> str:
         """An aligned table, and lines that begin with ``#``: the note, and how to go on where there is more."""
@@ -90,7 +90,7 @@ class TokenError(QueryError):
         super().__init__(f'continue: "{token}" is not a token of a page before this')
 
 
-def page(view: View, *, limit: int, token: str = "") -> Page:
+def page(view: TableView, *, limit: int, token: str = "") -> TablePage:
     """The rows after those of the page that gave the token, or the first ones.
 
     Raises:
@@ -103,10 +103,10 @@ def page(view: View, *, limit: int, token: str = "") -> Page:
         if after is not None and row.key <= after:
             continue
         if len(items) == limit:
-            return Page(view, tuple(items), _token_of(last), view.note())
+            return TablePage(view, tuple(items), _token_of(last), view.note())
         items.append(row.item())
         last = row.key
-    return Page(view, tuple(items), note=view.note())
+    return TablePage(view, tuple(items), note=view.note())
 
 
 def matches(wanted: str, *values: str) -> bool:

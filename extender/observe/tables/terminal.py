@@ -15,7 +15,7 @@ _WIDEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """Columns by heading, and rows of as many cells."""
 
     columns: Sequence[str]
@@ -23,7 +23,7 @@ class Table:
     title: str = ""
 
 
-def print_table(table: Table, console: Console) -> None:
+def print_table(table: TextTable, console: Console) -> None:
     """Write the table in the way that suits the console."""
     if console.is_terminal:
         console.print(_rich(table))
@@ -33,7 +33,7 @@ def print_table(table: Table, console: Console) -> None:
         console.file.flush()  # before what follows on standard error
 
 
-def plain_lines(table: Table) -> list[str]:
+def plain_lines(table: TextTable) -> list[str]:
     """Columns padded with spaces, as kubectl does: easy to cut, sort and compare. A row is one line."""
     lines = [[heading.upper() for heading in table.columns], *([printable(cell) for cell in row] for row in table.rows)]
     widths = [min(_WIDEST, max(len(line[column]) for line in lines)) for column in range(len(table.columns))]
@@ -41,7 +41,7 @@ def plain_lines(table: Table) -> list[str]:
     return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]
 
 
-def _rich(table: Table) -> RichTable:
+def _rich(table: TextTable) -> RichTable:
     rich = RichTable(title=table.title or None, title_justify="left", pad_edge=False)
     for column in table.columns:
         rich.add_column(column, overflow="fold")

@@ -17,7 +17,7 @@ from allocator import MAX_RESULTS, Claim, ClaimSpec, ConstraintSpec, DeviceReque
 from extender.resource_classes.group_requests import devices_json, group_requests
 from extender.state.objects.claims import SPECIAL, ClaimObject
 from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import Container, ExtendedRequest, RequestMapping
+from extender.state.pod_fields.extended_resources import ExtendedRequest, RequestingContainer, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano
 
@@ -43,7 +43,7 @@ def _too_many(total: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class SpecialRequests:
     """The content of a special claim: a request per container and resource, and which container gets which request."""
 
     spec: ClaimSpec
@@ -54,7 +54,7 @@ class Demand:
 class _Need:
     """Devices for one resource of one container; ``name`` is the name of a request for it."""
 
-    container: Container
+    container: RequestingContainer
     name: str
     count: int
 
@@ -67,7 +67,7 @@ class _Own:
     count: int
 
 
-def demand(pod: Pod, classes: Mapping[str, str], groups: Mapping[str, GroupResource] = NO_GROUPS) -> Demand:
+def demand(pod: Pod, classes: Mapping[str, str], groups: Mapping[str, GroupResource] = NO_GROUPS) -> SpecialRequests:
     """What a pod needs of device classes.
 
     Each container and sidecar has its own request per resource. An init container uses the devices of requests of
@@ -100,7 +100,7 @@ def demand(pod: Pod, classes: Mapping[str, str], groups: Mapping[str, GroupResou
     if total > MAX_RESULTS:
         raise DemandError(_too_many(total))
     spec = ClaimSpec(tuple(sorted(requests, key=lambda each: each.name)), tuple(constraints))
-    return Demand(spec, tuple(mappings))
+    return SpecialRequests(spec, tuple(mappings))
 
 
 def wanted(pod: Pod) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def _worded(words: Mapping[str, str], found: re.Match[str]) -> str:
     return f"{found['member']} of {resource}" if found["member"] else resource
 
 
-def request_name(container: Container, request: ExtendedRequest) -> str:
+def request_name(container: RequestingContainer, request: ExtendedRequest) -> str:
     """The name of the request for one resource of a container, as Kubernetes has it."""
     return f"container-{container.index}-request-{request.index}"
 
@@ -147,7 +147,7 @@ def _needs(pod: Pod, resource: str) -> Iterator[_Need]:
                 yield _Need(container, request_name(container, each), count)
 
 
-def _count(container: Container, request: ExtendedRequest) -> int:
+def _count(container: RequestingContainer, request: ExtendedRequest) -> int:
     count, rest = divmod(request.amount.nano, _ONE)
     if rest or count < 0:
         wrong = "is negative" if count < 0 else "is not a whole number"
@@ -180,7 +180,7 @@ def _served(needs: Sequence[_Need]) -> tuple[list[_Own], list[tuple[_Need, str]]
     return [*own, _Own(largest.name, count)], [*shares, *((need, name or largest.name) for need, name in brief)]
 
 
-def _lasts(container: Container) -> bool:
+def _lasts(container: RequestingContainer) -> bool:
     return not container.is_init or container.restarts
 
 

@@ -14,7 +14,7 @@ from allocator import NOTHING_USED, PoolId, Usage
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.node_resources import is_counted
-from extender.pods.nominated.held_nodes import Held, HeldNodes, held_on
+from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on
 from extender.state.change_log import Change, ChangeLog
 from extender.state.indexes.kept_index import KeptIndex
 from extender.state.indexes.nested_maps import added
@@ -130,7 +130,7 @@ class ClusterWithKept:
         near = {name for name in names if name in self._held or name in snapshot.nominated}
         return self._held.depending(keys) | near
 
-    def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], now: Iterable[Held | None]) -> Usage:
+    def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], now: Iterable[HeldOnNode | None]) -> Usage:
         """What is in use in this world: as before, but in some pools, where only what has changed is held."""
         found, cluster = self._world.usage.pools, snapshot.usage.pools
         for pool in pools:

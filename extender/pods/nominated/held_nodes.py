@@ -21,7 +21,7 @@ Key: TypeAlias = tuple[Topic, Hashable]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOnNode:
     """What is held on one node.
 
     Attributes:
@@ -41,7 +41,7 @@ class HeldNodes:
     """The nodes on which something is held, found by what that depends on."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, HeldOnNode] = {}
         self._names: dict[Key, set[str]] = {}
         self._lowest: Counter[int] = Counter()
         self._unknown: set[str] = set()
@@ -63,7 +63,7 @@ class HeldNodes:
         may_take = self._unknown or any(lowest < pod.priority for lowest in self._lowest)
         return not may_take and self._names.keys().isdisjoint(_of_claims(claim_keys(pod)))
 
-    def put(self, name: str, held: Held | None) -> Held | None:
+    def put(self, name: str, held: HeldOnNode | None) -> HeldOnNode | None:
         """This is held on a node now; returns what was held there before."""
         before = self._held.pop(name, None)
         if before is not None:
@@ -83,7 +83,7 @@ class HeldNodes:
         return before
 
 
-def held_on(name: str, snapshot: Snapshot, solver: Solver) -> Held | None:
+def held_on(name: str, snapshot: Snapshot, solver: Solver) -> HeldOnNode | None:
     """What is held on a node; None if nothing is kept there."""
     pods = [pod for pod in snapshot.nominated_to(name) if pod.kept.devices and not pod.deleting and not pod.is_finished]
     if not pods or name not in snapshot.nodes:
@@ -96,7 +96,7 @@ def held_on(name: str, snapshot: Snapshot, solver: Solver) -> Held | None:
         *((Topic.POD, key) for key in reads.pods),
         *((Topic.POOL, each) for each in pools),
     }
-    return Held(
+    return HeldOnNode(
         frozenset(keys),
         pools,
         min(pod.priority for pod in pods),

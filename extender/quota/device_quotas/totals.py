@@ -11,7 +11,7 @@ from immutables import Map
 
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
 from extender.quota.device_quotas.largest_capacities import Largest
-from extender.quota.device_quotas.usage import Meter, Taken
+from extender.quota.device_quotas.usage import LimitMeter, Taken
 from extender.state.indexes.assumed_allocation import NO_SPEC
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import Snapshot
@@ -22,7 +22,7 @@ _MOST_PARTS: Final = 200_000
 """The most claims that are remembered. A claim counts once for each limit."""
 
 
-class Part(NamedTuple):
+class LimitPart(NamedTuple):
     """What a claim takes of a limit.
 
     Attributes:
@@ -49,7 +49,7 @@ class Total:
     limit: DeviceLimit
     held: Map[str, AllocationResult] = _NO_CLAIMS
     inventory: Inventory = field(default_factory=Inventory)
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, LimitPart] = field(default_factory=dict)
     pools: Mapping[PoolId, Pool | None] = field(default_factory=dict)
     amounts: Amounts = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Totals:
         found = ((limit, self._known.find((quota.key, limit.name))) for limit in quota.limits)
         return all(known is not None and known.limit == limit for limit, known in found)
 
-    def of(self, quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, meter: Meter) -> Total:
+    def of(self, quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, meter: LimitMeter) -> Total:
         """What the namespace of a quota is allocated of one of its limits.
 
         Raises:
@@ -86,7 +86,7 @@ class Totals:
         return self._known.keep(key, _moved(known, held, snapshot, meter))
 
 
-def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, meter: Meter) -> Total:
+def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, meter: LimitMeter) -> Total:
     """The total of other claims. Only claims whose allocation or pools have changed are measured."""
     published, changed = snapshot.inventory.pools, _changed(old, snapshot.inventory)
     parts, pools = dict(old.parts), {**old.pools, **changed}
@@ -98,7 +98,7 @@ def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, met
             claim = snapshot.claim(uid)
             taken = Taken(NO_SPEC if claim is None else claim.claim.spec, allocation)
             own = frozenset(each.device.pool_id for each in allocation.results)
-            parts[uid] = part = Part(allocation, own, meter.measured(old.limit, [taken]))
+            parts[uid] = part = LimitPart(allocation, own, meter.measured(old.limit, [taken]))
             pools.update((each, published.get(each)) for each in own)
             _add(nano, part.amounts, 1)
     if None in changed.values():

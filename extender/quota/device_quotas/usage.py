@@ -51,7 +51,7 @@ def total(all_amounts: Iterable[Amounts]) -> Amounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class LimitMeter:
     """Measures what allocations take of limits.
 
     Attributes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator import DeviceClass, Fields, ObjectReader, Quantity, shown
-from extender.quota.resource_quotas.scopes import Scope, read_scopes
+from extender.quota.resource_quotas.scopes import QuotaScope, read_scopes
 from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
@@ -57,7 +57,7 @@ class ResourceQuota:
     name: str
     hard: Charges = field(default_factory=dict)
     used: Charges = field(default_factory=dict)
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[QuotaScope, ...] = ()
 
     def limits_claims(self, extended: Extended) -> bool:
         """Whether the API server compares claims with this quota: one of its resources is about claims."""

@@ -19,7 +19,7 @@ _COMPUTE: Final = frozenset({"cpu", "memory"})
 """A pod that requests or limits one of these resources is not of the class BestEffort."""
 
 
-class Scope(NamedTuple):
+class QuotaScope(NamedTuple):
     """A requirement on a pod; ``operator`` and ``values`` are about its priority class."""
 
     name: str
@@ -29,7 +29,7 @@ class Scope(NamedTuple):
     def has(self, spec: Mapping[str, object]) -> bool:
         """Whether a pod with this spec is in the scope."""
         if self.name in _OPPOSITES:
-            return not Scope(_OPPOSITES[self.name]).has(spec)
+            return not QuotaScope(_OPPOSITES[self.name]).has(spec)
         fields = Fields(spec, "spec", [])
         match self.name:
             case "Terminating":
@@ -51,11 +51,11 @@ class Scope(NamedTuple):
         return bool(name)
 
 
-def read_scopes(spec: Fields) -> tuple[Scope, ...]:
+def read_scopes(spec: Fields) -> tuple[QuotaScope, ...]:
     """The scopes in the spec of a ResourceQuota; notes those that do not exist."""
-    found = [Scope(name) for name in spec.texts("scopes")]
+    found = [QuotaScope(name) for name in spec.texts("scopes")]
     for each in spec.child("scopeSelector").children("matchExpressions"):
-        found.append(Scope(each.required_text("scopeName"), each.required_text("operator"), each.texts("values")))
+        found.append(QuotaScope(each.required_text("scopeName"), each.required_text("operator"), each.texts("values")))
         if found[-1].operator not in _OPERATORS:
             each.problem("operator", f'"{found[-1].operator}" is none of {", ".join(sorted(_OPERATORS))}')
     for scope in found:

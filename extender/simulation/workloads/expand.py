@@ -43,7 +43,7 @@ class Skipped:
 
 
 @dataclass(slots=True)
-class Expansion:
+class ExpandedWorkloads:
     """Objects with the pods of workloads in the place of the workloads.
 
     Attributes:
@@ -55,14 +55,14 @@ class Expansion:
     problems: list[str] = field(default_factory=list)
 
 
-def expanded(documents: Sequence[ManifestObject], there: Iterable[NodeObject] = ()) -> Expansion:
+def expanded(documents: Sequence[ManifestObject], there: Iterable[NodeObject] = ()) -> ExpandedWorkloads:
     """The objects of some manifests, with pods instead of workloads.
 
     Args:
         documents: all objects, whatever their kind.
         there: nodes that the cluster has besides those of the manifests.
     """
-    found = Expansion()
+    found = ExpandedWorkloads()
     nodes = [*there, *(each.value for each in documents if isinstance(each.value, NodeObject))]
     children = _children(documents)
     for each in documents:

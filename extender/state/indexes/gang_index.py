@@ -24,7 +24,7 @@ class Stage(Enum):
     """It has a node."""
 
 
-class Part(NamedTuple):
+class GangPart(NamedTuple):
     """Members of a gang that say the same of their gang and have come as far."""
 
     said: Membership
@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
     gang: GangKey
     uid: str
-    part: Part | None
+    part: GangPart | None
 
 
 class GangIndex(NamedTuple):
@@ -50,7 +50,7 @@ class GangIndex(NamedTuple):
     """
 
     members: Map[GangKey, Map[str, None]] = Map()
-    numbers: Map[GangKey, Map[Part, int]] = Map()
+    numbers: Map[GangKey, Map[GangPart, int]] = Map()
     companions: Map[GangKey, Map[str, None]] = Map()
     places: Map[ObjectKey, _Place] = Map()
 
@@ -76,7 +76,7 @@ class GangIndex(NamedTuple):
             return self._replace(members=removed(self.members, gang, uid), places=places)._counted(gang, part, -1)
         return self._replace(companions=removed(self.companions, gang, uid), places=places)
 
-    def _counted(self, gang: GangKey, part: Part | None, sign: int) -> "GangIndex":
+    def _counted(self, gang: GangKey, part: GangPart | None, sign: int) -> "GangIndex":
         if part is None:
             return self
         numbers = self.numbers.get(gang, Map())
@@ -90,7 +90,7 @@ def is_live(pod: Pod) -> bool:
     return not (pod.deleting or pod.is_finished or (pod.gates and not pod.node_name))
 
 
-def _part_of(pod: Pod) -> Part | None:
+def _part_of(pod: Pod) -> GangPart | None:
     if pod.gang is None or not is_live(pod):
         return None
-    return Part(pod.gang, Stage.BOUND if pod.node_name else Stage.KEPT if pod.kept.node else Stage.FREE)
+    return GangPart(pod.gang, Stage.BOUND if pod.node_name else Stage.KEPT if pod.kept.node else Stage.FREE)

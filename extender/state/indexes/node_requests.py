@@ -13,7 +13,7 @@ from extender.state.objects.pods import Pod
 from extender.state.resources.node_resources import NONE, Amounts, added, counted
 
 
-class Request(NamedTuple):
+class NodeRequest(NamedTuple):
     """What one pod requests of its node.
 
     Attributes:
@@ -32,7 +32,7 @@ class Request(NamedTuple):
 class NodeRequests:
     """The requests of pods, and their sum for each node. A change makes a new value."""
 
-    pods: Map[ObjectKey, Request] = field(default_factory=Map)
+    pods: Map[ObjectKey, NodeRequest] = field(default_factory=Map)
     totals: Map[str, Amounts] = field(default_factory=Map)
 
     def on(self, node: str, without: ObjectKey) -> Amounts:
@@ -46,7 +46,7 @@ class NodeRequests:
         """With a pod as the watch shows it."""
         before = self.pods.get(pod.key)
         if pod.node_name and not pod.is_finished:
-            return self._with(pod.key, Request(pod.uid, pod.node_name, counted(pod.resources.total)))
+            return self._with(pod.key, NodeRequest(pod.uid, pod.node_name, counted(pod.resources.total)))
         if before is not None and before.is_promise and before.uid == pod.uid and not pod.is_finished:
             return self
         return self.without_pod(pod.key)
@@ -56,7 +56,7 @@ class NodeRequests:
         before = self.pods.get(pod.key)
         if before is not None and before.uid == pod.uid and not before.is_promise:
             return self
-        return self._with(pod.key, Request(pod.uid, node, counted(amounts), is_promise=True))
+        return self._with(pod.key, NodeRequest(pod.uid, node, counted(amounts), is_promise=True))
 
     def without_promise(self, key: ObjectKey, uid: str) -> "NodeRequests":
         """Without a promise that was made for a pod, if there is one."""
@@ -70,14 +70,14 @@ class NodeRequests:
             return self
         return replace(self, pods=self.pods.delete(key), totals=_moved(self.totals, before, -1))
 
-    def _with(self, key: ObjectKey, request: Request) -> "NodeRequests":
+    def _with(self, key: ObjectKey, request: NodeRequest) -> "NodeRequests":
         if self.pods.get(key) == request:
             return self
         base = self.without_pod(key)
         return NodeRequests(base.pods.set(key, request), _moved(base.totals, request, 1))
 
 
-def _moved(totals: Map[str, Amounts], request: Request, sign: int) -> Map[str, Amounts]:
+def _moved(totals: Map[str, Amounts], request: NodeRequest, sign: int) -> Map[str, Amounts]:
     change = {name: sign * amount for name, amount in request.amounts.items()}
     total = {name: amount for name, amount in added(totals.get(request.node, NONE), change).items() if amount}
     return (

@@ -18,7 +18,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.resources import Resource
 from extender.kube.transport import TooManyRequestsError
-from extender.kube.watch import Bookmark, BrokenWatchError, ListAgainError, ListedObject, ListEnd, Source
+from extender.kube.watch import Bookmark, BrokenWatchError, ListAgainError, ListedObject, ListEnd, WatchSource
 from extender.state.cluster_state import NOT_SYNCED, ClusterState
 from extender.state.relist import Relist
 from extender.state.snapshot import EMPTY
@@ -89,7 +89,7 @@ class Follower:
     def __init__(
         self,
         resource: Resource,
-        source: Source,
+        source: WatchSource,
         cache: ClusterState,
         *,
         random: Callable[[], float],

@@ -14,7 +14,7 @@ from extender.kube.relevance import RELEVANCE
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
 from extender.kube.transport import Transport
-from extender.kube.watch import Source, WatchTiming
+from extender.kube.watch import WatchSource, WatchTiming
 from extender.offload import Offload, in_thread
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import Follower, FollowTiming
@@ -59,7 +59,7 @@ class LiveCluster:
 
     async def run(self, cache: ClusterState, kinds: Collection[Resource] = tuple(RESOURCES.values())) -> None:
         """List and watch kinds, and tell the cache which of them are in doubt. Run it once, until cancelled."""
-        source = Source(
+        source = WatchSource(
             self.api,
             random=self._random,
             timing=self._timing.watch,

@@ -11,8 +11,8 @@ from allocator import (
 from extender.kube.api import ObjectKey
 from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
 from extender.state.pod_fields.extended_resources import (
-    Container,
     ExtendedClaim,
+    RequestingContainer,
     read_containers,
     read_extended_claim,
 )
@@ -24,7 +24,7 @@ from extender.state.pod_fields.node_requirements import (
     unmodeled_conditions,
     uses_volumes,
 )
-from extender.state.pod_fields.owner import Controller, read_controller
+from extender.state.pod_fields.owner import Owner, read_controller
 from extender.state.resources.cpu import cpu_request
 from extender.state.resources.node_resources import (
     NO_RESOURCES,
@@ -86,7 +86,7 @@ class Pod:
     claims: tuple[PodClaim, ...] = ()
     claim_statuses: Mapping[str, str | None] = field(default_factory=dict)
     extended_claim: ExtendedClaim | None = None
-    containers: tuple[Container, ...] = ()
+    containers: tuple[RequestingContainer, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     created: str = ""
     has_started: bool = False
@@ -101,7 +101,7 @@ class Pod:
     pod_group: str = ""
     cpu: int = 0
     resources: PodResources = NO_RESOURCES
-    controller: Controller | None = None
+    controller: Owner | None = None
     fence: str = field(default="", compare=False)
 
     @property

@@ -46,7 +46,7 @@ _VALUES: Final[Mapping[Operator, tuple[int, int, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class PropertyRequirement:
     """A condition on one property of a device.
 
     Attributes:
@@ -75,7 +75,7 @@ class ResourceClass:
     name: str
     uid: str
     resource: str
-    selectors: tuple[tuple[Requirement, ...], ...] = ()
+    selectors: tuple[tuple[PropertyRequirement, ...], ...] = ()
     group: GroupResource | None = None
     generation: int = 0
     status: Mapping[str, object] = field(default_factory=dict, compare=False)
@@ -135,7 +135,7 @@ def _group(spec: Fields) -> GroupResource | None:
     return GroupResource(members, read_match_attribute(attribute, spec, "matchAttribute"))
 
 
-def _selector(fields: Fields) -> tuple[Requirement, ...]:
+def _selector(fields: Fields) -> tuple[PropertyRequirement, ...]:
     _refuse_unknown(fields, {"matchExpressions"})
     found = tuple(_requirement(each) for each in fields.children("matchExpressions"))
     if not found:
@@ -143,14 +143,14 @@ def _selector(fields: Fields) -> tuple[Requirement, ...]:
     return found
 
 
-def _requirement(fields: Fields) -> Requirement:
+def _requirement(fields: Fields) -> PropertyRequirement:
     _refuse_unknown(fields, {"key", "operator", "values"})
     key, name, values = fields.required_text("key"), fields.required_text("operator"), fields.texts("values")
     operator = _OPERATORS.get(name)
     if operator is None:
         if name:
             fields.problem("operator", f"{shown(name)} is not one of {', '.join(_OPERATORS)}")
-        return Requirement(key, Operator.EXISTS, values)
+        return PropertyRequirement(key, Operator.EXISTS, values)
     least, most, words = _VALUES[operator]
     given = fields.data.get("values")
     number = len(given) if isinstance(given, list) else 0
@@ -159,7 +159,7 @@ def _requirement(fields: Fields) -> Requirement:
     for index, value in enumerate(values):
         if len(value) > _LONGEST_VALUE:
             fields.problem(f"values[{index}]", f"is longer than {_LONGEST_VALUE} characters")
-    return Requirement(key, operator, values)
+    return PropertyRequirement(key, operator, values)
 
 
 def _refuse_unknown(fields: Fields, known: set[str]) -> None:

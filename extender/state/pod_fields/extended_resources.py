@@ -25,7 +25,7 @@ class ExtendedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class RequestingContainer:
     """A container that requests extended resources.
 
     Attributes:
@@ -79,18 +79,18 @@ def read_extended_claim(status: Fields) -> ExtendedClaim | None:
     )
 
 
-def read_containers(init: Sequence[Fields], main: Sequence[Fields]) -> tuple[Container, ...]:
+def read_containers(init: Sequence[Fields], main: Sequence[Fields]) -> tuple[RequestingContainer, ...]:
     """The containers that request extended resources, of init containers and the others."""
     found = []
     for index, fields in enumerate([*init, *main]):
         requests = _extended_requests(fields.child("resources"))
         if requests:
             restarts = fields.text("restartPolicy") == "Always"
-            found.append(Container(index, fields.text("name"), requests, index < len(init), restarts))
+            found.append(RequestingContainer(index, fields.text("name"), requests, index < len(init), restarts))
     return tuple(found)
 
 
-def asked(containers: Iterable[Container]) -> Mapping[str, int]:
+def asked(containers: Iterable[RequestingContainer]) -> Mapping[str, int]:
     """The amount of each extended resource that containers of a pod need at their peak, in nano units, by name."""
     needs = (
         ContainerNeeds({own.resource: own.amount.nano for own in each.requests}, each.is_init, each.restarts)

@@ -6,7 +6,7 @@ from allocator import Fields
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class Owner:
     """The entry of ``metadata.ownerReferences`` whose ``controller`` is true."""
 
     kind: str
@@ -16,9 +16,9 @@ class Controller:
         return f"{self.kind} {self.name}"
 
 
-def read_controller(metadata: Fields) -> Controller | None:
+def read_controller(metadata: Fields) -> Owner | None:
     """The controller of an object; None if the object has none."""
     for owner in metadata.children("ownerReferences"):
         if owner.flag("controller"):
-            return Controller(owner.text("kind"), owner.text("name"))
+            return Owner(owner.text("kind"), owner.text("name"))
     return None

@@ -28,7 +28,7 @@ from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
 from extender.verbs.bind.pinned_claims import PinnedClaims
-from extender.verbs.bind.plan import Plan, Planner, to_give_back
+from extender.verbs.bind.plan import BindPlan, BindPlanner, to_give_back
 from extender.verbs.bind.quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import Reservation
@@ -98,7 +98,7 @@ class Binder:
         self._solver = solver
         self._deadline = deadline
         self._reports = reports
-        self._planner = Planner(state, solver, reports.double_allocations, off_loop, negotiation)
+        self._planner = BindPlanner(state, solver, reports.double_allocations, off_loop, negotiation)
         self.pinned = PinnedClaims(
             state, writer, self._planner, reports.double_allocations, reports.allocated, solver, deadline
         )
@@ -191,7 +191,7 @@ class Binder:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
 
-    async def _write(self, pod: Pod, plan: Plan, made: list[Reservation]) -> tuple[Pod, int]:
+    async def _write(self, pod: Pod, plan: BindPlan, made: list[Reservation]) -> tuple[Pod, int]:
         """Write claim by claim. `made` gets those that are written, a special claim once it is made.
 
         Returns:
@@ -227,7 +227,7 @@ class Binder:
         check_unbound(now)
         return now
 
-    async def _ready(self, pod: Pod, plan: Plan, made: list[Reservation], revision: int, until: float) -> Pod:
+    async def _ready(self, pod: Pod, plan: BindPlan, made: list[Reservation], revision: int, until: float) -> Pod:
         """Do all that comes between the claims and the Binding; returns the pod in the version that is to be bound."""
         if pod.extended_claim != plan.status:
             told = await self._special.tell(pod, plan.status)
@@ -242,7 +242,7 @@ class Binder:
         self._check_gang(pod)
         return pod
 
-    async def _again(self, old: Pod, new: Pod, plan: Plan, made: list[Reservation], until: float) -> Pod:
+    async def _again(self, old: Pod, new: Pod, plan: BindPlan, made: list[Reservation], until: float) -> Pod:
         """The same once the pod was changed by others: whether it still has its claims, the API server says."""
         _check_not_fenced(old, new)
         revision = 0

@@ -25,7 +25,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
-from extender.verbs.bind.plan import Plan, Planner
+from extender.verbs.bind.plan import BindPlan, BindPlanner
 from extender.verbs.bind.quota import check_written
 from extender.writes.binding_conditions import Failed, unmet
 from extender.writes.claim_json import AllocationFirst, Reservation
@@ -60,7 +60,7 @@ class PinnedClaims:
         self,
         state: ClusterState,
         writer: Writer,
-        planner: Planner,
+        planner: BindPlanner,
         double_allocations: DoubleAllocations,
         allocated: Callable[[Pod], None],
         solver: Solver,
@@ -119,12 +119,12 @@ class PinnedClaims:
             known = Reservation(claim, pod, claim.claim.allocation, allocates=False, frees=True)
             await self._checked(known, self._state.snapshot)
 
-    async def _allocated_and_checked(self, pod: Pod, plan: Plan, until: float) -> list[Reservation]:
+    async def _allocated_and_checked(self, pod: Pod, plan: BindPlan, until: float) -> list[Reservation]:
         await self._hear(await self._allocate(pod, plan), until)
         snapshot = self._state.snapshot
         return [await self._checked(each, snapshot) for each in plan.reservations]
 
-    async def _planned(self, pod: Pod, until: float) -> Plan:
+    async def _planned(self, pod: Pod, until: float) -> BindPlan:
         """The writes to make. If no devices fit for all claims together, the claims that no pod uses are given back.
 
         Devices for extended resources are not allocated: kubelet does not wait for them.
@@ -137,7 +137,7 @@ class PinnedClaims:
                     await self._writer.deallocate_as_known(each)
             raise
 
-    async def _allocate(self, pod: Pod, plan: Plan) -> int:
+    async def _allocate(self, pod: Pod, plan: BindPlan) -> int:
         """Write the allocations; returns the newest revision of what was written."""
         new = [each for each in plan.reservations if each.allocates]
         begun = revision = 0

@@ -46,7 +46,7 @@ NOTHING_OF_OURS: Final = AllocationResult()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BindPlan:
     """What a bind is to write.
 
     Attributes:
@@ -69,7 +69,7 @@ class Plan:
         return self.is_negotiated or any(each.allocates for each in self.reservations)
 
 
-class Planner:
+class BindPlanner:
     """Decides what binds write. Arguments: as those of `extender.verbs.bind.bind.Binder`."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Planner:
         """The controllers that `plan` waits for."""
         return self._negotiation.awaited(pod)
 
-    async def plan(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> Plan:
+    async def plan(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> BindPlan:
         """What a bind is to write. From here on, the new allocations are assumed.
 
         A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile; nothing else
@@ -158,7 +158,7 @@ class Planner:
         except TimeoutError as error:
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
 
-    def _promised(self, plan: Plan, case: Case, node: NodeObject, found: Allocation) -> Plan:
+    def _promised(self, plan: BindPlan, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""
         needs = case.claims.on(node)
         if not case.counts_resources or isinstance(needs, str):
@@ -170,7 +170,9 @@ class Planner:
         self._state.promise(case.pod, node.name, case.pod.resources.with_claims(resources))
         return replace(plan, resources=resources)
 
-    async def _negotiated(self, plan: Plan, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim]) -> Plan:
+    async def _negotiated(
+        self, plan: BindPlan, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim]
+    ) -> BindPlan:
         """The plan with what controllers allocate for the node. If one does not, nothing is assumed any more.
 
         Raises:
@@ -195,7 +197,7 @@ class Planner:
                 self._state.forget(each.uid)  # the claim itself has its allocation
         return self._assumed(replace(plan, reservations=reservations, is_negotiated=True), pod)
 
-    def _assumed(self, plan: Plan, pod: Pod) -> Plan:
+    def _assumed(self, plan: BindPlan, pod: Pod) -> BindPlan:
         for each in plan.reservations:
             if each.allocates:
                 self._state.assume(each.uid, each.allocation, pod.uid, each.claim.claim.spec)
@@ -212,7 +214,7 @@ def to_give_back(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) ->
     ]
 
 
-def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> Plan:
+def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> BindPlan:
     """Claims that are allocated already come first, then those to be allocated, a special claim last."""
     needs = claims.on(node)
     if isinstance(needs, str):
@@ -221,7 +223,7 @@ def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation,
     new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
     new += zip(needs.pending, decided.results, strict=True)
     reservations = [*_reserved(pod, there, snapshot), *(_allocated(pod, *each, snapshot) for each in new)]
-    return Plan(tuple(reservations), needs.stale, needs.status)
+    return BindPlan(tuple(reservations), needs.stale, needs.status)
 
 
 def _allocated(pod: Pod, claim: ClaimObject, allocation: AllocationResult, snapshot: Snapshot) -> Reservation:

@@ -31,7 +31,7 @@ def is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EvictionCandidate:
     """A pod that may be evicted, and the PodDisruptionBudgets that cover it."""
 
     pod: Pod
@@ -53,7 +53,7 @@ class Evictions:
     pod: Pod
     node: NodeObject
     snapshot: Snapshot
-    candidates: Sequence[Candidate]
+    candidates: Sequence[EvictionCandidate]
     allowed: Mapping[ObjectKey, int]
     borrowers: Borrowers = field(default_factory=Borrowers)
 
@@ -86,7 +86,7 @@ class Evictions:
         used = Counter(key for each in evicted for key in budgets_covering(each, snapshot))
         allowed = {key: budget.allowed - used[key] for key, budget in snapshot.objects(Budget).items()}
         found = [
-            Candidate(other, budgets_covering(other, snapshot))
+            EvictionCandidate(other, budgets_covering(other, snapshot))
             for other in near
             if other.uid in world.pod_keys and may_go(other, pod, world)
         ]
@@ -216,7 +216,7 @@ class _Latest:
         return self.time > other.time
 
 
-def violations(evicted: Iterable[Candidate], allowed: Mapping[ObjectKey, int]) -> int:
+def violations(evicted: Iterable[EvictionCandidate], allowed: Mapping[ObjectKey, int]) -> int:
     """How many pods can't be evicted within their budgets, one after the other, as kube-scheduler counts them.
 
     Args:

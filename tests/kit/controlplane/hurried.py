@@ -14,7 +14,7 @@ from typing import Final
 from extender.config.settings import Settings
 from extender.kube.credentials import Origin
 from extender.kube.watch import WatchTiming
-from extender.serving.run import Cluster, run
+from extender.serving.run import ServedCluster, run
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import FollowTiming
 from extender.state.live.live_cluster import Timing, connect
@@ -29,12 +29,12 @@ TIMING: Final = Timing(
 
 
 @asynccontextmanager
-async def hurried(origin: Origin) -> AsyncIterator[Cluster]:
+async def hurried(origin: Origin) -> AsyncIterator[ServedCluster]:
     """As `extender.serving.run.live`."""
     async with connect(origin, random=random.random, timing=TIMING) as cluster, asyncio.TaskGroup() as tasks:
         state = ClusterState()
         following = tasks.create_task(cluster.run(state))
-        yield Cluster(cluster.api, state)
+        yield ServedCluster(cluster.api, state)
         following.cancel()
 
 

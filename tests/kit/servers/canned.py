@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from extender.kube.connection import Connection, open_connection
+from extender.kube.connection import ApiConnection, open_connection
 from extender.kube.credentials import Origin
 from tests.kit import service
 
@@ -83,7 +83,7 @@ def kubeconfig(folder: Path, url: str, user: Mapping[str, object]) -> Origin:
 @asynccontextmanager
 async def connected(
     folder: Path, *answers: bytes | None, user: Mapping[str, object] | None = None
-) -> AsyncIterator[tuple[Server, Connection]]:
+) -> AsyncIterator[tuple[Server, ApiConnection]]:
     async with serving(*answers) as server:
         origin = kubeconfig(folder, server.url, user or {"token": "secret"})
         async with open_connection(origin) as connection:

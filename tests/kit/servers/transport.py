@@ -18,7 +18,7 @@ from allocator import GATES, Features
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import key_of
 from extender.kube.resources import RESOURCES, Resource
-from extender.kube.transport import NotSentError, Reply, Request, TransportError
+from extender.kube.transport import HttpReply, HttpRequest, NotSentError, TransportError
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""
@@ -113,12 +113,12 @@ class FakeApi:
     bookmarks: bool = True
     expired_as_event: bool = True
     faults: deque[Fault] = field(default_factory=deque)
-    fault_for: Callable[[Request], Fault] = lambda _: HEALTHY
+    fault_for: Callable[[HttpRequest], Fault] = lambda _: HEALTHY
     chunk_sizes: tuple[int, ...] = (64 * 1024,)
     denied: frozenset[tuple[str, str]] = frozenset()
     version: RawObject = field(default_factory=lambda: {"major": "1", "minor": "36"})
     metrics: bytes = field(default_factory=lambda: gate_metrics(DEFAULT_GATES))
-    requests: list[Request] = field(default_factory=list)
+    requests: list[HttpRequest] = field(default_factory=list)
     revision: int = 100
     compacted: int = 0
     _history: dict[str, list[Change]] = field(default_factory=lambda: {kind: [] for kind in RESOURCES})
@@ -151,11 +151,11 @@ class FakeApi:
                     found[key_of(change.object)] = change.object
         return found
 
-    def watches(self, resource: Resource) -> list[Request]:
+    def watches(self, resource: Resource) -> list[HttpRequest]:
         """The watches that were asked for."""
         return [r for r in self.requests if r.path.endswith(f"/{resource.plural}") and "watch" in r.query]
 
-    def lists(self, resource: Resource) -> list[Request]:
+    def lists(self, resource: Resource) -> list[HttpRequest]:
         """The pages that were asked for."""
         return [r for r in self.requests if r.path.endswith(f"/{resource.plural}") and "limit" in r.query]
 
@@ -170,18 +170,18 @@ class FakeApi:
 
     # --- Transport ------------------------------------------------------------------------------------------
 
-    async def call(self, request: Request) -> Reply:
+    async def call(self, request: HttpRequest) -> HttpReply:
         """Answer in one piece."""
         fault = await self._begin(request)
         if fault.status:
-            return Reply(fault.status, _status(fault), fault.retry_after)
+            return HttpReply(fault.status, _status(fault), fault.retry_after)
         reply = self._answer(request, fault)
         if fault.cut_after is not None:
             raise TransportError("cut")
         return reply
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[FakeStream]:
+    async def stream(self, request: HttpRequest) -> AsyncIterator[FakeStream]:
         """Answer bit by bit."""
         fault = await self._begin(request)
         if request.path == "/metrics" and not fault.status:
@@ -196,7 +196,7 @@ class FakeApi:
         lines = _once(b"") if fault.ends_at_once else _with_faults(self._watch(resource, request), fault)
         yield FakeStream(200, 0.0, _cut(_chunks(lines, self.chunk_sizes), fault))
 
-    async def _begin(self, request: Request) -> Fault:
+    async def _begin(self, request: HttpRequest) -> Fault:
         self.requests.append(request)
         fault = self.faults.popleft() if self.faults else self.fault_for(request)
         if fault.refused:
@@ -207,24 +207,24 @@ class FakeApi:
 
     # --- answers --------------------------------------------------------------------------------------------
 
-    def _answer(self, request: Request, fault: Fault) -> Reply:
+    def _answer(self, request: HttpRequest, fault: Fault) -> HttpReply:
         if request.path.endswith("/selfsubjectaccessreviews"):
             return _json(self._review(orjson.loads(request.body or b"")))
         if request.path == "/metrics":
-            return Reply(200, self.metrics)
+            return HttpReply(200, self.metrics)
         discovered = self._discovery(request.path)
         if discovered is not None:
             return _json(discovered)
         if request.method != "GET":
-            return Reply(201, request.body or b"{}")
+            return HttpReply(201, request.body or b"{}")
         resource = self._resource(request.path)
         if resource is None:
-            return Reply(404, _status(Fault(404, reason="NotFound", message=f"no {request.path}")))
+            return HttpReply(404, _status(Fault(404, reason="NotFound", message=f"no {request.path}")))
         if request.path.endswith(resource.plural):
             return self._page(resource, request, fault)
         key = _key(request.path)
         found = self.objects(resource).get(key)
-        return _json(found) if found else Reply(404, _status(Fault(404, reason="NotFound", message=f"no {key}")))
+        return _json(found) if found else HttpReply(404, _status(Fault(404, reason="NotFound", message=f"no {key}")))
 
     def _discovery(self, path: str) -> RawObject | None:
         if path == "/version":
@@ -245,13 +245,13 @@ class FakeApi:
         name = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
         return {**review, "status": {"allowed": (asked["verb"], name) not in self.denied}}
 
-    def _page(self, resource: Resource, request: Request, fault: Fault) -> Reply:
+    def _page(self, resource: Resource, request: HttpRequest, fault: Fault) -> HttpReply:
         """A page; the token says where it starts, and the revision of the list."""
         start, at = 0, self.revision - fault.behind
         if "continue" in request.query:
             start, at = map(int, request.query["continue"].split("@"))
             if at < self.compacted:
-                return Reply(410, _status(Fault(410, reason="Expired", message="the continue token is too old")))
+                return HttpReply(410, _status(Fault(410, reason="Expired", message="the continue token is too old")))
         limit = int(request.query["limit"])
         objects = list(self.objects(resource, self.revision - at).values())
         items = [{k: v for k, v in obj.items() if k not in {"kind", "apiVersion"}} for obj in objects]
@@ -271,7 +271,7 @@ class FakeApi:
 
     # --- watches --------------------------------------------------------------------------------------------
 
-    def _refuse_watch(self, request: Request) -> Fault | None:
+    def _refuse_watch(self, request: HttpRequest) -> Fault | None:
         if self._resource(request.path) is None:
             return Fault(404, reason="NotFound", message=f"no {request.path}")
         if "sendInitialEvents" in request.query and not self.streams_lists:
@@ -281,7 +281,7 @@ class FakeApi:
             return Fault(410, reason="Expired", message="too old resource version")
         return None
 
-    async def _watch(self, resource: Resource, request: Request) -> AsyncIterator[bytes]:
+    async def _watch(self, resource: Resource, request: HttpRequest) -> AsyncIterator[bytes]:
         """The lines of a watch, until its time is over."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + float(request.query["timeoutSeconds"])
@@ -340,8 +340,8 @@ def _status(fault: Fault) -> bytes:
     return orjson.dumps({**body, "reason": fault.reason, "message": fault.message})
 
 
-def _json(obj: RawObject) -> Reply:
-    return Reply(200, orjson.dumps(obj))
+def _json(obj: RawObject) -> HttpReply:
+    return HttpReply(200, orjson.dumps(obj))
 
 
 def _key(path: str) -> ObjectKey:
