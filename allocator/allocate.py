@@ -20,7 +20,7 @@ from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.leftover import NOTHING_LEFT, leftover
 from allocator.policies.merit import merit
 from allocator.policies.policy import Policy
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 from allocator.pools import NodePool
 from allocator.request_causes import COUNT, POOL, UNREACHABLE
 from allocator.search.candidates import SUITS, Alternative, Candidates
@@ -118,7 +118,7 @@ def _search(
     candidates = Candidates(task.node, usable, task.usage, task.taint_rules, task.features, timed, task.among)
     the_plan = plan(task.claims, task.classes, task.pools, candidates, task.features)
     ledger = Ledger(the_plan, candidates, usable, task.features)
-    view = View(the_plan, candidates, ledger.counters, task.classes, timed)
+    view = PolicyView(the_plan, candidates, ledger.counters, task.classes, timed)
     before = leftover(view, (), policy.reads) if policy.weighs_leftover else NOTHING_LEFT
     search = Search(the_plan, candidates, ledger, policy.orders(view), budget, prefers=prefers)
     if not search.run():
@@ -129,7 +129,7 @@ def _search(
 
 
 def _allocation(
-    task: Task, view: View, places: list[Place], steps: int, new_share_id: Callable[[], str], policy: Policy
+    task: Task, view: PolicyView, places: list[Place], steps: int, new_share_id: Callable[[], str], policy: Policy
 ) -> Allocation:
     chosen = _chosen(view.plan, places)
     results = []
@@ -175,7 +175,7 @@ def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search)
         for alternative, index, refusal in _refused_devices(slot, candidates, search):
             yield Reason(claim, alternative.label, refusal.cause, candidates.all[index].device.id, refusal.detail)
         for refusal in sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.text, r.detail)):
-            if not any(refusal in alternative.verdicts for alternative in slot.alternatives):
+            if not any(refusal in alternative.refusals for alternative in slot.alternatives):
                 yield Reason(claim, label, refusal.cause, None, refusal.detail)
         for pool in task.pools:
             if pool.incomplete and any(candidates.may_come_from(a, pool.id) for a in slot.alternatives):
@@ -191,12 +191,12 @@ def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iter
     """The devices that are refused whatever else is taken. A device in use that would not match does not match."""
     busy = search.busy.get(search.deepest, set())
     for alternative in slot.alternatives:
-        for index, verdict in enumerate(alternative.verdicts):
-            if (alternative, index) in busy or (verdict is not None and verdict.cause is IN_USE.cause):
+        for index, known in enumerate(alternative.refusals):
+            if (alternative, index) in busy or (known is not None and known.cause is IN_USE.cause):
                 held = Refusal(IN_USE.cause) if candidates.held[index] else None
                 refusal = candidates.refusal_if_free(alternative, index) or held
             else:
-                refusal = None if verdict is SUITS else verdict
+                refusal = None if known is SUITS else known
             if refusal is not None:
                 yield alternative, index, refusal
 

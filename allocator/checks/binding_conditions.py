@@ -4,7 +4,7 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal
-from allocator.explain.obstacles import Obstacle
+from allocator.obstacles.obstacle import Obstacle
 
 _GATE: Final = "DRADeviceBindingConditions"
 _CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, request {request} needs them", rank=110)

@@ -11,12 +11,12 @@ from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.checks.device_state import DeviceState
 from allocator.errors import CapacityError
-from allocator.explain.capacity_requests import asking_for_less, naming
-from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.claims import AllocationMode
 from allocator.model.devices import Capacity, Device, DeviceId, RequestPolicy, ValidRange
 from allocator.model.features import Features
 from allocator.model.quantity import Quantity
+from allocator.obstacles.capacity_remedies import asking_for_less, naming
+from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import Candidate
 from allocator.spelling import did_you_mean, meant_by
 from allocator.usage import DeviceUsage, Usage

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from allocator.cause import Cause
 from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
-from allocator.explain.expressions import Expressions, Selector
-from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.claims import Claim, DeviceRequest
 from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import Device
 from allocator.model.features import Features
 from allocator.model.nodes import Node
+from allocator.obstacles.obstacle import Obstacle, Seen
+from allocator.obstacles.unmet_conditions import Expressions, Selector
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Refusal, Undo
-from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.devices import Device, PoolId
+from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage
 

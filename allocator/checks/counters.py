@@ -5,9 +5,9 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal, Undo
-from allocator.explain.obstacles import Held, Obstacle, Seen
 from allocator.model.devices import Device, DeviceId, PoolId
 from allocator.model.quantity import Quantity
+from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import NodePool
 from allocator.usage import NOTHING_USED, Usage
 

@@ -9,14 +9,14 @@ from allocator.checks.check import Asked, Situation, selectors_of
 from allocator.checks.counters import Counters
 from allocator.checks.table import Book, books, checks_for
 from allocator.checks.taint_rules import TaintRules
-from allocator.explain.expressions import Expressions
-from allocator.explain.obstacles import Seen
 from allocator.model.claims import Claim
 from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import Device, DeviceId, PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.optional import required
+from allocator.obstacles.obstacle import Seen
+from allocator.obstacles.unmet_conditions import Expressions
 from allocator.pools import Candidate, NodePool
 from allocator.usage import Usage
 

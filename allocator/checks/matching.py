@@ -6,9 +6,9 @@ from typing import Final
 from allocator.cel import CelError
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.errors import SelectorError
-from allocator.explain.expressions import Expressions
-from allocator.explain.obstacles import Seen
 from allocator.model.devices import Device
+from allocator.obstacles.obstacle import Seen
+from allocator.obstacles.unmet_conditions import Expressions
 from allocator.pools import Candidate
 from allocator.request_causes import NO_MATCH
 from allocator.usage import DeviceUsage

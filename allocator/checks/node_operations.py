@@ -5,8 +5,8 @@ from typing import Final
 
 from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, gate_off
-from allocator.explain.obstacles import Obstacle, Seen
 from allocator.model.nodes import Node
+from allocator.obstacles.obstacle import Obstacle, Seen
 from allocator.pools import Candidate, NodePool
 from allocator.usage import DeviceUsage
 

@@ -7,10 +7,10 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from allocator.checks.check import Asked, Check, Refusal, Situation
-from allocator.explain.obstacles import Obstacle
 from allocator.model.devices import Device, Placement, Slice
 from allocator.model.nodes import Node
 from allocator.node_selectors import placement_matches
+from allocator.obstacles.obstacle import Obstacle
 from allocator.pools import Candidate, NodePool
 from allocator.request_causes import UNREACHABLE
 from allocator.usage import DeviceUsage

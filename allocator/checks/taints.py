@@ -9,8 +9,8 @@ from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
-from allocator.explain.obstacles import Kind, Obstacle, Remedy, Seen
 from allocator.model.devices import Device, DeviceTaint, Toleration
+from allocator.obstacles.obstacle import Obstacle, Remedy, RemedyKind, Seen
 from allocator.pools import Candidate, NodePool
 from allocator.spelling import is_misspelled
 from allocator.usage import DeviceUsage
@@ -56,7 +56,7 @@ def _tolerating(taint: DeviceTaint) -> tuple[Remedy, ...]:
     toleration = Toleration(taint.key, operator, taint.value, taint.effect)
     return (
         Remedy(
-            Kind.TOLERATE,
+            RemedyKind.TOLERATE,
             f"taint {taint_text(taint)}",
             f"tolerate the taint {taint_text(taint)} in",
             f"tolerations: add {{key: {taint.key}, operator: {operator}{value}, effect: {taint.effect}}}",

@@ -191,11 +191,11 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
 
 
 def _facts(candidates: Candidates, wanted: Alternative, index: int, tallies: Tallies | None) -> Facts:
-    device, verdict = candidates.all[index].device, candidates.judge(wanted, index)
+    device, known = candidates.all[index].device, candidates.judge(wanted, index)
     if_free = candidates.refusal_if_free(wanted, index)
     return Facts(
         sizes_of(device),
-        None if verdict is SUITS else verdict.cause,
+        None if known is SUITS else known.cause,
         IN_USE.cause if if_free is None else if_free.cause,
         bool(device.consumes_counters),
         0 if tallies is None else tallies.of(device),

@@ -16,7 +16,7 @@ from allocator.policies.policy import (
     sorted_orders,
     use_in_words,
 )
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.constraints import constraint_class
 
@@ -27,7 +27,7 @@ _CAPACITY, _FREE, _BROKEN = 3, 2, 2
 # --- order -------------------------------------------------------------------------------------------------
 
 
-def by_waste(view: View, alternative: Alternative, suits: Sequence[int]) -> Sequence[int]:
+def by_waste(view: PolicyView, alternative: Alternative, suits: Sequence[int]) -> Sequence[int]:
     """Suitable candidates, least waste first."""
     if len(suits) < 2:
         return suits
@@ -39,7 +39,7 @@ def by_waste(view: View, alternative: Alternative, suits: Sequence[int]) -> Sequ
     return sorted(suits, key=lambda i: (groups.get(i, 0), view.breakage(i), wastes[i]))
 
 
-def _group_sizes(view: View, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
+def _group_sizes(view: PolicyView, alternative: Alternative, suits: Sequence[int]) -> dict[int, int]:
     """How many candidates constraints would leave beside each; tight groups are used up first."""
     sizes: dict[int, int] = {}
     for _, spec in alternative.covering:

@@ -8,7 +8,7 @@ met, there is none with these devices.
 
 from collections.abc import Collection, Hashable, Sequence
 
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import SUITS, Alternative
 from allocator.search.constraints import constraint_class
 
@@ -16,7 +16,7 @@ from allocator.search.constraints import constraint_class
 class Companions:
     """Knows of the devices of one node which of them have enough companions for the claims of a plan."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: PolicyView) -> None:
         self._view = view
         self._enough: dict[tuple[int, int], Collection[Hashable] | None] = {}
         self._suitable: dict[int, Sequence[int]] = {}

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from allocator.checks.counters import CounterKey, counter_demand
 from allocator.model.devices import AttributeValue, Capacity, Device
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 
 _DIGITS = 9
 """Rooms that differ only in the rounding of fractions are equal."""
@@ -34,7 +34,7 @@ Leftover: TypeAlias = frozenset[tuple[tuple[DeviceModel, float], int]]
 NOTHING_LEFT: Leftover = frozenset()
 
 
-def leftover(view: View, taken: Collection[int], reads: Sequence[str]) -> Leftover:
+def leftover(view: PolicyView, taken: Collection[int], reads: Sequence[str]) -> Leftover:
     """What is left on a node now.
 
     Args:
@@ -93,7 +93,7 @@ def model_of(device: Device, reads: Sequence[str], part: float, *, is_shared: bo
     return DeviceModel(device.id.driver, is_shared, tuple(device.capacity.items()), _values(device, reads), part)
 
 
-def _room(view: View, index: int, *, is_taken: bool) -> float:
+def _room(view: PolicyView, index: int, *, is_taken: bool) -> float:
     """The room of a device; 0 if its counters do not suffice any more."""
     candidates = view.candidates
     if is_taken and not candidates.is_shared(index):

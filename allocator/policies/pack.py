@@ -17,11 +17,11 @@ from allocator.policies.policy import (
     sorted_orders,
     use_in_words,
 )
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import Alternative
 
 
-def _fullest_first(view: View, _: Alternative, suits: Sequence[int]) -> Sequence[int]:
+def _fullest_first(view: PolicyView, _: Alternative, suits: Sequence[int]) -> Sequence[int]:
     return sorted(suits, key=lambda index: (view.breakage(index), view.candidates.room(index)))
 
 

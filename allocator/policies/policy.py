@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from allocator.model.devices import Device
 from allocator.policies.companions import Companions
 from allocator.policies.merit import Merit
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import UNJUDGED, Alternative
 
 MAX_SCORE = 10
@@ -68,23 +68,25 @@ class Policy:
     """
 
     name: str
-    orders: Callable[[View], Orders]
+    orders: Callable[[PolicyView], Orders]
     single: Callable[[Mapping[DeviceKind, int]], DeviceKind | None] | None
     scores: Scores
     why: Callable[[Merit, Sequence[Merit]], Iterator[str]] | None = None
-    weigh: Callable[[View, Sequence[int], Merit], Merit] | None = None
+    weigh: Callable[[PolicyView, Sequence[int], Merit], Merit] | None = None
     weighs_classes: bool = False
     weighs_leftover: bool = False
     reads: tuple[str, ...] = ()
 
 
-def published(view: View) -> Orders:
+def published(view: PolicyView) -> Orders:
     """The order of pools, slices and devices, as upstream has it."""
     order = range(view.candidates.count)
     return lambda _: order
 
 
-def sorted_orders(view: View, arrange: Callable[[View, Alternative, Sequence[int]], Sequence[int]]) -> Orders:
+def sorted_orders(
+    view: PolicyView, arrange: Callable[[PolicyView, Alternative, Sequence[int]], Sequence[int]]
+) -> Orders:
     """For each alternative, the candidates that suit it, in the order of a policy; those without companions come last.
 
     The candidates keep their published order if judging one of them raises an error, or if a violated constraint is an

@@ -11,11 +11,11 @@ from typing import Final
 from allocator.policies.best_fit import by_waste, thrift, waste_in_words
 from allocator.policies.merit import Merit
 from allocator.policies.policy import K, Policy, in_bands, sorted_orders
-from allocator.policies.view import View
+from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import Alternative
 
 
-def _least_wanted_first(view: View, alternative: Alternative, suits: Sequence[int]) -> Sequence[int]:
+def _least_wanted_first(view: PolicyView, alternative: Alternative, suits: Sequence[int]) -> Sequence[int]:
     demand = {index: view.demand(index) for index in suits}
     return sorted(by_waste(view, alternative, suits), key=demand.__getitem__)
 
@@ -34,7 +34,7 @@ def _why(merit: Merit, every: Sequence[Merit]) -> Iterator[str]:
     yield from waste_in_words(merit, every)
 
 
-def _weigh(view: View, taken: Sequence[int], merit: Merit) -> Merit:
+def _weigh(view: PolicyView, taken: Sequence[int], merit: Merit) -> Merit:
     return merit._replace(demand=sum(map(view.demand, taken)))
 
 

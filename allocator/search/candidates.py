@@ -35,7 +35,7 @@ _TAKEN: Final = DeviceUsage(holders=1)
 """The usage of a device that is not offered: a claim seems to hold it, but its counters are not used up."""
 
 SUITS = Refusal(COUNT)
-"""The verdict on a device that nothing speaks against; the search decides whether it is taken."""
+"""In place of a refusal, for a device that nothing speaks against; the search decides whether it is taken."""
 
 
 class OrderMattersError(AllocatorError):
@@ -53,7 +53,8 @@ class Alternative(Asked):
     Attributes:
         checks: what can speak against the candidates.
         covering: the constraints that cover it, with their positions in the claim.
-        verdicts: per candidate; None until it is judged.
+        refusals: per candidate, what speaks against it, whatever else is taken; `SUITS` if nothing does, None until it
+            is judged.
         members: the candidates that a request for all devices takes; None for other requests.
         taken: what the request would consume of a shared candidate that suits.
     """
@@ -61,7 +62,7 @@ class Alternative(Asked):
     device_class: DeviceClass
     checks: Checks
     covering: tuple[tuple[int, ConstraintSpec], ...]
-    verdicts: list[Refusal | None]
+    refusals: list[Refusal | None]
     members: tuple[int, ...] | None = None
     taken: dict[int, Mapping[str, Quantity]] = field(default_factory=dict)
 
@@ -151,12 +152,12 @@ class Candidates:
             CapacityError: the consumption cannot be computed.
             SearchLimitError: a limit was reached.
         """
-        verdict = alternative.verdicts[index]
-        if verdict is None:
+        known = alternative.refusals[index]
+        if known is None:
             used = self._in_use.get(index, FREE)
             refusal = first_refusal(alternative.checks.all, self._situation, alternative, self.all[index], used)
-            verdict = alternative.verdicts[index] = SUITS if refusal is None else refusal
-        return verdict
+            known = alternative.refusals[index] = SUITS if refusal is None else refusal
+        return known
 
     def taken(self, alternative: Alternative, index: int) -> Mapping[str, Quantity]:
         """What a request consumes of a shared candidate that suits."""
@@ -174,7 +175,7 @@ class Candidates:
             if refusal is None:
                 found.append(index)
             else:
-                alternative.verdicts[index] = refusal
+                alternative.refusals[index] = refusal
         return tuple(found)
 
     def refusal_if_free(self, alternative: Alternative, index: int) -> Refusal | None:

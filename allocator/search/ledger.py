@@ -63,9 +63,9 @@ class Ledger:
         """
         if self.is_busy(alternative, index):
             return _IN_USE
-        verdict = self._candidates.judge(alternative, index)
-        if verdict is not SUITS:
-            return verdict
+        known = self._candidates.judge(alternative, index)
+        if known is not SUITS:
+            return known
         device = self._candidates.all[index].device
         takes_all = alternative.members is not None
         undos: list[Undo] = []

@@ -130,9 +130,9 @@ def _alternative(
     covering = tuple(
         [(number, spec) for number, spec in constraints if constraint_covers(spec, request.name, wanted.name)]
     )
-    verdicts: list[Refusal | None] = [None] * candidates.count
+    refusals: list[Refusal | None] = [None] * candidates.count
     checks = candidates.checks(wanted)
-    return Alternative(index, claim, request.name, label, wanted, selectors, device_class, checks, covering, verdicts)
+    return Alternative(index, claim, request.name, label, wanted, selectors, device_class, checks, covering, refusals)
 
 
 def _check_all(claim: Claim, alternative: Alternative, pools: tuple[NodePool, ...]) -> None:

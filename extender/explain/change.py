@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator import ClaimSpec, DeviceRequest, Features, Kind, Request, Wanted, with_gates
+from allocator import ClaimSpec, DeviceRequest, Features, RemedyKind, Request, Wanted, with_gates
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
@@ -26,7 +26,7 @@ class ProposedChange:
         position: the place in a list of the object, if the change is about one.
     """
 
-    kind: Kind
+    kind: RemedyKind
     what: str
     text: str
     how: str
@@ -96,7 +96,7 @@ def configured(changes: Iterable[ProposedChange], features: Features) -> Feature
     return with_gates(features, {change.gate: True for change in changes if change.gate})
 
 
-def invasiveness(change: ProposedChange) -> tuple[Kind, int, int, str]:
+def invasiveness(change: ProposedChange) -> tuple[RemedyKind, int, int, str]:
     """A key to sort changes by, the least invasive first. Of a list, the last place goes first, as in `combined`."""
     return change.kind, change.weight, -change.position, change.text
 
@@ -104,6 +104,6 @@ def invasiveness(change: ProposedChange) -> tuple[Kind, int, int, str]:
 def size(changes: Iterable[ProposedChange]) -> tuple[object, ...]:
     """A key to sort sets of changes by: the fewest first, then the least invasive."""
     each = sorted(changes, key=invasiveness)
-    worst = max((c.kind for c in each), default=Kind.CORRECT)
+    worst = max((c.kind for c in each), default=RemedyKind.CORRECT)
     kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
     return (sum(c.size for c in each), worst, kinds, weight, [c.text for c in each])

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import AttributeValue, Quantity, Selectors, Version
-from allocator.explain.comparisons import rewritten
-from allocator.explain.obstacles import WHOLE, Kind
+from allocator.obstacles.comparisons import rewritten
+from allocator.obstacles.obstacle import WHOLE, RemedyKind
 from allocator.spelling import hint, is_misspelled
 from tests.allocator.worlds import DRIVER, device
 
@@ -194,4 +194,4 @@ def test_a_name_unlike_all_others_has_no_hint() -> None:
 def test_the_kind_of_a_misspelling_is_a_correction() -> None:
     found = rewritten(f'{MODE} == "flex"', "mode", "Flex")
     assert found is not None
-    assert found.kind is Kind.CORRECT
+    assert found.kind is RemedyKind.CORRECT

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from allocator import AllocationMode, ConstraintSpec, DeviceClass, Kind, Remedy, Wanted
+from allocator import AllocationMode, ConstraintSpec, DeviceClass, Remedy, RemedyKind, Wanted
 from extender.explain.change import Fork, ProposedChange, Target
 
 
@@ -32,7 +32,7 @@ def ask_for(target: Target, wanted: Wanted, count: int) -> ProposedChange:
     asked = "all" if takes_all else str(wanted.request.count)
     fields = f"allocationMode: ExactCount, count: {count}" if takes_all else f"count: {count}"
     return ProposedChange(
-        Kind.ASK_FOR_LESS,
+        RemedyKind.ASK_FOR_LESS,
         f"{target.at(wanted)}: count",
         f"ask for {count} {'device' if count == 1 else 'devices'} instead of {asked} in request {wanted.label}",
         f"in {target.at(wanted)}: write {fields}",
@@ -51,7 +51,7 @@ def constraint_text(spec: ConstraintSpec) -> str:
 def drop_constraint(target: Target, number: int, spec: ConstraintSpec) -> ProposedChange:
     """Do without a constraint."""
     return ProposedChange(
-        Kind.DROP_CONSTRAINT,
+        RemedyKind.DROP_CONSTRAINT,
         f"{target.source}: constraint {number}",
         f"drop the constraint {constraint_text(spec)}",
         f"in {target.source}, constraints[{number}]: remove it",
@@ -65,7 +65,7 @@ def correct_constraint(target: Target, number: int, spec: ConstraintSpec, meant:
     """Write the attribute that exists into a constraint."""
     right = replace(spec, attribute=meant)
     return ProposedChange(
-        Kind.CORRECT,
+        RemedyKind.CORRECT,
         f"{target.source}: constraint {number}",
         f"write {meant} instead of {spec.attribute} in the constraint",
         f"in {target.source}, constraints[{number}]: write {constraint_text(right)}",

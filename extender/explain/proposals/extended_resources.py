@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from allocator import Kind, Quantity, Wanted
+from allocator import Quantity, RemedyKind, Wanted
 from extender.explain.change import Fork, ProposedChange
 from extender.pods.extended_resources.requests import request_name
 from extender.state.objects.pods import Pod
@@ -35,7 +35,7 @@ def _lowered(
     by = pod.controller
     instead = f"change the pod template of {by} or of its owner" if by else "delete the pod and create it again"
     return ProposedChange(
-        Kind.ASK_FOR_LESS,
+        RemedyKind.ASK_FOR_LESS,
         f"{at}: {resource}",
         f"ask for {count} {resource} instead of {asked} in container {container.name}",
         f"in {at}, resources: write {resource}: {count}",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from allocator import GATES, Features, Kind
+from allocator import GATES, Features, RemedyKind
 from extender.explain.change import ProposedChange
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
@@ -12,7 +12,7 @@ from extender.state.snapshot import Snapshot
 def turn_on(gate: str) -> ProposedChange:
     """Have a feature gate on that is off."""
     return ProposedChange(
-        Kind.CONFIGURE,
+        RemedyKind.CONFIGURE,
         f"feature gate {gate}",
         f"turn on the feature gate {gate}",
         f"in the settings of dra-extender: featureGates: {{{gate}: true}}; the API server must have it on, too",
@@ -30,7 +30,7 @@ def declare(node: NodeObject, feature: str) -> ProposedChange:
         return snapshot.with_node(replace(found, node=replace(found.node, declared_features=features)))
 
     return ProposedChange(
-        Kind.CONFIGURE,
+        RemedyKind.CONFIGURE,
         f"node {node.name}: feature {feature}",
         f"let node {node.name} declare the feature {feature}",
         f"in Node {node.name}, status.declaredFeatures: its kubelet adds {feature}, with this feature gate on",

@@ -11,8 +11,8 @@ from allocator import (
     ConstraintSpec,
     Device,
     Held,
-    Kind,
     NodePool,
+    RemedyKind,
     Seen,
     Wanted,
     competitors,
@@ -38,7 +38,7 @@ Bundle = frozenset[ProposedChange]
 _OF_A_DEVICE: Final = 40
 """Bundles for one device and one request; each obstacle may have several remedies."""
 
-_OF_EVERY: Final = frozenset({Kind.TOLERATE, Kind.FREE})
+_OF_EVERY: Final = frozenset({RemedyKind.TOLERATE, RemedyKind.FREE})
 """Kinds of changes that a request for all devices needs for each device that it lacks."""
 
 
@@ -108,7 +108,7 @@ class Bundles:
         of, target = seen.obstacle, self.targets[way.claim]
         for remedy in seen.remedies():
             if target.is_written or remedy.edit_class is not None:
-                there = self.survey.values(of.condition, node.name) if remedy.kind is Kind.RELAX_SELECTOR else ""
+                there = self.survey.values(of.condition, node.name) if remedy.kind is RemedyKind.RELAX_SELECTOR else ""
                 yield (remedied(target, way, remedy, there),)
         administrator = [turn_on(of.gate)] if of.gate else []
         administrator += [declare(node, of.node_feature)] if of.node_feature else []

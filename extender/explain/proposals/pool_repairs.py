@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from allocator import CounterConsumption, Device, DeviceId, Kind, Pool, Quantity, Slice, meant_by
+from allocator import CounterConsumption, Device, DeviceId, Pool, Quantity, RemedyKind, Slice, meant_by
 from extender.explain.change import ProposedChange
 from extender.explain.holders import MAX_NAMED
 from extender.state.snapshot import Snapshot
@@ -32,7 +32,7 @@ def repair(pool: Pool, problem: str) -> ProposedChange:
     names = [each.name for each in pool.newest]
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
     return ProposedChange(
-        Kind.REPAIR,
+        RemedyKind.REPAIR,
         f"pool {pool.id}",
         f"let the driver correct pool {pool.id}: {problem}",
         f"in its ResourceSlices ({', '.join(names[:MAX_NAMED])}{more}): {'; '.join(corrected.orders)}",

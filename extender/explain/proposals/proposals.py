@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from allocator import Kind
+from allocator import RemedyKind
 from extender.explain.change import ProposedChange, invasiveness, size
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import Proposal
@@ -28,11 +28,11 @@ _FOUND_ON_NODE: Final = 6
 _PAIRED: Final = 40
 """Releases, the least invasive, that are tried two at a time."""
 
-_DONE_WITHOUT: Final[Sequence[Collection[Kind]]] = (
+_DONE_WITHOUT: Final[Sequence[Collection[RemedyKind]]] = (
     frozenset(),
-    frozenset({Kind.DROP_CONSTRAINT}),
-    frozenset({Kind.ASK_FOR_LESS}),
-    frozenset({Kind.DROP_CONSTRAINT, Kind.ASK_FOR_LESS}),
+    frozenset({RemedyKind.DROP_CONSTRAINT}),
+    frozenset({RemedyKind.ASK_FOR_LESS}),
+    frozenset({RemedyKind.DROP_CONSTRAINT, RemedyKind.ASK_FOR_LESS}),
 )
 
 
@@ -99,7 +99,7 @@ def _sufficient(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) ->
 
 def _large(bundles: Sequence[Bundle], node: str, trials: ProposalTrials) -> Iterator[tuple[ProposedChange, ...]]:
     """Sets that suffice, of all releases and of what claims can do without: nothing, constraints, devices, or both."""
-    releases = dict.fromkeys(change for bundle in bundles for change in bundle if change.kind is Kind.FREE)
+    releases = dict.fromkeys(change for bundle in bundles for change in bundle if change.kind is RemedyKind.FREE)
     edits = sorted((change for bundle in bundles if len(bundle) == 1 for change in bundle), key=lambda c: size((c,)))
     for kinds in _DONE_WITHOUT:
         largest = {change.what: change for change in edits if change.kind in kinds}
@@ -128,7 +128,7 @@ def _nearest(
 
 def _ranked(bundles: Sequence[Bundle]) -> Iterator[tuple[ProposedChange, ...]]:
     """Each bundle, and two together that only free devices: the smallest first and then the least invasive."""
-    releases = [each for each in sorted(bundles, key=size) if all(change.kind is Kind.FREE for change in each)]
+    releases = [each for each in sorted(bundles, key=size) if all(change.kind is RemedyKind.FREE for change in each)]
     pairs = (a | b for a, b in combinations(releases[:_PAIRED], 2))
     for each in sorted(dict.fromkeys((*bundles, *pairs)), key=size):
         yield tuple(sorted(each, key=invasiveness))
@@ -163,7 +163,7 @@ def best(proposals: Iterable[Proposal]) -> tuple[Proposal, ...]:
     return tuple(chosen[:MAX_PROPOSALS])
 
 
-def _kinds(proposal: Proposal) -> tuple[Kind, ...]:
+def _kinds(proposal: Proposal) -> tuple[RemedyKind, ...]:
     return tuple(change.kind for change in proposal.changes)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from allocator import Kind
+from allocator import RemedyKind
 from extender.explain.change import Fork, ProposedChange
 from extender.explain.holders import in_words, users
 from extender.kube.encoding import loads
@@ -30,7 +30,7 @@ def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> ProposedCh
         commands.append(_deletion(claim))
     frees = ", which frees" if pods else ", which no pod uses; this frees"
     return ProposedChange(
-        Kind.FREE,
+        RemedyKind.FREE,
         f"claim {claim.key}",
         f"delete {' and '.join(named)}{frees} {held}",
         "; ".join(commands),
@@ -56,7 +56,7 @@ def renew(claim: ClaimObject, snapshot: Snapshot) -> ProposedChange:
     """Let a claim that no other pod uses be allocated again, with other devices."""
     held = in_words(claim, snapshot)
     text = f"delete claim {claim.key} and create it again, so that it gets other devices than {held}"
-    return ProposedChange(Kind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)
+    return ProposedChange(RemedyKind.FREE, f"claim {claim.key}", text, _deletion(claim), _freed(claim), weight=-1)
 
 
 def _freed(claim: ClaimObject) -> Fork:

@@ -7,8 +7,12 @@ from typing import NamedTuple, TypeVar
 
 from allocator.cel import CelError, Expired, OutOfTimeError, Reads, never
 from allocator.cel.selectors import Selectors
-from allocator.explain.comparisons import Rewritten, rewritten, wanted
-from allocator.explain.conditions import (
+from allocator.model.claims import DeviceRequest
+from allocator.model.device_classes import DeviceClass
+from allocator.model.devices import Device
+from allocator.obstacles.comparisons import Rewritten, rewritten, wanted
+from allocator.obstacles.obstacle import WHOLE, Obstacle, Remedy, RemedyKind, Seen
+from allocator.obstacles.selector_conditions import (
     conditions_of,
     guarded,
     only_value,
@@ -18,10 +22,6 @@ from allocator.explain.conditions import (
     with_attribute,
     with_condition,
 )
-from allocator.explain.obstacles import WHOLE, Kind, Obstacle, Remedy, Seen
-from allocator.model.claims import DeviceRequest
-from allocator.model.device_classes import DeviceClass
-from allocator.model.devices import Device
 from allocator.pools import Candidate
 from allocator.request_causes import NO_MATCH
 from allocator.spelling import did_you_mean, nearest_attribute
@@ -127,7 +127,7 @@ class Expressions:
                 return
         what = f"condition {part}"
         near = rewritten(condition, *only_value(self.reads(condition), device))
-        if near is not None and (near.kind is Kind.CORRECT or not selector.of_class):
+        if near is not None and (near.kind is RemedyKind.CORRECT or not selector.of_class):
             yield _writing(selector, what, near, condition)
         if not selector.of_class:
             yield _dropping(selector, what, condition)
@@ -149,7 +149,7 @@ def _correcting(selector: Selector, missing: str, meant: str) -> Remedy:
     orders = (f"write {reading(meant)} instead of {old}" for old in readings(selector.text, missing))
     return _remedy(
         selector,
-        Kind.CORRECT,
+        RemedyKind.CORRECT,
         f"attribute {missing}",
         f"write {meant} instead of {missing} in",
         "; ".join(orders),
@@ -169,7 +169,7 @@ def _guards(selector: Selector, what: str, condition: str, missing: str, attribu
     read = [name for name in attributes if readings(condition, name)]
     new = guarded(condition, read) if missing else ""
     if new:
-        near = Rewritten(Kind.CORRECT, f"pass over devices without attribute {' or '.join(read)}", new)
+        near = Rewritten(RemedyKind.CORRECT, f"pass over devices without attribute {' or '.join(read)}", new)
         yield _writing(selector, f"{what} guard", near, condition)
 
 
@@ -178,11 +178,11 @@ def _dropping(selector: Selector, what: str, gone: str) -> Remedy:
     is_all = gone == selector.text.strip()
     order = "remove it" if is_all else f"remove {gone}"
     edit = partial(with_condition, old=gone, new="true") if not is_all else lambda _: "true"
-    return _remedy(selector, Kind.RELAX_SELECTOR, what, f"drop the condition {gone} from", order, edit, WHOLE)
+    return _remedy(selector, RemedyKind.RELAX_SELECTOR, what, f"drop the condition {gone} from", order, edit, WHOLE)
 
 
 def _remedy(
-    selector: Selector, kind: Kind, what: str, text: str, order: str, edit: Callable[[str], str], weight: int = 0
+    selector: Selector, kind: RemedyKind, what: str, text: str, order: str, edit: Callable[[str], str], weight: int = 0
 ) -> Remedy:
     number = selector.number
     return Remedy(

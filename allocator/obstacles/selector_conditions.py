@@ -1,4 +1,4 @@
-"""The conditions that a selector joins with ``&&``, and what each reads."""
+"""The conditions that a selector (CEL) joins with ``&&``, and what each reads."""
 
 import re
 from collections.abc import Iterable

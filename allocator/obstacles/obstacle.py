@@ -6,9 +6,9 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from allocator.cause import Cause
-from allocator.explain.conditions import ReadValues
 from allocator.model.claims import DeviceRequest
 from allocator.model.device_classes import DeviceClass
+from allocator.obstacles.selector_conditions import ReadValues
 
 
 class Held(Enum):
@@ -47,7 +47,7 @@ class Obstacle:
     node_feature: str = ""
 
 
-class Kind(IntEnum):
+class RemedyKind(IntEnum):
     """What a change touches, the least invasive first."""
 
     CORRECT = 0
@@ -77,7 +77,7 @@ class Remedy:
         edit_class: the class after the change; None if the request is changed.
     """
 
-    kind: Kind
+    kind: RemedyKind
     what: str
     text: str
     how: str

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 from allocator.cel import CompileError
 from allocator.cel.ast import Call, ListNode, Literal, Node
 from allocator.cel.parse import parse
-from allocator.explain.conditions import STRING, value_in_words
-from allocator.explain.obstacles import WHOLE, Kind
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
+from allocator.obstacles.obstacle import WHOLE, RemedyKind
+from allocator.obstacles.selector_conditions import STRING, value_in_words
 from allocator.spelling import is_misspelled
 
 Constant: TypeAlias = str | int | Quantity | Version
@@ -36,7 +36,7 @@ class Rewritten:
         weight: the distance of the new constant from the old one, less than `WHOLE`.
     """
 
-    kind: Kind
+    kind: RemedyKind
     text: str
     condition: str
     weight: int = 0
@@ -91,20 +91,20 @@ def rewritten(condition: str, name: str, value: object) -> Rewritten | None:
         misspelled = next((each for each in found.constants if is_misspelled(str(each.value), value)), None)
         if misspelled is not None:
             text = f"write {_literal(value)} instead of {_literal(misspelled.value)}"
-            return Rewritten(Kind.CORRECT, text, _edited(condition, [(*misspelled[1:], _literal(value))]))
+            return Rewritten(RemedyKind.CORRECT, text, _edited(condition, [(*misspelled[1:], _literal(value))]))
     constant, shown = found.constants[-1], value_in_words(value)
     weight = min(_distance(each.value, value) for each in found.constants)
     if found.relation == "in":
         edit = (constant.end, constant.end, f", {_literal(value)}")
-        return Rewritten(Kind.RELAX_SELECTOR, f"accept {name} {shown}, too,", _edited(condition, [edit]), weight)
+        return Rewritten(RemedyKind.RELAX_SELECTOR, f"accept {name} {shown}, too,", _edited(condition, [edit]), weight)
     changed = _edited(condition, [(*constant[1:], _literal(value)), *found.including])
     if found.relation == "==":
         text = f"ask for {name} {shown} instead of {value_in_words(constant.value)}"
-        return Rewritten(Kind.RELAX_SELECTOR, text, changed, weight)
+        return Rewritten(RemedyKind.RELAX_SELECTOR, text, changed, weight)
     if isinstance(value, str):
         return None
     order = f"{'lower' if found.relation == '>=' else 'raise'} {name} to {shown}"
-    return Rewritten(Kind.ASK_FOR_LESS, order if weight else f"accept {name} {shown}, too,", changed, weight)
+    return Rewritten(RemedyKind.ASK_FOR_LESS, order if weight else f"accept {name} {shown}, too,", changed, weight)
 
 
 def _edited(condition: str, edits: Iterable[_Edit]) -> str:

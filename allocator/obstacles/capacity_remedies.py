@@ -3,17 +3,17 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
-from allocator.explain.obstacles import WHOLE, Kind, Remedy
 from allocator.model.claims import DeviceRequest
 from allocator.model.devices import Capacity, Device
 from allocator.model.quantity import Quantity
+from allocator.obstacles.obstacle import WHOLE, Remedy, RemedyKind
 
 
 def naming(name: str, meant: str) -> Iterator[Remedy]:
     """Ask for the capacity that exists instead of the one that does not, or do not ask for it."""
     if meant:
         yield Remedy(
-            Kind.CORRECT,
+            RemedyKind.CORRECT,
             f"capacity {name}",
             f"write {meant} instead of {name} in the capacity of",
             f"capacity.requests: write {meant} instead of {name}",
@@ -46,7 +46,7 @@ def _asking(name: str, less: Quantity, need: Quantity) -> Remedy:
         return replace(request, capacity=tuple(sorted({**dict(request.capacity or ()), name: less}.items())))
 
     return Remedy(
-        Kind.ASK_FOR_LESS,
+        RemedyKind.ASK_FOR_LESS,
         f"capacity {name}",
         f"ask for {less} of {name} instead of {need} in",
         f'capacity.requests: write {name}: "{less}"',
@@ -73,7 +73,7 @@ def _most(capacity: Capacity, rest: int) -> Quantity | None:
 def _without(name: str) -> Remedy:
     """Take any amount of a capacity."""
     return Remedy(
-        Kind.ASK_FOR_LESS,
+        RemedyKind.ASK_FOR_LESS,
         f"capacity {name}",
         f"do not ask for capacity {name} in",
         f"capacity.requests: remove {name}",

@@ -12,7 +12,7 @@ from allocator.search.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PolicyView:
     """What a policy may read.
 
     Attributes:
