@@ -5,13 +5,13 @@ The groups here count what happens, when it happens. The metrics in `cluster` an
 
 from prometheus_client import CollectorRegistry
 
+from extender.metrics.autoscaler_sessions import SessionMetrics
 from extender.metrics.callers import CallerMetrics
 from extender.metrics.claims import ClaimMetrics
 from extender.metrics.controllers import ControllerMetrics
 from extender.metrics.gangs import GangMetrics
 from extender.metrics.pods import PodMetrics
 from extender.metrics.preemption import PreemptionMetrics
-from extender.metrics.sessions import SessionMetrics
 from extender.metrics.verbs import VerbMetrics
 
 
