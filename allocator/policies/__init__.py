@@ -1,5 +1,7 @@
 """Policies, one module each. A new policy is one module, and its name here; settings and commands then take it.
 
+If the policy compares a fact that no merit has yet, `allocator.policies.merit` says where the fact goes.
+
 A policy decides by values alone (`Policy`): equal devices and equal merits get equal answers, in each process.
 """
 

@@ -3,15 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
+from immutables import Map
 
-from allocator import DeviceClass, Features, Selectors, Shape, parse_claim, parse_device_class
+from allocator import (
+    NOTHING_LEFT,
+    DeviceClass,
+    DeviceModel,
+    Features,
+    Limits,
+    Merit,
+    SearchBudget,
+    Selectors,
+    Shape,
+    parse_claim,
+    parse_device_class,
+)
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
-from extender.decisions.verdict import OUT_OF_TIME
+from extender.decisions.verdict import OUT_OF_TIME, Verdict
 from extender.explain.document import as_json
 from extender.verbs.filter import Bounds, filter_nodes
 from tests.extender.explaining import weighing
@@ -216,3 +230,14 @@ def test_weighing_ends_with_the_time_of_the_call_and_the_next_call_goes_on() -> 
 
 def model(name: str) -> Object:
     return {"attributes": {"model": {"string": name}}}
+
+
+def test_a_loss_is_added_and_every_other_fact_of_a_merit_stays() -> None:
+    """Every field of the merit is set, so none that is new is lost."""
+    budget = SearchBudget(Limits(), lambda: 0.0)
+    facts: dict[str, Any] = dict.fromkeys(Merit._fields, 1) | {"capacity": Map(memory=1), "loss": 0.0}
+    left = frozenset([((DeviceModel("driver", is_shared=False), 1.0), 1)])
+    found = Merit(**(facts | {"before": left, "after": left}))
+    weigher = Shapes(Selectors(), Features()).weighing(1000, budget).weigher
+    weighed = weigher.of(Verdict(found), 2000, budget).merit
+    assert weighed == found._replace(before=NOTHING_LEFT, after=NOTHING_LEFT)
