@@ -16,6 +16,8 @@ from typer.main import get_command
 from extender.cli.main import app
 from extender.config.sources import keys, load, variable
 from extender.http.listener import Listener
+from extender.kube.permissions import ALLOCATES, EVICTS, WRITES, Permission
+from extender.kube.resources import RESOURCES
 from tests.extender.deployed import (
     CHART,
     DEPLOY,
@@ -207,6 +209,20 @@ def test_the_account_is_the_one_that_may() -> None:
     bindings = [each for name in ("rbac", "rbac-scheduler") for each in documents(DEPLOY / f"{name}.yaml")]
     for binding in (each for each in bindings if each["kind"].endswith("Binding")):
         assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+
+
+READS = [Permission(verb, resource) for resource in RESOURCES.values() for verb in ("list", "watch")]
+
+
+@pytest.mark.parametrize("permission", [*READS, *WRITES, EVICTS, ALLOCATES], ids=str)
+def test_the_account_may_watch_every_watched_kind_and_write_what_every_bind_writes(permission: Permission) -> None:
+    rules = [rule for each in documents(DEPLOY / "rbac.yaml") for rule in each.get("rules", ())]
+    resource = permission.resource
+    path = f"{resource.plural}/{permission.subresource}" if permission.subresource else resource.plural
+    assert any(
+        resource.group in rule.get("apiGroups", ()) and path in rule["resources"] and permission.verb in rule["verbs"]
+        for rule in rules
+    )
 
 
 def test_no_role_of_ours_allows_secrets_or_everything() -> None:
