@@ -24,7 +24,7 @@ from extender.state.objects.pods import Pod, parse_pod
 from extender.state.relist import Relist
 from extender.state.resources.node_resources import Amounts
 from extender.state.snapshot import EMPTY, Snapshot
-from extender.state.snapshot_edit import Edit, read
+from extender.state.snapshot_edit import SnapshotEdit, read
 
 NOT_SYNCED: Final = "not synced yet"
 
@@ -152,7 +152,7 @@ class ClusterState:
         key, version = key_of(event.object), version_of(event.object)
         if _is_older(version, versions.get(key)):
             return
-        edit = Edit(self._snapshot)
+        edit = SnapshotEdit(self._snapshot)
         versions.pop(key, None)
         if event.type is EventType.DELETED:
             edit.drop(kind, key)
@@ -180,7 +180,7 @@ class ClusterState:
         resource = relist.kind.resource
         if at < self._seen[resource.kind]:
             return False
-        edit = Edit(self._snapshot)
+        edit = SnapshotEdit(self._snapshot)
         relist.apply_to(edit)
         self._versions[resource.kind] = dict(relist.versions)
         if resource == CLAIMS:
@@ -279,13 +279,13 @@ class ClusterState:
     def _commit_assumed(self, before: Snapshot, after: Snapshot, uid: str) -> None:
         if after is before:
             return
-        edit = Edit(after)
+        edit = SnapshotEdit(after)
         edit.touch((Topic.POOL, pool) for pool in moved_pools(before, after, uid))
         key = after.claim_keys.get(uid)
         edit.touch([] if key is None else [(Topic.CLAIM, key)])
         self._commit(edit)
 
-    def _commit(self, edit: Edit) -> None:
+    def _commit(self, edit: SnapshotEdit) -> None:
         if not edit.touched:
             self._snapshot = edit.snapshot
             return

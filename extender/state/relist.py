@@ -8,7 +8,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Version, version_of
 from extender.state.kinds import WatchedKind
 from extender.state.snapshot import Snapshot
-from extender.state.snapshot_edit import Edit, read
+from extender.state.snapshot_edit import SnapshotEdit, read
 
 
 @dataclass(slots=True)
@@ -28,10 +28,10 @@ class Relist:
     before: Snapshot
     _same: set[ObjectKey] = field(default_factory=set)
     _new: dict[ObjectKey, tuple[Version | None, object]] = field(default_factory=dict)
-    _ahead: Edit = field(init=False)
+    _ahead: SnapshotEdit = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ahead = Edit(self.before)
+        self._ahead = SnapshotEdit(self.before)
 
     def add(self, key: ObjectKey, obj: RawObject) -> None:
         """Add an object of the list."""
@@ -44,7 +44,7 @@ class Relist:
             self._new[key] = version, value
             self._ahead.put(self.kind, key, value, listed=True)
 
-    def apply_to(self, edit: Edit) -> None:
+    def apply_to(self, edit: SnapshotEdit) -> None:
         """Make the listed objects the only ones of the kind."""
         if self.kind.is_same(self.before, edit.snapshot):
             edit.take_over(self.kind, self._ahead)

@@ -39,7 +39,7 @@ def read(kind: WatchedKind[Any], obj: RawObject) -> object:
 
 
 @dataclass(slots=True)
-class Edit:
+class SnapshotEdit:
     """A snapshot that is being changed, and what was changed."""
 
     snapshot: Snapshot
@@ -49,7 +49,7 @@ class Edit:
         """Record changes."""
         self.touched.update(dict.fromkeys(what))
 
-    def take_over(self, kind: WatchedKind[Any], other: "Edit") -> None:
+    def take_over(self, kind: WatchedKind[Any], other: "SnapshotEdit") -> None:
         """Take a kind's objects from another edit, which began with the same objects of that kind."""
         now = kind.taken(self.snapshot, other.snapshot)
         # Pods and claims are taken over one after the other, and which kept devices are contested depends on both.

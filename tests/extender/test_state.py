@@ -11,7 +11,7 @@ from extender.state.change_log import Change, ChangeLog
 from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic, all_kinds
 from extender.state.snapshot import EMPTY, Snapshot
-from extender.state.snapshot_edit import Edit
+from extender.state.snapshot_edit import SnapshotEdit
 from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
 from tests.kit.clusters import (
     DRIVER,
@@ -170,7 +170,7 @@ class TestListsBitByBit:
         for number in range(50):
             relist.add(ObjectKey("ns", f"c{number}"), at(5, claim(f"c{number}", allocated=[f"n/gpu-{number}"])))
         assert len(puts) == 50
-        edit = Edit(EMPTY)
+        edit = SnapshotEdit(EMPTY)
         relist.apply_to(edit)
         assert len(puts) == 50
         assert (len(edit.snapshot.claims), len(edit.snapshot.usage.pools)) == (50, 1)
