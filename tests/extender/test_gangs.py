@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.background.gangs.watch import KEPT_SECONDS
+from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from extender.background.gangs.watch import SEEN_SECONDS
+from extender.background.gangs.time_limits import SEEN_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from tests.extender.ganging import Scene, member, members, nodes

@@ -3,7 +3,7 @@
 import pytest
 
 from allocator import DeviceId
-from extender.background.gangs.watch import IDLE_SECONDS, KEPT_SECONDS
+from extender.background.gangs.time_limits import IDLE_SECONDS, KEPT_SECONDS
 from extender.kube.errors import ApiError
 from extender.pods.gangs import gang_at
 from extender.state.pod_fields.conditions import Keeping

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 
 from allocator import DeviceId
-from extender.background.gangs.watch import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
+from extender.background.gangs.time_limits import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.state.pod_fields.conditions import Keeping

@@ -18,7 +18,8 @@ import structlog
 
 from extender.background.gangs.plans import GangPlans
 from extender.background.gangs.rejected_members import RejectedMember, RejectedMembers
-from extender.background.gangs.watch import (
+from extender.background.gangs.settled import Settled
+from extender.background.gangs.time_limits import (
     AGAIN_SECONDS,
     ASKING_SECONDS,
     FIRST_PAUSE_SECONDS,
@@ -29,9 +30,8 @@ from extender.background.gangs.watch import (
     LONGEST_PLAN_SECONDS,
     PLANNING_SECONDS,
     SEEN_SECONDS,
-    Settled,
-    Watch,
 )
+from extender.background.gangs.watch import Watch
 from extender.background.gangs.writes import GangWrites, at_most
 from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Rejection
