@@ -15,7 +15,7 @@ class SpecCache:
         self._read: Recent[ClaimSpec] = Recent(limit, lambda source, _: len(source[1]))
 
     def read(self, fields: Fields, api_version: str) -> ClaimSpec:
-        """The spec in some fields: an `allocator.model.json.SpecReader`, whose equal answers are the same."""
+        """The spec in some fields: an `allocator.model.json.claims.SpecReader`, whose equal answers are the same."""
         source = api_version, dumped(fields.data)
         found = self._read.find(source)
         if found is None:
