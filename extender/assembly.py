@@ -57,12 +57,12 @@ from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
-from extender.writes.claim_writes import ClaimWrites
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.claim_writes import ClaimWrites
+from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
-from extender.writes.evictions import Evictor
 from extender.writes.lease import ALL_LEASES, IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, RESOURCE_CLASSES, SharedLease
-from extender.writes.nominations import Nominator
+from extender.writes.pods.evictions import Evictor
+from extender.writes.pods.nominations import Nominator
 from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 

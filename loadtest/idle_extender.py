@@ -17,12 +17,12 @@ import uvloop
 
 from extender.http.replies.one_packet import OnePacketProtocol
 from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of, timestamp
 from extender.kube.resources import CLAIMS
 from extender.state.live.live_cluster import connect
-from extender.writes.claim_json import is_protected, protected
+from extender.writes.claims.claim_json import is_protected, protected
 
 _DRIVER: Final = "idle.example.com"
 _NOT_MADE: Final = "the pod's claims are not made yet"

@@ -22,9 +22,9 @@ import orjson
 import uvloop
 
 from extender.config.settings import LogSettings
-from extender.kube.connection import open_connection
-from extender.kube.credentials import Origin
-from extender.kube.transport import HttpRequest
+from extender.kube.connection.connection import open_connection
+from extender.kube.connection.credentials import Origin
+from extender.kube.connection.transport import HttpRequest
 from extender.observe import logs
 from extender.serving.garbage import sparing_survivors
 from extender.state.cluster_state import ClusterState

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from extender.access.user import User, user_of_review
 from extender.kube.api import RawObject
+from extender.kube.connection.transport import HttpRequest, Transport, ask
 from extender.kube.encoding import dumps
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.permissions import Permission
 from extender.kube.resources import Resource
-from extender.kube.transport import HttpRequest, Transport, ask
 
 TOKEN_REVIEWS: Final = Resource("TokenReview", "tokenreviews", "authentication.k8s.io", ("v1",), namespaced=False)
 ACCESS_REVIEWS: Final = Resource(

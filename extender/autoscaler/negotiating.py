@@ -29,7 +29,7 @@ from extender.state.controller_answers import ControllerAnswer
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.controller_marks import Mark
+from extender.writes.claims.controller_marks import Mark
 
 _NAME_BYTES = 100
 """What the name of a node in an answer takes, with the reason and its place, about."""

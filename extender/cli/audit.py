@@ -23,7 +23,7 @@ from extender.cli.options import (
 from extender.cli.reading import one_cluster
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import Api, Listing
-from extender.kube.credentials import Origin, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource

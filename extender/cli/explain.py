@@ -38,7 +38,7 @@ from extender.explain.document import as_json
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.kube.api import ObjectKey
-from extender.kube.credentials import Origin, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.raw import key_of
 from extender.kube.resources import BUDGETS, PODS, RESOURCES

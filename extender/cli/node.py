@@ -23,7 +23,7 @@ from extender.cli.options import (
 )
 from extender.config.settings import LogSettings
 from extender.config.text_file import UnreadableError, read_text
-from extender.kube.credentials import find_origin
+from extender.kube.connection.credentials import find_origin
 from extender.kube.errors import ConnectError
 from extender.node import cpu_list
 from extender.node.topology import Topology, TopologyError, read_file, read_machine

@@ -22,7 +22,7 @@ from extender.cli.reading import new_cluster, settings_of
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.start import GrpcError
-from extender.kube.credentials import find_origin
+from extender.kube.connection.credentials import find_origin
 from extender.kube.errors import ConnectError
 from extender.serving import run as serving
 from extender.serving.listeners import ListenError

@@ -25,7 +25,7 @@ from extender.cli.options import (
 )
 from extender.cli.reading import one_cluster, settings_of
 from extender.kube.api import RawObject
-from extender.kube.credentials import Origin, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import NODES, SLICES, Resource
 from extender.simulation.quiet_logs import log_quietly

@@ -33,7 +33,7 @@ from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, 
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import POLICY
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
-from extender.writes.controller_marks import DEALLOCATION_REQUESTED, MARK
+from extender.writes.claims.controller_marks import DEALLOCATION_REQUESTED, MARK
 
 app = command_app()
 

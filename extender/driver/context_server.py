@@ -16,13 +16,13 @@ from extender.driver.leadership import led, responder_of
 from extender.driver.responder import Responder
 from extender.driver.server import sole_user
 from extender.driver.store import Store
-from extender.kube.credentials import Origin, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
 from extender.negotiation.parameters import ParameterReader
 from extender.offload import in_thread
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import connect
-from extender.writes.claim_writes import ClaimWrites
+from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 
 KINDS: Final = (CLASSES, NODES, PODS, CLAIMS, CONTEXTS)

@@ -36,8 +36,8 @@ from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.scheduling_contexts import SchedulingContext
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_writes import ClaimWrites, ReadClaim
-from extender.writes.controller_marks import DEALLOCATION_REQUESTED, Mark, asks_to_deallocate
+from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
+from extender.writes.claims.controller_marks import DEALLOCATION_REQUESTED, Mark, asks_to_deallocate
 from extender.writes.scheduling_contexts import ContextWrites
 
 logger = structlog.get_logger()

@@ -26,7 +26,7 @@ from extender.driver.controller import Controller
 from extender.driver.responder import Responder
 from extender.driver.store import Store
 from extender.kube.api import ObjectKey
-from extender.kube.credentials import Origin, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.protocol import NegotiatedQuestion, Object
 from extender.state.live.live_cluster import connect

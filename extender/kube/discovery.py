@@ -9,9 +9,9 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from extender.kube.api import ObjectKey
+from extender.kube.connection.transport import HttpRequest, Transport, ask
 from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS, RESOURCES, Resource
-from extender.kube.transport import HttpRequest, Transport, ask
 
 _DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
 

@@ -12,9 +12,9 @@ from http import HTTPStatus
 from typing import Final
 
 from allocator import DEFAULTS_OF, GATES, NO_FEATURES, Features
+from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport, TransportError, succeeded
 from extender.kube.discovery import server_version
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.transport import HttpReply, HttpRequest, Stream, Transport, TransportError, succeeded
 
 GATES_SECONDS: Final = 15.0
 """For all metrics of the server: on large clusters they are tens of megabytes."""

@@ -7,10 +7,10 @@ from typing import Final
 
 import orjson
 
+from extender.kube.connection.transport import HttpRequest, Transport, ask
 from extender.kube.discovery import Served
 from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
-from extender.kube.transport import HttpRequest, Transport, ask
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _SECONDS: Final = 10.0

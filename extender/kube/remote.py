@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from extender.kube.api import Listing, ObjectKey, RawObject
-from extender.kube.discovery import Served, discover
-from extender.kube.encoding import dumps
-from extender.kube.errors import OutcomeUnknownError, UnreachableError
-from extender.kube.list import list_all
-from extender.kube.raw import key_of
-from extender.kube.request_counts import CountingTransport, RequestCounts
-from extender.kube.resources import PODS, Resource
-from extender.kube.transport import (
+from extender.kube.connection.request_counts import CountingTransport, RequestCounts
+from extender.kube.connection.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
     HttpReply,
@@ -25,6 +19,12 @@ from extender.kube.transport import (
     decoded,
     send,
 )
+from extender.kube.discovery import Served, discover
+from extender.kube.encoding import dumps
+from extender.kube.errors import OutcomeUnknownError, UnreachableError
+from extender.kube.list import list_all
+from extender.kube.raw import key_of
+from extender.kube.resources import PODS, Resource
 
 _T = TypeVar("_T")
 

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 import orjson
 
 from extender.kube.api import RawObject
+from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, TransportError, decoded
 from extender.kube.encoding import loads_aside
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.list import pages
@@ -20,7 +21,6 @@ from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import Resource
-from extender.kube.transport import HttpReply, HttpRequest, Stream, TransportError, decoded
 from extender.offload import Offload, in_thread
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"

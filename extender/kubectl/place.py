@@ -23,9 +23,9 @@ from extender.cli.options import (
 from extender.cli.reading import settings_of
 from extender.cli.remote import Remote
 from extender.config.settings import Settings
-from extender.kube.credentials import Origin, find_origin
+from extender.kube.connection.credentials import Origin, find_origin
+from extender.kube.connection.kubeconfig import choose
 from extender.kube.errors import ConnectError
-from extender.kube.kubeconfig import choose
 
 _DEFAULT_NAMESPACE: Final = "default"
 _ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

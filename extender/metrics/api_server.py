@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from extender.kube.request_counts import SECONDS
+from extender.kube.connection.request_counts import SECONDS
 from extender.metrics.families import counter, full_name
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import

@@ -24,10 +24,10 @@ from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
-from extender.writes.claim_json import Reservation, protected
-from extender.writes.claim_writes import ClaimWrites, ReadClaim
-from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
-from extender.writes.pod_patches import ATTEMPTS
+from extender.writes.claims.claim_json import Reservation, protected
+from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
+from extender.writes.claims.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
+from extender.writes.pods.patches import ATTEMPTS
 
 _MARGIN: Final = timedelta(seconds=2)
 """After an allocation has had its time, other replicas wait this much longer before they release it."""

@@ -19,8 +19,8 @@ from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion, PodName
 from extender.negotiation.scheduling_contexts import Contexts
 from extender.pods.negotiated_claims import waiting
-from extender.writes.claim_writes import ClaimWrites
-from extender.writes.controller_marks import asks_to_deallocate, is_to_deallocate
+from extender.writes.claims.claim_writes import ClaimWrites
+from extender.writes.claims.controller_marks import asks_to_deallocate, is_to_deallocate
 
 _T = TypeVar("_T")
 

@@ -10,8 +10,8 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known_controller import KnownController
 from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
-from extender.writes.claim_writes import ClaimWrites
-from extender.writes.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
+from extender.writes.claims.claim_writes import ClaimWrites
+from extender.writes.claims.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 
 logger = structlog.get_logger()
 

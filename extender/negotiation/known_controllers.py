@@ -10,7 +10,7 @@ from extender.negotiation.controller import Controller
 from extender.negotiation.known_controller import KnownController, QuestionMetrics
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.writes.claim_writes import ClaimWrites
+from extender.writes.claims.claim_writes import ClaimWrites
 
 
 def known_controllers(

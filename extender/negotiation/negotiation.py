@@ -24,8 +24,8 @@ from extender.state.controller_answers import ControllerAnswer
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import Reservation
-from extender.writes.controller_marks import Mark
+from extender.writes.claims.claim_json import Reservation
+from extender.writes.claims.controller_marks import Mark
 
 FRESH_SECONDS: Final = 1.0
 """An answer is not asked for again within this time, unless the controller's version changes."""

@@ -9,7 +9,7 @@ from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
-from extender.writes.controller_marks import Mark
+from extender.writes.claims.controller_marks import Mark
 
 
 def pod_name(pod: Pod) -> PodName:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from allocator import Node, parse_node
 from extender.autoscaler.templates.node_templates import NodeTemplate, of_node
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ConnectError
 from extender.node.cdi import CdiFolder
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice

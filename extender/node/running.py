@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 
 from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission, denied
 from extender.kube.resources import CLAIMS, NODES, SLICES

@@ -20,9 +20,9 @@ from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod, PodClaim
 from extender.state.snapshot import Snapshot
 from extender.state.snapshot_edit import REFUSED
-from extender.writes.binding_conditions import unmet
-from extender.writes.controller_marks import asks_to_deallocate, is_marked
-from extender.writes.other_writers import double_allocation
+from extender.writes.claims.binding_conditions import unmet
+from extender.writes.claims.controller_marks import asks_to_deallocate, is_marked
+from extender.writes.claims.other_writers import double_allocation
 
 
 @dataclass(frozen=True, slots=True)

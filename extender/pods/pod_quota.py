@@ -24,7 +24,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.other_writers import is_before
+from extender.writes.claims.other_writers import is_before
 
 
 @dataclass(frozen=True, slots=True)

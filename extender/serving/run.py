@@ -31,7 +31,7 @@ from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import API, OPERATIONS
 from extender.http.listener import Listener
 from extender.kube.api import Api
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi

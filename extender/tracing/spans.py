@@ -25,8 +25,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.requests import Request as Incoming
 
 from extender.config.settings import TracingSettings
-from extender.kube.request_counts import asked
-from extender.kube.transport import HttpReply, HttpRequest, Stream, Transport
+from extender.kube.connection.request_counts import asked
+from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport
 from extender.offload import Offload
 from extender.tracing.tracing import Call
 from extender.verbs.verb import Facts
@@ -121,7 +121,7 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class _Transport:
-    """Requests, each in a span; implements `extender.kube.transport.Transport`."""
+    """Requests, each in a span; implements `extender.kube.connection.transport.Transport`."""
 
     transport: Transport
     tracer: Tracer

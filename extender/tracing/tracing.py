@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 import structlog
 from starlette.requests import Request
 
-from extender.kube.transport import Transport
+from extender.kube.connection.transport import Transport
 from extender.offload import Offload
 from extender.verbs.verb import Facts
 

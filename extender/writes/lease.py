@@ -11,7 +11,7 @@ from typing import Final
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import LEASES
-from extender.writes.pod_patches import refused
+from extender.writes.pods.patches import refused
 
 PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
 """The lease of the replica that serves pinned pods."""

@@ -30,11 +30,11 @@ from extender.state.consumers import users_of
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import RELEASED
-from extender.writes.claim_json import Reservation, deallocated, dropped_fields
-from extender.writes.claim_writes import ClaimWrites, ReadClaim, Release, Released, Reserved
-from extender.writes.conditions import DEVICES_CHANGED, marking_patch
+from extender.writes.claims.claim_json import Reservation, deallocated, dropped_fields
+from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released, Reserved
 from extender.writes.errors import WriteRefusedError
-from extender.writes.pod_patches import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
+from extender.writes.pods.conditions import DEVICES_CHANGED, marking_patch
+from extender.writes.pods.patches import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
 
 _HEARING_SECONDS: Final = 5.0
 """The longest wait until the watch shows a write of ours."""

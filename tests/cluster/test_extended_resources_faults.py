@@ -7,7 +7,7 @@ import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLASSES, PODS
-from extender.writes.pod_patches import ATTEMPTS
+from extender.writes.pods.patches import ATTEMPTS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.extended import add_pod, box, mapped, special_claims

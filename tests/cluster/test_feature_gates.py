@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from extender.config.settings import Settings
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
+from extender.kube.connection.transport import HttpRequest
 from extender.kube.remote import RemoteApi
-from extender.kube.transport import HttpRequest
 from extender.serving.run import live
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.binaries import Binaries

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
 from extender.kubectl.main import app
 from extender.kubectl.place import Place

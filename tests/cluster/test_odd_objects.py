@@ -8,7 +8,7 @@ import pytest
 
 from extender.cli.audit import listed_live
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, NODES, PODS, SLICES, Resource
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of

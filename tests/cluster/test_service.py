@@ -4,7 +4,7 @@ import pytest
 
 from extender.cli.audit import audit_snapshot, listed_live
 from extender.kube.api import ObjectKey
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of

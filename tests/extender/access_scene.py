@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from extender.kube.transport import HttpReply, HttpRequest, NotSentError
+from extender.kube.connection.transport import HttpReply, HttpRequest, NotSentError
 
 BOB = {"username": "bob", "uid": "17", "groups": ["system:authenticated"], "extra": {"scopes": ["a", "b"]}}
 

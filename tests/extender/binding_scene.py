@@ -11,7 +11,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.state.cluster_state import ClusterState
 from extender.verbs.bind.bind import Binder
 from extender.verbs.bind.errors import BindError
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.double_allocations import DoubleAllocations
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of, held
 from tests.kit.clusters import device_class, local_slice, node

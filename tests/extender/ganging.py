@@ -20,7 +20,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.writes.nominations import Nominator
+from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer
 from tests.extender.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.connection.transport import HttpRequest
 from extender.kube.discovery import Served
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
-from extender.kube.transport import HttpRequest
 from extender.kube.watch import WatchSource, WatchTiming
 from extender.offload import at_once
 from extender.state.cluster_state import ClusterState

@@ -21,8 +21,8 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import parse_pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs, FilterArgs
-from extender.writes.conditions import DEVICES_CHANGED
-from extender.writes.controller_marks import MARK, MARK_FINALIZER
+from extender.writes.claims.controller_marks import MARK, MARK_FINALIZER
+from extender.writes.pods.conditions import DEVICES_CHANGED
 from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver

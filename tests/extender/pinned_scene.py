@@ -10,7 +10,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.lease import PINNED_PODS, SharedLease
 from tests.extender.binding_scene import Lagging

@@ -16,8 +16,8 @@ from extender.offload import at_once
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
-from extender.writes.evictions import Evictor
-from extender.writes.nominations import Nominator
+from extender.writes.pods.evictions import Evictor
+from extender.writes.pods.nominations import Nominator
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Transport

@@ -25,7 +25,7 @@ from extender.state.consumers import claim_keys
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import BindError
-from extender.writes.claim_writes import ClaimWrites
+from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check

@@ -10,7 +10,7 @@ from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLASSES, NODES, PODS
 from extender.state.objects.pods import parse_pod
 from extender.verbs.bind.errors import BindError
-from extender.writes.pod_patches import ATTEMPTS
+from extender.writes.pods.patches import ATTEMPTS
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
 from tests.kit import virtualtime
 from tests.kit.binders import DEADLINE

@@ -13,7 +13,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.writes.binding_conditions import BINDING_TIMEOUT
+from extender.writes.claims.binding_conditions import BINDING_TIMEOUT
 from extender.writes.events import Note
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, unheard

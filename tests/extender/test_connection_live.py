@@ -13,10 +13,10 @@ from extender.cli.defragment import DEFRAGMENTED
 from extender.cli.explain import EXPLAINED, ExplainedObject, InquiryError, explained_live
 from extender.cli.main import app
 from extender.config.sources import load
+from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
-from extender.kube.transport import HttpRequest
 from extender.serving.run import live
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import connect

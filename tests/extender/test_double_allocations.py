@@ -4,7 +4,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
-from extender.writes.double_allocations import AT_ONCE, DoubleAllocations
+from extender.writes.claims.double_allocations import AT_ONCE, DoubleAllocations
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, local_slice, node, pod
 from tests.kit.servers.memory import memory_api

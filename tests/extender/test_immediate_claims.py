@@ -22,7 +22,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.immediate_claims import ImmediateClaims
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from tests.extender.binding_scene import Lagging

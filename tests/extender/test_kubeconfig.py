@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.connection import open_connection
-from extender.kube.credentials import Origin, find_origin, load_credentials
+from extender.kube.connection.connection import open_connection
+from extender.kube.connection.credentials import Origin, find_origin, load_credentials
 from extender.kube.errors import ConnectError
 from tests.kit.servers.canned import HTTPS, config_text
 

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from extender.kube.api import ObjectKey
+from extender.kube.connection.kubeconfig import choose
+from extender.kube.connection.transport import HttpReply, HttpRequest
 from extender.kube.discovery import discover
-from extender.kube.kubeconfig import choose
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
-from extender.kube.transport import HttpReply, HttpRequest
 from extender.kubectl.list_watch import RowChange, changes, watch
 from extender.kubectl.listings import DEVICES, PENDING, ListOutput, Rows, read_rows
 from extender.kubectl.main import app

@@ -2,10 +2,10 @@
 
 import pytest
 
+from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS
-from extender.kube.transport import HttpRequest
 from tests.extender.livecluster import api_over, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run

@@ -9,11 +9,11 @@ import pytest
 
 from allocator.model.json.text import Verbatim
 from extender.kube.api import Api, ObjectKey
+from extender.kube.connection.transport import JSON_TYPE, MERGE_PATCH_TYPE, HttpReply, HttpRequest, TooManyRequestsError
 from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.kube.transport import JSON_TYPE, MERGE_PATCH_TYPE, HttpReply, HttpRequest, TooManyRequestsError
 from tests.extender.livecluster import api_over, default, make_claim, make_node, now
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run

@@ -12,9 +12,9 @@ from extender.assembly import make_overview
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
+from extender.kube.connection.request_counts import NO_ANSWER
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
-from extender.kube.request_counts import NO_ANSWER
 from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.metrics.cluster import ClusterMetrics
 from extender.observe.device_states import DeviceStates

@@ -21,7 +21,7 @@ from extender.negotiation.scheduling_contexts import Contexts
 from extender.offload import at_once
 from extender.state.objects.nodes import NodeObject
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
-from extender.writes.claim_writes import ClaimWrites
+from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime

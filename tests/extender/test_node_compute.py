@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.node.compute_running import (
     ComputeError,
     Places,

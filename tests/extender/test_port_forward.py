@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from extender.kube.api import ObjectKey
-from extender.kube.connection import ApiConnection, WebSocketRefusedError
-from extender.kube.port_forward import PodStream, PortForwardError, forward, pod_path
-from extender.kube.transport import TransportError
+from extender.kube.connection.connection import ApiConnection, WebSocketRefusedError
+from extender.kube.connection.port_forward import PodStream, PortForwardError, forward, pod_path
+from extender.kube.connection.transport import TransportError
 from extender.kubectl.sources.tunnel import Tunnel
 
 PORT = (8888).to_bytes(2, "little")

@@ -31,8 +31,8 @@ from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
 from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
-from extender.writes.evictions import Evictor
-from extender.writes.nominations import Nominator
+from extender.writes.pods.evictions import Evictor
+from extender.writes.pods.nominations import Nominator
 from tests.extender.interleaving import BrokenError, Dice, Step, play
 from tests.extender.preempting import full, runs, waits
 from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch

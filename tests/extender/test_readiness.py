@@ -7,7 +7,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.state.objects.claims import ClaimObject, parse_claim_object
-from extender.writes.binding_conditions import BINDING_TIMEOUT, AwaitedCondition, Failed, unmet
+from extender.writes.claims.binding_conditions import BINDING_TIMEOUT, AwaitedCondition, Failed, unmet
 from tests.kit.clusters import DRIVER, claim
 
 ALLOCATED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -2,10 +2,10 @@
 
 import pytest
 
+from extender.kube.connection.request_counts import NO_ANSWER, RequestKind, asked
+from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.request_counts import NO_ANSWER, RequestKind, asked
 from extender.kube.resources import CLAIMS
-from extender.kube.transport import HttpRequest
 from tests.extender.livecluster import api_over, default, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run

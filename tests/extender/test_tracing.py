@@ -20,10 +20,10 @@ from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
+from extender.kube.connection.transport import HttpRequest as Asking
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
-from extender.kube.transport import HttpRequest as Asking
 from extender.metrics.metrics import Metrics
 from extender.offload import in_thread
 from extender.tracing.spans import Spans

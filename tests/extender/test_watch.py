@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
+from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.relevance import passed_revision, pod_may_need_devices
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.kube.transport import HttpRequest, TooManyRequestsError
 from extender.kube.watch import (
     BrokenWatchError,
     ListAgainError,

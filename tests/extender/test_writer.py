@@ -12,7 +12,7 @@ from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
 from extender.writes.errors import WriteRefusedError
-from extender.writes.pod_patches import ATTEMPTS
+from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import Writer
 from tests.extender.writer_scene import (
     ALLOCATE,

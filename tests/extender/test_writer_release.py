@@ -10,9 +10,9 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
-from extender.writes.claim_json import CONFIRMED, Reservation
+from extender.writes.claims.claim_json import CONFIRMED, Reservation
 from extender.writes.errors import WriteRefusedError
-from extender.writes.pod_patches import ATTEMPTS
+from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import ReleaseOutcome, Writer
 from tests.extender.writer_scene import (
     ALLOCATE,

@@ -5,9 +5,9 @@ from contextlib import aclosing, asynccontextmanager
 
 import orjson
 
+from extender.kube.connection.transport import HttpReply, HttpRequest, TransportError
 from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, Resource
-from extender.kube.transport import HttpReply, HttpRequest, TransportError
 from extender.kube.watch import (
     Bookmark,
     ListedObject,

@@ -8,7 +8,7 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
-from extender.writes.claim_json import Reservation
+from extender.writes.claims.claim_json import Reservation
 from extender.writes.writer import ReleaseOutcome, Writer
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, node, pod

@@ -13,8 +13,8 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.errors import BindError
-from extender.writes.claim_writes import ClaimWrites
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.claim_writes import ClaimWrites
+from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.writer import Writer
 from tests.kit.clusters import solver

@@ -16,10 +16,10 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.bind import Binder
-from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.binding_conditions import Failed, unmet
+from extender.writes.claims.double_allocations import DoubleAllocations
+from extender.writes.claims.other_writers import double_allocation
 from extender.writes.events import Note
-from extender.writes.other_writers import double_allocation
 
 
 class BindingTimeout(BackgroundTask):

@@ -16,7 +16,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.bind import Binder
-from extender.writes.binding_conditions import unmet
+from extender.writes.claims.binding_conditions import unmet
 
 IDLE: Final = timedelta(seconds=60)
 """A claim for which nothing has happened for so long is not being bound: a bind takes seconds, and is repeated soon."""

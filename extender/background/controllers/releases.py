@@ -27,9 +27,9 @@ from extender.negotiation.questions import release
 from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
 from extender.state.objects.claims import ClaimObject
-from extender.writes.claim_json import unprotected
-from extender.writes.claim_writes import ClaimWrites
-from extender.writes.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked
+from extender.writes.claims.claim_json import unprotected
+from extender.writes.claims.claim_writes import ClaimWrites
+from extender.writes.claims.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked
 
 logger = structlog.get_logger()
 

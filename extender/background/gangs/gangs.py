@@ -47,7 +47,7 @@ from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
-from extender.writes.nominations import Nominator
+from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -12,7 +12,7 @@ from extender.kube.errors import OutcomeUnknownError
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.writes.errors import WriteRefusedError
-from extender.writes.nominations import Nominator
+from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

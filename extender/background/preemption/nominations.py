@@ -25,7 +25,7 @@ from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError
-from extender.writes.nominations import Nominator
+from extender.writes.pods.nominations import Nominator
 
 logger = structlog.get_logger()
 

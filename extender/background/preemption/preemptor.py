@@ -40,8 +40,8 @@ from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError
-from extender.writes.evictions import Evictor
-from extender.writes.nominations import Nominator
+from extender.writes.pods.evictions import Evictor
+from extender.writes.pods.nominations import Nominator
 
 logger = structlog.get_logger()
 

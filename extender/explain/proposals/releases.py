@@ -9,7 +9,7 @@ from extender.kube.encoding import loads
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.writes.claim_json import is_protected
+from extender.writes.claims.claim_json import is_protected
 
 
 def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> ProposedChange | None:

@@ -17,7 +17,7 @@ from extender.cli.simulate import draw, print_placements, say_skipped
 from extender.config.settings import Settings
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.api import RawObject
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import NAMESPACES, QUOTAS
 from extender.kubectl.place import Place, at_place

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.connection.transport import decoded
 from extender.kube.errors import ApiError
 from extender.kube.permissions import Permission, denied
 from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import LEASES, PODS
-from extender.kube.transport import decoded
 
 _LABEL: Final = "app.kubernetes.io/name=dra-extender"
 _LEASE: Final = "dra-scheduler"

@@ -14,11 +14,11 @@ from extender.cli.explain import EXPLAINED
 from extender.cli.messages import note, warn
 from extender.cli.reading import settings_on
 from extender.cli.remote import RemoteError, document
-from extender.kube.connection import ApiConnection, open_connection
-from extender.kube.credentials import Origin
+from extender.kube.connection.connection import ApiConnection, open_connection
+from extender.kube.connection.credentials import Origin
+from extender.kube.connection.port_forward import forward, pod_path
 from extender.kube.discovery import discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
-from extender.kube.port_forward import forward, pod_path
 from extender.kube.remote import RemoteApi
 from extender.kubectl.place import Place
 from extender.kubectl.sources.computed import ComputedService

@@ -8,7 +8,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from extender.kube.port_forward import Dial, PodStream, PortForwardError
+from extender.kube.connection.port_forward import Dial, PodStream, PortForwardError
 
 
 class _Stream(httpcore.AsyncNetworkStream):

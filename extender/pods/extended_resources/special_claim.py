@@ -15,7 +15,7 @@ from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
 from extender.state.snapshot import Snapshot
-from extender.writes.other_writers import double_allocation
+from extender.writes.claims.other_writers import double_allocation
 
 
 @dataclass(frozen=True, slots=True)

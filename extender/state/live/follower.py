@@ -13,11 +13,11 @@ from typing import Final, NoReturn
 
 import structlog
 
+from extender.kube.connection.transport import TooManyRequestsError
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.resources import Resource
-from extender.kube.transport import TooManyRequestsError
 from extender.kube.watch import Bookmark, BrokenWatchError, ListAgainError, ListedObject, ListEnd, WatchSource
 from extender.state.cluster_state import NOT_SYNCED, ClusterState
 from extender.state.relist import Relist

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from extender.kube.connection import open_connection
-from extender.kube.credentials import Origin
+from extender.kube.connection.connection import open_connection
+from extender.kube.connection.credentials import Origin
+from extender.kube.connection.transport import Transport
 from extender.kube.discovery import discover, server_version
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
 from extender.kube.relevance import RELEVANCE
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
-from extender.kube.transport import Transport
 from extender.kube.watch import WatchSource, WatchTiming
 from extender.offload import Offload, in_thread
 from extender.state.cluster_state import ClusterState
@@ -100,7 +100,7 @@ async def connect(
     """A live cluster, checked: it can be reached, serves the kinds, and allows what the extender does.
 
     Args:
-        origin: of address and credentials; see `extender.kube.credentials.find_origin`.
+        origin: of address and credentials; see `extender.kube.connection.credentials.find_origin`.
         random: from 0 to 1; spreads retries and watches.
         timing: all times.
         around: wraps the transport.

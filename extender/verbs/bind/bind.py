@@ -1,7 +1,7 @@
 """Bind: allocate, reserve, check, bind; or undo what was written.
 
 The order of the writes: of all claims here and in `extender.verbs.bind.plan`; of one claim in
-`extender.writes.claim_writes`.
+`extender.writes.claims.claim_writes`.
 
 Idempotent: after its timeout the scheduler calls again, although the first call may still run, or have succeeded. A pod
 has one bind at a time, and a second call gets the answer of the bind that runs.
@@ -30,15 +30,15 @@ from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBa
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.bind.plan import BindPlan, BindPlanner, to_give_back
 from extender.verbs.bind.quota import check_written
-from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import Reservation
-from extender.writes.double_allocations import DoubleAllocations
+from extender.writes.claims.binding_conditions import Failed, unmet
+from extender.writes.claims.claim_json import Reservation
+from extender.writes.claims.double_allocations import DoubleAllocations
+from extender.writes.claims.other_writers import double_allocation
+from extender.writes.claims.special_claims import SpecialClaims
 from extender.writes.errors import OverQuotaError, WriteRefusedError
 from extender.writes.events import Note
-from extender.writes.node_resources import NodeResources
-from extender.writes.other_writers import double_allocation
-from extender.writes.pod_patches import check_unbound
-from extender.writes.special_claims import SpecialClaims
+from extender.writes.pods.node_resources import NodeResources
+from extender.writes.pods.patches import check_unbound
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -27,12 +27,12 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
 from extender.verbs.bind.plan import BindPlan, BindPlanner
 from extender.verbs.bind.quota import check_written
-from extender.writes.binding_conditions import Failed, unmet
-from extender.writes.claim_json import AllocationFirst, Reservation
-from extender.writes.controller_marks import is_marked
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.node_resources import NodeResources
-from extender.writes.other_writers import double_allocation
+from extender.writes.claims.binding_conditions import Failed, unmet
+from extender.writes.claims.claim_json import AllocationFirst, Reservation
+from extender.writes.claims.controller_marks import is_marked
+from extender.writes.claims.double_allocations import DoubleAllocations
+from extender.writes.claims.other_writers import double_allocation
+from extender.writes.pods.node_resources import NodeResources
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -33,9 +33,9 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind.quota import check_planned
 from extender.verbs.filter import KEPT_ELSEWHERE
-from extender.writes.claim_json import Reservation, is_reserved
-from extender.writes.double_allocations import DoubleAllocations
-from extender.writes.other_writers import double_allocation
+from extender.writes.claims.claim_json import Reservation, is_reserved
+from extender.writes.claims.double_allocations import DoubleAllocations
+from extender.writes.claims.other_writers import double_allocation
 
 MOST_TRIES: Final = 5
 """The search is made at most this number of times, if something that it depends on changes meanwhile."""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from extender.config.settings import Settings
-from extender.kube.credentials import Origin
+from extender.kube.connection.credentials import Origin
 from extender.kube.watch import WatchTiming
 from extender.serving.run import ServedCluster, run
 from extender.state.cluster_state import ClusterState

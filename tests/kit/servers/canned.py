@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from extender.kube.connection import ApiConnection, open_connection
-from extender.kube.credentials import Origin
+from extender.kube.connection.connection import ApiConnection, open_connection
+from extender.kube.connection.credentials import Origin
 from tests.kit import service
 
 

@@ -16,9 +16,9 @@ import orjson
 
 from allocator import GATES, Features
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.connection.transport import HttpReply, HttpRequest, NotSentError, TransportError
 from extender.kube.raw import key_of
 from extender.kube.resources import RESOURCES, Resource
-from extender.kube.transport import HttpReply, HttpRequest, NotSentError, TransportError
 
 BOOKMARK_SECONDS = 60.0
 """Between bookmarks; there is another one two seconds before a watch ends."""
@@ -96,7 +96,7 @@ class FakeStream:
 
 @dataclass(slots=True)
 class FakeApi:
-    """The server; implements `extender.kube.transport.Transport`.
+    """The server; implements `extender.kube.connection.transport.Transport`.
 
     Attributes:
         faults: of the requests to come, in their order; then there are none.

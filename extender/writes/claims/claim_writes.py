@@ -12,7 +12,7 @@ from extender.kube.raw import key_of, revision_of
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claims import without_managers
-from extender.writes.claim_json import (
+from extender.writes.claims.claim_json import (
     Reservation,
     confirmed,
     is_confirmed,
@@ -20,7 +20,7 @@ from extender.writes.claim_json import (
     protected,
     unprotected,
 )
-from extender.writes.pod_patches import changed_by_others
+from extender.writes.pods.patches import changed_by_others
 
 
 class ReadClaim(NamedTuple):

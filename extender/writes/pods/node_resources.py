@@ -13,7 +13,7 @@ from extender.kube.resources import PODS
 from extender.state.objects.pods import Pod
 from extender.state.resources.node_resources import ClaimResources
 from extender.writes.errors import WriteRefusedError
-from extender.writes.pod_patches import patch_status, pod_of
+from extender.writes.pods.patches import patch_status, pod_of
 
 _FIELD = "nodeAllocatableResourceClaimStatuses"
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import yaml
 
+from extender.kube.connection.kubeconfig import ChosenContext, choose
 from extender.kube.errors import ConnectError
-from extender.kube.kubeconfig import ChosenContext, choose
 
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _LOADER_ERRORS: Final = (OSError, yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, AssertionError)

@@ -14,9 +14,9 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import structlog
 
-from extender.kube.credentials import Credentials, Origin, load_credentials
+from extender.kube.connection.credentials import Credentials, Origin, load_credentials
+from extender.kube.connection.transport import JSON_TYPE, HttpReply, HttpRequest, NotSentError, TransportError
 from extender.kube.errors import ConnectError
-from extender.kube.transport import JSON_TYPE, HttpReply, HttpRequest, NotSentError, TransportError
 
 _log = structlog.get_logger()
 
@@ -33,7 +33,7 @@ _BUFFER_BYTES: Final = 256 * 1024
 
 
 class HttpStream:
-    """An answer of aiohttp; implements `extender.kube.transport.Stream`."""
+    """An answer of aiohttp; implements `extender.kube.connection.transport.Stream`."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -71,7 +71,7 @@ class WebSocketRefusedError(Exception):
 
 
 class ApiConnection:
-    """HTTP to one API server; implements `extender.kube.transport.Transport`."""
+    """HTTP to one API server; implements `extender.kube.connection.transport.Transport`."""
 
     def __init__(self, session: aiohttp.ClientSession, credentials: Credentials) -> None:
         self._session = session

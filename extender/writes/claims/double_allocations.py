@@ -12,8 +12,8 @@ from extender.state.kinds import Topic
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.writes.claims.other_writers import double_allocation
 from extender.writes.events import Note
-from extender.writes.other_writers import double_allocation
 
 AT_ONCE: Final = 1_000
 """Claims per call of `look`: other tasks wait for the event loop meanwhile."""

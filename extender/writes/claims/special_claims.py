@@ -15,9 +15,9 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.claims import ClaimObject, parse_claim_object
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.extended_resources import ExtendedClaim
-from extender.writes.claim_json import Reservation
+from extender.writes.claims.claim_json import Reservation
 from extender.writes.errors import OverQuotaError, WriteRefusedError
-from extender.writes.pod_patches import ATTEMPTS, patch_status, pod_of
+from extender.writes.pods.patches import ATTEMPTS, patch_status, pod_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from extender.kube.raw import timestamp
 from extender.state.consumers import own_consumer
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
-from extender.writes.controller_marks import MARK, asks_to_deallocate
+from extender.writes.claims.controller_marks import MARK, asks_to_deallocate
 from extender.writes.errors import WriteRefusedError
 
 CONFIRMED: Final = "dra-extender/confirmed"

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from extender.kube.transport import HttpReply, HttpRequest, Stream, Transport
+from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper bounds of the buckets of durations; a last bucket has all longer ones."""
@@ -52,7 +52,7 @@ class RequestCounts:
 
 
 class CountingTransport:
-    """A transport whose requests are counted; implements `extender.kube.transport.Transport`."""
+    """A transport whose requests are counted; implements `extender.kube.connection.transport.Transport`."""
 
     def __init__(self, transport: Transport, request_counts: RequestCounts, clock: Callable[[], float]) -> None:
         self._transport = transport

@@ -14,10 +14,10 @@ from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
 from extender.state.objects.pods import Pod
-from extender.writes.conditions import condition_patch
 from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
-from extender.writes.pod_patches import ATTEMPTS, changed_by_others, pod_of
+from extender.writes.pods.conditions import condition_patch
+from extender.writes.pods.patches import ATTEMPTS, changed_by_others, pod_of
 
 DISRUPTION: Final = "DisruptionTarget"
 """Kubernetes' condition of a pod that is about to be evicted (KEP-3329)."""

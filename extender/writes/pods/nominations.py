@@ -11,9 +11,9 @@ from datetime import datetime
 from extender.kube.api import Api, RawObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import KEPT, Keeping
-from extender.writes.conditions import DEVICES_CHANGED, condition_patch, marking_patch
 from extender.writes.errors import WriteRefusedError
-from extender.writes.pod_patches import check_unbound, patch_status
+from extender.writes.pods.conditions import DEVICES_CHANGED, condition_patch, marking_patch
+from extender.writes.pods.patches import check_unbound, patch_status
 
 
 @dataclass(frozen=True, slots=True)

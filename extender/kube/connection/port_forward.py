@@ -13,8 +13,8 @@ from urllib.parse import quote
 import aiohttp
 
 from extender.kube.api import ObjectKey
-from extender.kube.connection import ApiConnection, WebSocketRefusedError
-from extender.kube.transport import TransportError
+from extender.kube.connection.connection import ApiConnection, WebSocketRefusedError
+from extender.kube.connection.transport import TransportError
 
 _PROTOCOL: Final = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1
