@@ -49,7 +49,7 @@ class Inquiry:
 
     def known_of(self, name: str) -> Verdict:
         """The verdict on a node, without a search. `UNDECIDED` if it takes one, or if too many nodes are new."""
-        node_view = self.node_index.node_views.get(name)
+        node_view = self.node_index.known_view(name)
         found = None if node_view is None else self.known.by_node_view.get(node_view)
         if found is not None:
             return found

@@ -18,6 +18,9 @@ STEPS: Final = 64
 MOST: Final = 64
 """A step that concerns more nodes is not remembered."""
 
+_MOST_APART: Final = 256
+"""Nodes whose views stand apart. With more of them, all views are copied."""
+
 
 @dataclass(slots=True, eq=False)
 class NodeIndex:
@@ -26,7 +29,8 @@ class NodeIndex:
     Several threads may make a view at the same time: the views are equal, and one of them stays.
 
     Attributes:
-        node_views: the views made so far, by node name.
+        shared: the views made so far, by node name. Earlier and later snapshots share them.
+        apart: the views of nodes that differ from snapshot to snapshot; None: not made yet. They go before.
         roaming: the usage of each roaming pool; the same object while nothing changes there.
         pool_fingerprints: of the pools in the node views.
         below: the node index of the snapshot that this snapshot was forked from.
@@ -36,7 +40,8 @@ class NodeIndex:
     snapshot: Snapshot
     builder: NodeViewBuilder
     roaming: tuple[PoolUsage, ...]
-    node_views: dict[str, NodeView] = field(default_factory=dict)
+    shared: dict[str, NodeView] = field(default_factory=dict)
+    apart: dict[str, NodeView | None] = field(default_factory=dict)
     pool_fingerprints: dict[NodePool, PoolFingerprint] = field(default_factory=dict)
     below: Optional["NodeIndex"] = None
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
@@ -55,22 +60,33 @@ class NodeIndex:
         """
         if changes is None:
             return NodeIndex.of(snapshot, self.builder)
-        node_views = self.node_views.copy()
         changed = frozenset(_changed(changes, self, snapshot))
-        for name in changed:
-            node_views.pop(name, None)
+        shared, apart = self.shared, {**self.apart, **dict.fromkeys(changed)}
+        if len(apart) > _MOST_APART:
+            views = self.node_views.items()
+            shared, apart = {name: view for name, view in views if view is not None and name not in changed}, {}
         pool_fingerprints = self.pool_fingerprints
         if len(pool_fingerprints) > 2 * len(snapshot.inventory.pools) + 1000:
             pool_fingerprints = {
                 pool_fingerprint.view: pool_fingerprint
-                for node_view in node_views.values()
+                for node_view in {**shared, **apart}.values()
+                if node_view is not None
                 for pool_fingerprint in node_view.pool_fingerprints
             }
         changed |= {change.key for change in changes if change.topic is Topic.CPU and isinstance(change.key, str)}
         steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
         return NodeIndex(
-            snapshot, self.builder, _roaming(snapshot, self.roaming), node_views, pool_fingerprints, steps=steps
+            snapshot, self.builder, _roaming(snapshot, self.roaming), shared, apart, pool_fingerprints, steps=steps
         )
+
+    @property
+    def node_views(self) -> dict[str, NodeView | None]:
+        """A copy of the views made so far, by node name; None: not made yet."""
+        return {**self.shared, **self.apart}
+
+    def known_view(self, name: str) -> NodeView | None:
+        """The view of a node, if it has been made."""
+        return self.apart[name] if name in self.apart else self.shared.get(name)
 
     def changed_since(self, version: int) -> set[str] | None:
         """The nodes whose view or CPU may differ from that at an earlier version; None: any node."""
@@ -84,13 +100,17 @@ class NodeIndex:
         """The index of a fork of the snapshot. No view depends on what controllers have answered."""
         if all(map(is_, fork, self.snapshot._replace(answers=fork.answers))):
             return self
-        return NodeIndex(fork, self.builder, _roaming(fork, self.roaming), {}, self.pool_fingerprints, self)
+        roaming = _roaming(fork, self.roaming)
+        return NodeIndex(fork, self.builder, roaming, pool_fingerprints=self.pool_fingerprints, below=self)
 
     def node_view(self, node: NodeObject) -> NodeView:
         """The view of a node of the snapshot."""
-        found = self.node_views.get(node.name)
+        found = self.known_view(node.name)
         if found is None:
-            found = self.node_views[node.name] = self._from_below(node) or self.look(node.node)
+            found = self._from_below(node) or self.look(node.node)
+            views: dict[str, NodeView] | dict[str, NodeView | None]
+            views = self.apart if node.name in self.apart else self.shared
+            views[node.name] = found
         return found
 
     def look(self, node: Node) -> NodeView:
@@ -105,7 +125,7 @@ class NodeIndex:
         if self.below is None:
             return None
         before, now = self.below.snapshot, self.snapshot
-        found = self.below.node_views.get(node.name)
+        found = self.below.known_view(node.name)
         if found is None or before.inventory is not now.inventory or before.taint_rules is not now.taint_rules:
             return None
         used = now.usage.pools

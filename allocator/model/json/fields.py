@@ -124,13 +124,10 @@ class Fields:
     def text_mapping(self, name: str) -> Mapping[str, str]:
         """An object of strings."""
         mapping = self.mapping(name)
-        if not mapping:
-            return {}
-        if not all(isinstance(value, str) for value in mapping.values()):
-            for key, value in mapping.items():
-                if not isinstance(value, str):
-                    self.problem(f"{name}[{key}]", f"{shown(value)} is not a string")
-        return {key: value for key, value in mapping.items() if isinstance(value, str)}
+        for key, value in mapping.items():
+            if not isinstance(value, str):
+                self.problem(f"{name}[{key}]", f"{shown(value)} is not a string")
+        return {key: value for key, value in mapping.items() if isinstance(value, str)} if mapping else {}
 
     def child(self, name: str) -> "Fields":
         """An object with fields; an empty one if it is absent."""

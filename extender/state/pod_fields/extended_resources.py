@@ -102,10 +102,12 @@ def asked(containers: Iterable[RequestingContainer]) -> Mapping[str, int]:
 def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:
     """Requests by name; a limit without a request counts as a request, as in the API server."""
     limits, requests = resources.mapping("limits"), resources.mapping("requests")
-    names = sorted({*limits, *requests})
+    names = {*limits, *requests}
+    if not any(map(is_extended, names)):
+        return ()
     return tuple(
         ExtendedRequest(index, name, _quantity(resources, "requests" if name in requests else "limits", name))
-        for index, name in enumerate(names)
+        for index, name in enumerate(sorted(names))
         if is_extended(name)
     )
 

@@ -41,7 +41,7 @@ ANY_NODE: Final = NodeRequirements()
 def read_requirements(spec: Fields) -> NodeRequirements:
     """The requirements in a pod's spec."""
     return NodeRequirements(
-        tuple(sorted(spec.text_mapping("nodeSelector").items())),
+        tuple(sorted(spec.text_mapping("nodeSelector").items())) if spec.has("nodeSelector") else (),
         _required_affinity(spec) if spec.has("affinity") else None,
         read_tolerations(spec) if spec.has("tolerations") else (),
     )
@@ -62,8 +62,8 @@ def uses_volumes(spec: Fields) -> bool:
 
 def unmodeled_conditions(spec: Fields, containers: Sequence[Fields], *, has_volumes: bool) -> tuple[str, ...]:
     """Conditions of a pod that kube-scheduler checks and that the extender does not know."""
-    found = tuple(what for what, has in _UNMODELED if has(spec, containers))
-    return (*found, "volumes") if has_volumes else found
+    found = [what for what, has in _UNMODELED if has(spec, containers)]
+    return (*found, "volumes") if has_volumes else tuple(found)
 
 
 def _required_affinity(spec: Fields) -> NodeSelector | None:
@@ -74,9 +74,12 @@ def _required_affinity(spec: Fields) -> NodeSelector | None:
 
 def _has_hardware_requests(_: Fields, containers: Sequence[Fields]) -> bool:
     """Whether a container requests a resource of Kubernetes itself; their names have no domain."""
-    of_each = (each.mapping("resources") for each in containers)
-    amounts = (resources.get(field) for resources in of_each for field in ("requests", "limits"))
-    return any("/" not in name for each in amounts if isinstance(each, dict) for name in each)
+    for each in containers:
+        resources = each.mapping("resources")
+        for amounts in (resources.get("requests"), resources.get("limits")):
+            if isinstance(amounts, dict) and any("/" not in name for name in amounts):
+                return True
+    return False
 
 
 def _has_pod_affinity(spec: Fields, _: Sequence[Fields]) -> bool:

@@ -3,7 +3,7 @@
 Policies prefer nodes by CPU, but CPU never decides whether a pod fits. So an unreadable amount counts as absent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from extender.state.resources.node_resources import quantity_of
@@ -17,15 +17,17 @@ def cpu_request(spec: object) -> int:
 
     Requests of the whole pod (KEP-2837) count instead of those of its containers. The overhead of the pod is added.
     """
-    of_pod = _requested(_at(spec, "resources"))
+    if not isinstance(spec, dict):
+        return 0
+    of_pod = _requested(spec.get("resources"))
     if of_pod is None:
-        of_pod = peak(_needs(spec))["cpu"] if _at(spec, "initContainers") else _sum(_at(spec, "containers"))
-    return of_pod + (cpu_of(_at(spec, "overhead")) or 0)
+        of_pod = peak(_needs(spec))["cpu"] if spec.get("initContainers") else _sum(spec.get("containers"))
+    return of_pod + (cpu_of(spec.get("overhead")) or 0)
 
 
 def cpu_of(amounts: object) -> int | None:
     """The CPU in amounts by resource, rounded up; None without CPU."""
-    amount = quantity_of(_at(amounts, "cpu"))
+    amount = quantity_of(amounts.get("cpu")) if isinstance(amounts, dict) else None
     return None if amount is None else max(0, -(-amount.nano // _MILLI))
 
 
@@ -35,9 +37,9 @@ def _sum(containers: object) -> int:
     return sum(_requested(_at(each, "resources")) or 0 for each in found)
 
 
-def _needs(spec: object) -> Iterator[ContainerNeeds]:
+def _needs(spec: Mapping[str, object]) -> Iterator[ContainerNeeds]:
     for field, is_init in (("initContainers", True), ("containers", False)):
-        containers = _at(spec, field)
+        containers = spec.get(field)
         for each in containers if isinstance(containers, list) else ():
             cpu = _requested(_at(each, "resources"))
             if cpu:
@@ -46,8 +48,10 @@ def _needs(spec: object) -> Iterator[ContainerNeeds]:
 
 def _requested(resources: object) -> int | None:
     """A limit without a request counts as a request, as in the API server."""
-    requested = cpu_of(_at(resources, "requests"))
-    return cpu_of(_at(resources, "limits")) if requested is None else requested
+    if not isinstance(resources, dict):
+        return None
+    requested = cpu_of(resources.get("requests"))
+    return cpu_of(resources.get("limits")) if requested is None else requested
 
 
 def _at(value: object, field: str) -> object:

@@ -23,6 +23,9 @@ _REMEMBERED: Final = 4096
 _SHORT: Final = 32
 """Longer texts of amounts are not remembered: an API server writes none."""
 
+_QUANTITIES: Final = (str, int, float)
+"""The types of quantities in JSON."""
+
 _NANO: Final = 10**9
 _UNITS: Final[Mapping[str, int]] = {"cpu": 10**6}
 """What kube-scheduler counts in: thousandths of a core, and whole units of everything else."""
@@ -136,7 +139,7 @@ def read_pod_resources(spec: object, status: object) -> PodResources:
         requests,
         amounts_of(_at(spec, "overhead")),
         _envelope(own, init, main) if own else None,
-        tuple([found for each in (*init, *main) if (found := _user(each))[1]]),
+        tuple([(str(_at(each, "name")), names) for each in (*init, *main) if (names := _claim_names(each))]),
         tuple([_claim_resources(each) for each in _items(status, "nodeAllocatableResourceClaimStatuses")]),
     )
 
@@ -195,10 +198,10 @@ def _limits(container: object) -> Amounts:
     return amounts_of(_at(_at(container, "resources"), "limits"))
 
 
-def _user(container: object) -> tuple[str, tuple[str, ...]]:
-    """A container and its claims. A claim is named once for each of its requests that the container has."""
+def _claim_names(container: object) -> tuple[str, ...]:
+    """The claims of a container, which names a claim once for each request of the claim that the container has."""
     names = [_at(each, "name") for each in _items(_at(container, "resources"), "claims")]
-    return str(_at(container, "name")), tuple(dict.fromkeys(each for each in names if isinstance(each, str)))
+    return tuple(dict.fromkeys([each for each in names if isinstance(each, str)]))
 
 
 def _claim_resources(entry: object) -> ClaimResources:
@@ -219,7 +222,7 @@ def _by_name(entries: list[Any], field_name: str) -> Mapping[str, Quantity]:
 
 def quantity_of(value: object) -> Quantity | None:
     """A quantity in JSON; None if it is absent or cannot be read."""
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
+    if not isinstance(value, _QUANTITIES) or isinstance(value, bool):
         return None
     text = str(value)
     return _remembered(text) if len(text) <= _SHORT else _parsed(text)
