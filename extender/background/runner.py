@@ -26,6 +26,8 @@ class BackgroundRunner:
 
     def __init__(self, tasks: Sequence[BackgroundTask], faults: Faults) -> None:
         self._tasks = tasks
+        # Few of the tasks hear of pods that fit, and most pods do.
+        self._on_passed = [each.on_passed for each in tasks if type(each).on_passed is not BackgroundTask.on_passed]
         self._faults = faults
         self._turns: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
@@ -33,8 +35,8 @@ class BackgroundRunner:
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
         if result.passed:
-            for task in self._tasks:
-                task.on_passed(args.pod)
+            for on_passed in self._on_passed:
+                on_passed(args.pod)
             return
         rejection = Rejection(args.pod, args.names, result, snapshot)
         for task in self._tasks:

@@ -20,7 +20,7 @@ from extender.decisions.cache import SignatureCache
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder
-from extender.decisions.shapes import Weighing
+from extender.decisions.shapes import Weigher, Weighing
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
@@ -150,27 +150,25 @@ class Decider:
         policy = policy or self.solver.policy
         node_index = self._over(world)
         self.asked += len(names)
-        cache = self._caches.find(signature_of(claims, node_index.snapshot.classes, policy))
-        nothing = Verdicts((UNDECIDED,), bytes(len(names)))
-        lookup = Lookup(
-            tuple(claims), policy, names, sent, node_index, cache, nothing, range(len(names)), weighing=weighing
-        )
-        return lookup if cache is None or sent is not None else self._looked_up(lookup, cache)
+        cache, asked = self._caches.find(signature_of(claims, node_index.snapshot.classes, policy)), tuple(claims)
+        if cache is None or sent is not None:
+            nothing = Verdicts((UNDECIDED,), bytes(len(names)))
+            missing: Sequence[int] = range(len(names))
+            return Lookup(asked, policy, names, sent, node_index, cache, nothing, missing, weighing=weighing)
+        inquiry = self._inquiry(asked, node_index, cache)
+        verdicts = self._remembered(inquiry, names, None if weighing is None else weighing.weigher)
+        missing = verdicts.places(UNDECIDED) if inquiry.undecided else ()
+        self._note(inquiry)
+        return Lookup(asked, policy, names, sent, node_index, cache, verdicts, missing, inquiry.steps, weighing)
 
-    def _looked_up(self, lookup: Lookup, cache: SignatureCache) -> Lookup:
-        """With what is remembered."""
-        node_index, names = lookup.node_index, lookup.names
-        weigher = None if lookup.weighing is None else lookup.weighing.weigher
-        inquiry = self._inquiry(lookup.claims, node_index, cache)
+    def _remembered(self, inquiry: Inquiry, names: Sequence[str], weigher: Weigher | None) -> Verdicts:
+        """The verdicts that are found without a search."""
+        node_index = inquiry.node_index
         find = inquiry.known_of if weigher is None else partial(inquiry.weighed, weigher=weigher)
         verdicts = None
         if node_index is self._node_index:
             verdicts = inquiry.known.index(weigher).look(names, node_index, find)
-        if verdicts is None:
-            verdicts = Verdicts.of(map(find, names))
-        missing = verdicts.places(UNDECIDED) if inquiry.undecided else ()
-        self._note(inquiry)
-        return replace(lookup, verdicts=verdicts, missing=missing, steps=inquiry.steps)
+        return Verdicts.of(map(find, names)) if verdicts is None else verdicts
 
     def evaluate(self, lookup: Lookup, *, until: float = float("inf"), solver: Solver | None = None) -> Decided:
         """Find out what is missing in a lookup. May take long.

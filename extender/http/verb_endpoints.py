@@ -179,7 +179,8 @@ class _Exchange(Generic[_By]):
         with verb.deciding(by, asked) as draft:
             tell(verb.asked, asked)
             answer = await verb.answer(by, asked)
-            verb.found(draft, asked, answer)
+            if draft is not None:
+                verb.found(draft, asked, answer)
             tell(verb.answered, answer)
         return await run_sync(verb.encode, asked, answer) if is_long else verb.encode(asked, answer)
 

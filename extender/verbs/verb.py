@@ -49,9 +49,13 @@ def no_facts(_: object) -> Facts:
     return {}
 
 
-def not_logged(_by: object, _asked: object) -> AbstractContextManager[Draft]:
+NO_ENTRY: Final[AbstractContextManager[None]] = nullcontext()
+"""The decision log has no entry for a call."""
+
+
+def not_logged(_by: object, _asked: object) -> AbstractContextManager[None]:
     """The decision log has no entry for the call."""
-    return nullcontext(Draft())
+    return NO_ENTRY
 
 
 def nothing_found(_draft: Draft, _asked: object, _answer: object) -> None:
@@ -70,7 +74,7 @@ class Verb(Generic[_By, _Asked, _Answer]):
         is_small: a request is a few names.
         has_whole_objects: a request holds many whole Pods or Nodes, and is decoded in a thread even if it is short.
         asked, answered: what a trace tells of the request and of the answer.
-        deciding: the entry of the decision log for a call, open until the call is answered.
+        deciding: the entry of the decision log for a call, open until the call is answered; None: there is none.
         found: puts the answer into that entry.
     """
 
@@ -83,7 +87,7 @@ class Verb(Generic[_By, _Asked, _Answer]):
     has_whole_objects: bool = False
     asked: Callable[[_Asked], Facts] = no_facts
     answered: Callable[[_Answer], Facts] = no_facts
-    deciding: Callable[[_By, _Asked], AbstractContextManager[Draft]] = not_logged
+    deciding: Callable[[_By, _Asked], AbstractContextManager[Draft | None]] = not_logged
     found: Callable[[Draft, _Asked, _Answer], None] = nothing_found
 
 

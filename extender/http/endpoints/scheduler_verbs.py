@@ -5,7 +5,7 @@ autoscaler's verb answers it.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import Any, Final
@@ -23,7 +23,7 @@ from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
 from extender.verbs.preempt.preempt import Victims
-from extender.verbs.verb import EXAMPLE_POD, Doc, Verb, count_facts, filter_facts, pod_facts
+from extender.verbs.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
 
 _NO_USE: Final = "evicting pods would not suffice"
 
@@ -60,18 +60,18 @@ class SchedulerCall:
 
 def _deciding(
     verb: str, service: Service, pod: Pod, node: str = "", *, needs_devices: bool
-) -> AbstractContextManager[Draft]:
+) -> AbstractContextManager[Draft | None]:
     """An entry of the decision log; none for pods without devices, which would push out all others."""
     log = service.overview.decision_log
-    return log.deciding(verb, pod.key, pod.uid, node) if needs_devices else nullcontext(Draft())
+    return log.deciding(verb, pod.key, pod.uid, node) if needs_devices else NO_ENTRY
 
 
-def _deciding_filter(by: SchedulerCall, args: wire.FilterArgs) -> AbstractContextManager[Draft]:
+def _deciding_filter(by: SchedulerCall, args: wire.FilterArgs) -> AbstractContextManager[Draft | None]:
     is_logged = args.pod.needs_devices and not (by.autoscaler.state.is_made_up(args.pod) or by.is_simulated(args))
     return _deciding("filter", by.service, args.pod, needs_devices=is_logged)
 
 
-def _deciding_preempt(by: SchedulerCall, args: wire.PreemptArgs) -> AbstractContextManager[Draft]:
+def _deciding_preempt(by: SchedulerCall, args: wire.PreemptArgs) -> AbstractContextManager[Draft | None]:
     return _deciding("preempt", by.service, args.pod, needs_devices=args.pod.needs_devices)
 
 
@@ -79,7 +79,7 @@ def _bound(args: wire.BindArgs) -> Pod:
     return Pod(args.namespace, args.name, args.uid)
 
 
-def _deciding_bind(by: SchedulerCall, args: wire.BindArgs) -> AbstractContextManager[Draft]:
+def _deciding_bind(by: SchedulerCall, args: wire.BindArgs) -> AbstractContextManager[Draft | None]:
     needs_devices = by.service.overview.state.snapshot.pod(args.uid) is not None
     return _deciding("bind", by.service, _bound(args), args.node, needs_devices=needs_devices)
 
