@@ -68,9 +68,12 @@ class Lookup:
     steps: int = 0
     weighing: Weighing | None = None
 
-    def weighed(self, name: str, verdict: Verdict) -> Verdict:
-        """The verdict on a node, with the loss there; `TOO_LATE` if there was no time to find the loss."""
-        return verdict if self.weighing is None else self.weighing.of(verdict, self.node_index.snapshot.cpu_left(name))
+    def weighed(self, verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
+        """The verdicts on the missing nodes, with the losses there; `TOO_LATE` if there was no time to find a loss."""
+        if self.weighing is None:
+            return verdicts
+        left, names = self.node_index.snapshot.cpu_left, [self.names[place] for place in self.missing]
+        return [self.weighing.of(verdict, left(name)) for name, verdict in zip(names, verdicts, strict=True)]
 
 
 class Decider:
@@ -187,18 +190,13 @@ class Decider:
         asked = replace(solver or self.solver, policy=lookup.policy)
         cache = lookup.cache or self._cache(lookup, asked)
         inquiry = self._inquiry(lookup.claims, lookup.node_index, cache, asked)
-        node_views = _node_views(lookup)
-        verdicts = list(map(inquiry.known.by_node_view.get, node_views))
-        for place, node_view in enumerate(node_views):
-            if verdicts[place] is None:
-                verdicts[place] = NOT_KNOWN if node_view is None else inquiry.verdict(node_view, until)
-        self._note(inquiry)
-        weighed = [
-            lookup.weighed(lookup.names[place], each)
-            for place, each in zip(lookup.missing, verdicts, strict=True)
-            if each is not None
+        known = inquiry.known.by_node_view
+        verdicts = [
+            NOT_KNOWN if node_view is None else known.get(node_view) or inquiry.verdict(node_view, until) or UNDECIDED
+            for node_view in _node_views(lookup)
         ]
-        found = lookup.verdicts.with_verdicts(lookup.missing, weighed)
+        self._note(inquiry)
+        found = lookup.verdicts.with_verdicts(lookup.missing, lookup.weighed(verdicts))
         return Decided(found, lookup.steps + inquiry.steps)
 
     def _inquiry(

@@ -40,9 +40,9 @@ class Verdicts(Sequence[Verdict]):
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> "Verdicts":
         """One verdict for each node."""
-        numbers: dict[Verdict, int] = {}
-        codes = [numbers.setdefault(verdict, len(numbers)) for verdict in verdicts]
-        return cls(tuple(numbers), codes)
+        found = tuple(verdicts)
+        kinds = tuple(dict.fromkeys(found))
+        return cls(kinds, _codes(found, kinds))
 
     def places(self, wanted: Verdict) -> Sequence[int]:
         """The positions of the nodes that have a verdict."""
@@ -51,13 +51,14 @@ class Verdicts(Sequence[Verdict]):
         number = self.kinds.index(wanted)
         return [place for place, code in enumerate(self.codes) if code == number]
 
-    def with_verdicts(self, places: Iterable[int], verdicts: Iterable[Verdict]) -> "Verdicts":
+    def with_verdicts(self, places: Sequence[int], verdicts: Sequence[Verdict]) -> "Verdicts":
         """With other verdicts on the nodes at some positions."""
-        numbers = {kind: number for number, kind in enumerate(self.kinds)}
-        codes = list(self.codes)
-        for place, verdict in zip(places, verdicts, strict=True):
-            codes[place] = numbers.setdefault(verdict, len(numbers))
-        return Verdicts(tuple(numbers), codes)
+        if len(places) == len(self.codes):
+            return Verdicts.of(verdicts)
+        kinds, codes = tuple(dict.fromkeys((*self.kinds, *verdicts))), list(self.codes)
+        for place, code in zip(places, _codes(verdicts, kinds), strict=True):
+            codes[place] = code
+        return Verdicts(kinds, codes)
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -70,6 +71,11 @@ class Verdicts(Sequence[Verdict]):
         if isinstance(index, slice):
             return Verdicts(self.kinds, self.codes[index])
         return self.kinds[self.codes[index]]
+
+
+def _codes(verdicts: Iterable[Verdict], kinds: Iterable[Verdict]) -> list[int]:
+    """The index of each verdict in the kinds."""
+    return list(map({kind: number for number, kind in enumerate(kinds)}.__getitem__, verdicts))
 
 
 NOTHING_NEEDED: Final = Verdict(Merit())
