@@ -10,6 +10,7 @@ they are iterated; at worst a pod does not count.
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from allocator import (
@@ -63,6 +64,10 @@ _LOSS_DIGITS: Final = 3
 
 _FREE_DIGITS: Final = 2
 """What is free is in percent, so that thousands of nodes differ little."""
+
+_REPLACED: Final = frozenset({"loss", "free", "before", "after"})
+_OTHER_FACTS: Final = itemgetter(*(place for place, name in enumerate(Merit._fields) if name not in _REPLACED))
+"""The facts of a merit that stay when a loss is added."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,10 +248,10 @@ class Weigher:
     def _weighed(self, verdict: Verdict, merit: Merit, left: int | None, loss: float) -> Verdict:
         """The verdict with a loss, remembered. Nodes that are equal in what the policy compares share it."""
         loss, free = round(loss, _LOSS_DIGITS), round(merit.free, _FREE_DIGITS)
-        compared = merit._replace(loss=loss, free=free, before=NOTHING_LEFT, after=NOTHING_LEFT)
-        key = compared, verdict.lasting
+        key = _OTHER_FACTS(merit), loss, free, verdict.lasting
         found = self._by_loss.find(key)
         if found is None:
+            compared = merit._replace(loss=loss, free=free, before=NOTHING_LEFT, after=NOTHING_LEFT)
             found = self._by_loss.keep(key, Verdict(compared, lasting=verdict.lasting))
         return self._by_cpu.keep((verdict, left), found)
 
