@@ -118,7 +118,6 @@ from allocator.model.json.group_resources import read_match_attribute as read_ma
 from allocator.model.json.group_resources import read_members as read_members
 from allocator.model.json.interner import Interner as Interner
 from allocator.model.json.render import allocation_to_json as allocation_to_json
-from allocator.model.json.slices import parse_slice as parse_slice
 from allocator.model.json.taint_rules import parse_taint_rule as parse_taint_rule
 from allocator.model.names import dns_label as dns_label
 from allocator.model.names import dns_subdomain as dns_subdomain
@@ -140,10 +139,11 @@ from allocator.model.problems import Problem as Problem
 from allocator.model.quantity import Format as Format
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.semver import Version as Version
+from allocator.model.slices.device_fields.node_resources import HUGE_PAGES as HUGE_PAGES
+from allocator.model.slices.device_fields.node_resources import is_node_resource as is_node_resource
+from allocator.model.slices.reading import parse_slice as parse_slice
 from allocator.model.taint_rules import TaintRule as TaintRule
 from allocator.model.validation import validate as validate
-from allocator.model.validation.node_resources import HUGE_PAGES as HUGE_PAGES
-from allocator.model.validation.node_resources import is_node_resource as is_node_resource
 from allocator.model.validation.pods import pod_problems as pod_problems
 from allocator.model.validation.schema import schema_problems as schema_problems
 from allocator.node_selectors import selector_matches as selector_matches

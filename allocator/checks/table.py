@@ -4,10 +4,10 @@ The search stops at the first check that rejects a device (`Checks.all`). An exp
 (`Checks.told`, `books`). Fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`).
 
 A new feature of devices needs a module with its check, and the name of that check in this table. The check has the
-reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses.
-`allocator.model` reads and validates the fields (`devices`, `json.slices`, `validation.slices` or `validation.shared`;
-`json.allocations` and `json.render` if a result carries them; `features` if a gate of Kubernetes turns it on). If the
-feature can be overdrawn, it has a rule in `allocator.audit`.
+reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses. A new
+field of devices is read and validated by a module of `allocator.model.slices.device_fields`. If a gate of Kubernetes
+turns the feature on, the gate is in `allocator.model.features`. If the feature can be overdrawn, it has a rule in
+`allocator.audit`.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -7,14 +7,14 @@ object's own version. Source: pkg/apis/resource/validation, Kubernetes 1.36 and 
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from allocator.model import field_rules as rules
 from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.json.fields import Fields
 from allocator.model.names import dns_label, dns_subdomain
 from allocator.model.problems import Problem
-from allocator.model.validation import shared as rules
+from allocator.model.slices.validation import check_slice
 from allocator.model.validation.claims import ClaimRules
 from allocator.model.validation.device_classes import check_class
-from allocator.model.validation.slices import check_slice
 from allocator.model.validation.taint_rules import check_taint_rule
 
 _NAMED: Final = frozenset({"v1 Pod", "v1 Node"})

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from allocator.model import field_rules as rules
 from allocator.model.claims import MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
 from allocator.model.configuration import FROM_CLAIM, FROM_CLASS
 from allocator.model.json.fields import Fields
@@ -14,7 +15,6 @@ from allocator.model.names import (
     pool_name,
     uid,
 )
-from allocator.model.validation import shared as rules
 
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from allocator.model import field_rules as rules
 from allocator.model.json.fields import Fields
 from allocator.model.names import extended_resource
-from allocator.model.validation import shared as rules
 
 
 def check_class(spec: Fields, check: Callable[[str], str | None] | None) -> None:

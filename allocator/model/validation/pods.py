@@ -7,9 +7,9 @@ these rules are checked.
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from allocator.model import field_rules as rules
 from allocator.model.json.fields import Fields
 from allocator.model.problems import Problem
-from allocator.model.validation import shared as rules
 from allocator.printable import shown
 from allocator.spelling import did_you_mean, nearest
 

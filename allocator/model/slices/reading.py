@@ -1,4 +1,4 @@
-"""ResourceSlices: pools, devices, their attributes, capacities and counters.
+"""ResourceSlices from JSON: pools, devices, their attributes and capacities. `device_fields` reads the other fields.
 
 v1beta1 keeps all of a device but its name in ``basic``.
 """
@@ -10,21 +10,21 @@ from typing import Any, Final
 from allocator.model.devices import (
     AttributeValue,
     Capacity,
-    CounterConsumption,
     Device,
     DeviceId,
-    NodeResource,
     Placement,
     PoolId,
     RequestPolicy,
     Slice,
     ValidRange,
 )
-from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none, read_taint
+from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none
 from allocator.model.json.fields import Fields, is_int64
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
+from allocator.model.slices.device_fields.counters import read_counters
+from allocator.model.slices.device_fields.table import read_fields
 from allocator.printable import shown
 
 ATTRIBUTE_TYPES: Final = ("string", "int", "bool", "version", "strings", "ints", "bools", "versions")
@@ -45,9 +45,10 @@ def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> 
     reader = ObjectReader("ResourceSlice", obj, VERSIONS)
     spec = reader.top.child("spec")
     pool = spec.child("pool")
+    interner = interner if interner is not None else Interner()
     devices = _Devices(
         PoolId(spec.required_text("driver"), pool.required_text("name")),
-        interner if interner is not None else Interner(),
+        interner,
         nested=reader.api_version == V1BETA1,
     )
     parsed = Slice(
@@ -59,7 +60,7 @@ def parse_slice(obj: Mapping[str, object], interner: Interner | None = None) -> 
         per_device_placement=spec.flag("perDeviceNodeSelection"),
         devices=tuple(devices.device(d) for d in spec.children("devices")),
         counter_sets=tuple(
-            (each.required_text("name"), devices.counters(each)) for each in spec.children("sharedCounters")
+            (each.required_text("name"), read_counters(each, interner)) for each in spec.children("sharedCounters")
         ),
         skip_node_operations=spec.texts("skipNodeOperations"),
         partition_type=spec.text("partitionTypeAttribute"),
@@ -82,7 +83,7 @@ def _placement(fields: Fields) -> Placement | None:
 
 
 class _Devices:
-    """Reads the devices and counters of one slice."""
+    """Reads the devices of one slice."""
 
     def __init__(self, pool: PoolId, interner: Interner, *, nested: bool) -> None:
         interner.trim()
@@ -101,45 +102,9 @@ class _Devices:
             attributes=self._attributes(fields),
             capacity=capacity,
             quantities=quantities,
-            consumes_counters=tuple(self._consumption(c) for c in fields.children("consumesCounters")),
-            taints=tuple(read_taint(t) for t in fields.children("taints")),
             placement=_placement(fields),
-            allow_multiple_allocations=fields.flag("allowMultipleAllocations"),
-            binds_to_node=fields.flag("bindsToNode"),
-            binding_conditions=fields.texts_or_none("bindingConditions"),
-            binding_failure_conditions=fields.texts_or_none("bindingFailureConditions"),
-            node_resources=self._node_resources(fields) if "nodeAllocatableResources" in fields.data else (),
+            **read_fields(fields, self._interner),
         )
-
-    def counters(self, fields: Fields) -> Mapping[str, Quantity]:
-        """Counter to amount."""
-        names = self._interner
-        found = {names.text(name): names.read(each, "value") for name, each in fields.entries("counters", "value")}
-        return names.counters.setdefault(tuple(found.items()), found)
-
-    def _consumption(self, fields: Fields) -> CounterConsumption:
-        return CounterConsumption(
-            self._interner.text(fields.required_text("counterSet")),
-            self.counters(fields),
-            fields.texts("compatibilityGroups"),
-        )
-
-    def _node_resources(self, fields: Fields) -> tuple[NodeResource, ...]:
-        """What the device takes of its node, by the name of the resource."""
-        found, names = [], self._interner
-        for name, each in fields.entries("nodeAllocatableResources"):
-            mapping, overhead = each.child("mapping"), each.child("overhead")
-            capacity = mapping.text("capacityKey") or None
-            found.append(
-                NodeResource(
-                    names.text(name),
-                    capacity,
-                    names.read_or_none(mapping, "capacityMultiplier" if capacity else "deviceMultiplier"),
-                    names.read_or_none(overhead, "perPod"),
-                    names.read_or_none(overhead, "perContainer"),
-                )
-            )
-        return tuple(sorted(found, key=lambda each: each.name))
 
     def _attributes(self, fields: Fields) -> Mapping[str, AttributeValue]:
         """Qualified name to value; a name that is published with the driver's domain wins over the name alone.

@@ -1,10 +1,10 @@
-"""Rules for ResourceSlices."""
+"""What the API server validates of ResourceSlices. `device_fields` has the rules for the optional fields of devices."""
 
 from typing import Final
 
+from allocator.model import field_rules as rules
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
-from allocator.model.json.slices import ATTRIBUTE_TYPES
 from allocator.model.names import (
     dns_label,
     dns_subdomain,
@@ -15,19 +15,16 @@ from allocator.model.names import (
     utf8_length,
 )
 from allocator.model.quantity import Quantity
-from allocator.model.validation import shared as rules
-from allocator.model.validation.node_resources import check_node_resources
+from allocator.model.slices.device_fields.counters import check_counters
+from allocator.model.slices.device_fields.table import check_fields
+from allocator.model.slices.reading import ATTRIBUTE_TYPES
 from allocator.printable import shown
 
 _MAX_DEVICES: Final = 128
 _MAX_ADVANCED_DEVICES: Final = 64
 _MAX_COUNTER_SETS: Final = 8
-_MAX_COUNTERS: Final = 32
-_MAX_CONSUMED_SETS: Final = 2
-_MAX_GROUPS: Final = 2
 _MAX_PROPERTIES: Final = 32
 _MAX_VALUES: Final = 48
-_MAX_TAINTS: Final = 16
 _MAX_ATTRIBUTE_LENGTH: Final = 64
 _MAX_VALID_VALUES: Final = 10
 _LISTS: Final = frozenset(kind for kind in ATTRIBUTE_TYPES if kind.endswith("s"))
@@ -49,7 +46,7 @@ def check_slice(spec: Fields, *, nested: bool) -> None:
     _devices(spec, nested=nested)
     for each in rules.children(spec, "sharedCounters", _MAX_COUNTER_SETS, key="name"):
         rules.text(each, "name", dns_label)
-        _counters(each)
+        check_counters(each)
     if spec.has("partitionTypeAttribute"):
         _partition_type(spec, nested=nested)
     _operations(spec)
@@ -120,23 +117,7 @@ def _device(device: Fields, *, per_device: bool, nested: bool) -> None:
             if device.has(name):
                 device.problem(name, "is only allowed with perDeviceNodeSelection in the slice")
     _properties(device)
-    for taint in rules.children(device, "taints", _MAX_TAINTS):
-        rules.taint(taint)
-    for each in rules.children(device, "consumesCounters", _MAX_CONSUMED_SETS, key="counterSet"):
-        rules.text(each, "counterSet", dns_label)
-        _counters(each)
-        rules.distinct_texts(each, "compatibilityGroups", _MAX_GROUPS, dns_label)
-    rules.binding_conditions(device)
-    check_node_resources(device)
-
-
-def _counters(fields: Fields) -> None:
-    counters = fields.mapping("counters")
-    if not counters:
-        fields.problem("counters", "is required")
-    if rules.sized(fields, "counters", len(counters), _MAX_COUNTERS):
-        for name in counters:
-            rules.told(fields, f"counters[{name}]", name, dns_label(name))
+    check_fields(device)
 
 
 def _properties(device: Fields) -> None:

@@ -1,13 +1,15 @@
-"""Rules for what devices take of their nodes (KEP-5517).
+"""What a device takes of its node (KEP-5517).
 
-Source: pkg/apis/resource/validation, Kubernetes 1.37.
+Source of the rules: pkg/apis/resource/validation, Kubernetes 1.37.
 """
 
 from collections.abc import Callable
 from typing import Final
 
+from allocator.model.devices import NodeResource
 from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
+from allocator.model.slices.device_fields.field import DeviceField
 
 HUGE_PAGES: Final = "hugepages-"
 """The prefix of a resource of huge pages; their size follows."""
@@ -20,8 +22,25 @@ def is_node_resource(name: str) -> bool:
     return name in _PLAIN or name.startswith(HUGE_PAGES)
 
 
-def check_node_resources(device: Fields) -> None:
-    """``nodeAllocatableResources`` of a device."""
+def _read(device: Fields, interner: Interner) -> tuple[NodeResource, ...]:
+    """By the name of the resource."""
+    found = []
+    for name, each in device.entries("nodeAllocatableResources"):
+        mapping, overhead = each.child("mapping"), each.child("overhead")
+        capacity = mapping.text("capacityKey") or None
+        found.append(
+            NodeResource(
+                interner.text(name),
+                capacity,
+                interner.read_or_none(mapping, "capacityMultiplier" if capacity else "deviceMultiplier"),
+                interner.read_or_none(overhead, "perPod"),
+                interner.read_or_none(overhead, "perContainer"),
+            )
+        )
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _check(device: Fields) -> None:
     for name, fields in device.entries("nodeAllocatableResources"):
         if not is_node_resource(name):
             device.problem(f"nodeAllocatableResources[{name}]", "must be cpu, memory or hugepages-<size>")
@@ -58,3 +77,6 @@ def _amount(fields: Fields, name: str, holds: Callable[[int], bool], wrong: str)
     amount = Interner().read_or_none(fields, name)
     if amount is not None and not holds(amount.nano):
         fields.problem(name, wrong)
+
+
+NODE_RESOURCES: Final = DeviceField("node_resources", "nodeAllocatableResources", _read, _check)

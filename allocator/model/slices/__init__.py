@@ -1,0 +1,1 @@
+"""ResourceSlices from JSON, and what the API server validates of them."""
