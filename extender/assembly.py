@@ -37,7 +37,7 @@ from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.cluster import ClusterMetrics
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.controller import Controller
 from extender.negotiation.deallocation import Deallocation
@@ -149,14 +149,12 @@ def make_service(
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
         LostClaims(state, api, metrics.claims.lost, tell),
-        QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
-        ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
+        *_status_tasks(api, state, solver, leases, now, off_loop),
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         Gangs(state, decider, nominator, writer, binder.is_binding, metrics.gangs, off_loop),
         *((preemptor,) if scheduling.preemption else ()),
         *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, requeue, immediate_claims),
         requeue,
-        PoolRequests(state, api, solver.clock, now, off_loop),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         immediate_claims,
         *_keepers(overview, off_loop),
@@ -211,6 +209,22 @@ def _controller_tasks(
     if not any(each.writes_claims for each in negotiation.controllers.values()):
         return releases, waits
     return releases, waits, SchedulingContexts(contexts, deallocation, clock)
+
+
+def _status_tasks(
+    api: Api,
+    state: ClusterState,
+    solver: Solver,
+    leases: Mapping[ObjectKey, SharedLease],
+    now: Callable[[], datetime],
+    off_loop: Offload,
+) -> tuple[BackgroundTask, ...]:
+    """The background tasks that keep statuses and objects up with the cluster."""
+    return (
+        QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
+        ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
+        PoolRequests(state, api, solver.clock, now, off_loop),
+    )
 
 
 def _keepers(overview: Overview, off_loop: Offload) -> tuple[BackgroundTask, ...]:

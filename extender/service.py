@@ -22,7 +22,7 @@ from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import RESOURCES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.decision_case import refreshed

@@ -23,7 +23,7 @@ from extender.http.app import create_app
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.state.cluster_state import ClusterState
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world

@@ -26,7 +26,7 @@ from extender.http.app import create_app
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.observe import logs
 from extender.service import Service
 from extender.serving.listeners import FurtherServer, server_config

@@ -22,7 +22,7 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.text import as_text
 from extender.fakekube.api import MemoryApi
 from extender.kube.resources import RESOURCES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod, parse_pod

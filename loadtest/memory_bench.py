@@ -26,7 +26,7 @@ from extender.config.settings import LogSettings
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.observe import logs
 from extender.serving.garbage import sparing_survivors
 from extender.state.cluster_state import ClusterState

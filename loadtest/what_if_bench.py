@@ -20,7 +20,7 @@ from extender.assembly import make_service, make_solver
 from extender.autoscaler.templates.catalog import Catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.simulation.cluster import Cluster
 from extender.state.snapshot import Snapshot

@@ -4,7 +4,8 @@ The search stops at the first check that rejects a device (`Checks.all`). An exp
 (`Checks.told`, `books`). Fingerprints hold what the checks read (`read_of`, `drawn_by`, `circumstances`).
 
 A new feature of devices needs a module with its check, and the name of that check in this table. The check has the
-reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses. A new
+reason for filter, the words of explanations, tables and the console, and the state of a device that it refuses
+(`unusable`, unless the check names another). A new
 field of devices is read and validated by a module of `allocator.model.slices.device_fields`. If a gate of Kubernetes
 turns the feature on, the gate is in `allocator.model.features`. If the feature can be overdrawn, it has a rule in
 `allocator.audit`.

@@ -2,7 +2,8 @@
 
 A new kind needs three files: its name in `allocator.model.claims.ConstraintKind`, from which reading and validation
 follow; its class here, registered in `CONSTRAINTS`; and its judge in `allocator.audit.claim`, which shares no code with
-the search. Nothing else names a kind. A constraint compares devices by one attribute.
+the search. A constraint compares devices by one attribute. `allocator/model/validation/fields.json`, which is made from
+Kubernetes' OpenAPI, has to know the field, or manifests with it are refused.
 """
 
 from abc import ABC, abstractmethod

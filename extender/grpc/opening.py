@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.grpc.start import GrpcError, Start
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 
 
 @asynccontextmanager

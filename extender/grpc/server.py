@@ -19,7 +19,7 @@ from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.grpc.start import GrpcError, Start
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.refused import RefusedError
 from extender.verbs.json.body import WireError
 

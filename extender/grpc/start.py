@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from extender.autoscaler.autoscaler import Autoscaler
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 
 Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
 """Starts the server; from then on calls are answered."""

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from allocator import JSON, InvalidObjectError
 from extender.http.callers.origins import Callers
 from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.refused import RefusedError
 from extender.tracing.tracing import Call, Tracing
 from extender.verbs.json import wire

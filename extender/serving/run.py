@@ -35,8 +35,8 @@ from extender.kube.connection.credentials import Origin
 from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
+from extender.metrics.groups import Metrics
 from extender.metrics.log import LogMetrics
-from extender.metrics.metrics import Metrics
 from extender.observe import logs
 from extender.offload import Searches, switching_soon
 from extender.service import Service

@@ -22,7 +22,7 @@ from extender.fakekube.manifests import LOADED, Loaded, ManifestObject, load, lo
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.offload import at_once
 from extender.pods.stand_in import stand_in
 from extender.service import Service

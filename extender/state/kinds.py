@@ -2,7 +2,8 @@
 
 A new kind is a `Resource` in `extender.kube.resources`, a module with its value and its parser in
 `extender.state.objects`, and a topic and an entry here; `Snapshot.objects` has its objects. `deploy/rbac.yaml` must
-allow to watch it. Only a kind for which a snapshot keeps an index has attributes of its own there.
+allow to watch it. Only a kind for which a snapshot keeps an index has attributes of its own there. `fields.json` of
+`allocator.model.validation` has the fields of each kind that manifests may have.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping

@@ -13,8 +13,8 @@ from extender.decisions.evaluate import Decider
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.metrics.cluster import ClusterMetrics
+from extender.metrics.groups import Metrics
 from extender.metrics.log import LogMetrics
-from extender.metrics.metrics import Metrics
 from extender.node.cci.metrics import CciMetrics
 from extender.state.cluster_state import ClusterState
 from tests.extender.livecluster import following, make_claim

@@ -12,7 +12,7 @@ from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.negotiation.controller import Controller
 from extender.offload import at_once
 from extender.refused import RefusedError

@@ -21,7 +21,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule

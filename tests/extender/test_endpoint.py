@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.http.limits.bodies import FREE_BYTES, Bodies
 from extender.http.verb_endpoints import Application, Endpoints
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.verb import Doc, Verb
 

@@ -16,7 +16,7 @@ from extender.config.settings import Settings
 from extender.grpc.credentials import Newest
 from extender.grpc.opening import open_grpc
 from extender.grpc.start import GrpcError
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.state.cluster_state import ClusterState
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import HOST, Authority, Pair

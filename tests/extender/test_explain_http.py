@@ -17,7 +17,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState

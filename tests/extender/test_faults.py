@@ -18,7 +18,7 @@ from extender.fakekube.manifests import load_objects
 from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.refused import RefusedError
 from extender.service import Service

@@ -12,7 +12,7 @@ from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
 from extender.http.endpoints.tables import TABLES
 from extender.http.listener import Listener
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from tests.extender.access_scene import ApiServer
 from tests.extender.http_scene import TWO_NODES, VERBS
 from tests.kit.clusters import Cluster

@@ -14,7 +14,7 @@ from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.kube.resources import NODES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.state.cluster_state import ClusterState
 from tests.extender.http_scene import TWO_NODES, VERBS, post
 from tests.kit.clusters import (

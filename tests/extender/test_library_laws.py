@@ -17,7 +17,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.refused import RefusedError
 from extender.simulation.scheduling import devices_of
 from extender.state.objects.pods import Pod, parse_pod

@@ -12,7 +12,7 @@ from extender.config.controllers import ControllerSettings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.known_controllers import known_controllers
 from extender.negotiation.negotiation import Negotiation

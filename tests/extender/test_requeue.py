@@ -13,7 +13,7 @@ from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS, SLICES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting

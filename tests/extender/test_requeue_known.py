@@ -11,7 +11,7 @@ from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
 from extender.writes.pods.conditions import DEVICES_CHANGED

@@ -10,7 +10,7 @@ from extender import Settings
 from extender.assembly import make_service, make_solver
 from extender.config.settings import SchedulingSettings
 from extender.decisions.inquiry import MOST_NEW_LOSSES, MOST_NEW_NODES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.verbs.json.wire import FilterArgs
 from tests.kit.clusters import GPU, Cluster, Object, claim, device_class, local_slice, node, parsed, pod

@@ -14,7 +14,7 @@ from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, RESOURCES, SLICES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.observe.device_states import DeviceStates
 from extender.state.cluster_state import ClusterState
 from tests.kit.clusters import (

@@ -22,7 +22,7 @@ from extender.http.listener import Listener
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.cluster_state import ClusterState

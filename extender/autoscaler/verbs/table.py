@@ -1,4 +1,7 @@
-"""All verbs of the autoscaler; HTTP, OpenAPI, metrics and traces are made from this table."""
+"""All verbs of the autoscaler; HTTP, OpenAPI, metrics and traces are made from this table.
+
+A new verb is a module here, a line in the table, and a method of the client (`extender.client.verbs`).
+"""
 
 from typing import Any, Final
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -142,3 +143,8 @@ def _responses(example: Mapping[str, JSON]) -> dict[int | str, dict[str, Any]]:
         406: {"description": "Neither text nor JSON is accepted."},
         503: {"description": "It takes too long to find the rows."},
     }
+
+
+def text_of(value: Enum | None) -> str:
+    """The text of a parameter; empty if it is absent."""
+    return "" if value is None else str(value.value)

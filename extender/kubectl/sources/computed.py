@@ -19,7 +19,7 @@ from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS, RESOURCES
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.metrics.metrics import Metrics
+from extender.metrics.groups import Metrics
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
 from extender.state.cluster_state import ClusterState
 

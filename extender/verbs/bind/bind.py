@@ -140,6 +140,8 @@ class Binder:
     def give_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
         """Take allocations from a pod that can't be bound with them, in the background; not while it is being bound.
 
+        The snapshot shows what has become of it.
+
         Args:
             pod: waits to be bound.
             claims: as they are known; what other pods use as well they keep.

@@ -1,5 +1,7 @@
 """Evictions: pods of lower priority are deleted, as kube-scheduler's preemption does it.
 
+`extender.background.preemption.preemptor` chooses the victims, and counts them.
+
 kube-scheduler deletes victims and does not use the eviction subresource. So the API server refuses no eviction for a
 PodDisruptionBudget: who chooses the victims looks at the budgets.
 """

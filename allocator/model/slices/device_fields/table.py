@@ -1,9 +1,10 @@
 """The table of a device's optional fields.
 
 A new field of devices needs an attribute of `allocator.model.devices.Device` with its default, a module here that reads
-and validates it, and its name in this table. If the field can speak against a device, it also needs a check
-(`allocator.checks.table`). If the result of a claim carries the field, it needs its place in `model.json.allocations`
-and `model.json.render`.
+and validates it, and its name in this table. `allocator/model/validation/fields.json`, which is made from Kubernetes'
+OpenAPI, has to know the field, or manifests with it are refused. If the field can speak against a device, it also needs
+a check (`allocator.checks.table`). If the result of a claim carries the field, it needs its place in
+`model.json.allocations` and `model.json.render`.
 """
 
 from typing import Any, Final
