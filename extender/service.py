@@ -88,7 +88,7 @@ class Service:
         self._most = scheduling.most_nodes
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._volume_gate = VolumeGate(overview.state, binder.is_binding)
+        self._volume_gate = VolumeGate(overview.state, binder.has_decided)
         self.verb_priority = VerbPriority()
         self.explanations = Explanations(overview, binder.negotiation, self.verb_priority, scheduling)
         self.is_stopping = False

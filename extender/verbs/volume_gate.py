@@ -28,12 +28,12 @@ class VolumeGate:
 
     Args:
         state: the cluster.
-        is_binding: whether a bind of the pod with this uid is running.
+        has_decided: whether a bind of the pod with this uid is running, and others see its devices.
     """
 
-    def __init__(self, state: ClusterState, is_binding: Callable[[str], bool]) -> None:
+    def __init__(self, state: ClusterState, has_decided: Callable[[str], bool]) -> None:
         self._state = state
-        self._is_binding = is_binding
+        self._has_decided = has_decided
         self._open: dict[str, Pod] = {}
 
     def give(self, pod: Pod) -> None:
@@ -48,14 +48,12 @@ class VolumeGate:
         for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
             self._open = {uid: other for uid, other in self._open.items() if self._is_unknown(other)}
             if not any(pod.has_volumes or other.has_volumes for other in self._open.values()):
-                # A bind that was called just now takes its devices before the next call looks at them.
-                await asyncio.sleep(0)
                 return
             await asyncio.sleep(_POLL_SECONDS)
         self._open.clear()
 
     def _is_unknown(self, pod: Pod) -> bool:
-        """Whether the pod is not being bound, and has not changed since filter: nominations and failures change it."""
+        """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
         known = self._state.snapshot.pod(pod.uid)
         is_old = known is None or revision(known.resource_version) <= revision(pod.resource_version)
-        return is_old and not self._is_binding(pod.uid)
+        return is_old and not self._has_decided(pod.uid)

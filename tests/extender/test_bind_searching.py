@@ -13,7 +13,7 @@ from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.verbs.bind.plan import MOST_TRIES
-from tests.extender.binding_scene import Scene
+from tests.extender.binding_scene import ALLOCATE, Scene
 from tests.kit.clusters import (
     Object,
     claim,
@@ -26,6 +26,7 @@ from tests.kit.clusters import (
     solver,
     taint_rule,
 )
+from tests.kit.servers.memory import Fault
 
 _T = TypeVar("_T")
 
@@ -117,6 +118,23 @@ def test_a_bind_that_searches_leaves_the_loop_once() -> None:
     scene = Searching(HARD, pod("p", "a"), meanwhile=nothing)
     assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
     assert scene.devices("a") == ["n/gpu-0"]
+
+
+def test_a_bind_has_decided_only_once_its_search_has_ended() -> None:
+    told: list[tuple[bool, bool]] = []
+
+    def look(scene: Searching) -> None:
+        told.append((scene.binder.is_binding("uid-p"), scene.binder.has_decided("uid-p")))
+
+    scene = Searching(HARD, pod("p", "a"), meanwhile=look)
+
+    async def before() -> None:
+        look(scene)
+
+    scene.transport.script(ALLOCATE, Fault(before=before))
+    assert scene.run(scene.bind()) == [""]
+    look(scene)
+    assert told == [(True, False), (True, True), (False, False)]
 
 
 TAKEN = claim("other", allocated=["n/gpu-0"], at="n", users=["other"])

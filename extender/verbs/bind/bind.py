@@ -103,6 +103,7 @@ class Binder:
             state, writer, self._planner, reports.double_allocations, reports.allocated, solver, deadline
         )
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
+        self._decided: set[str] = set()
 
     async def bind(self, key: ObjectKey, uid: str, node: str, *, seen: Pod | None = None) -> None:
         """Bind a pod to a node, with devices for its claims.
@@ -137,6 +138,10 @@ class Binder:
         """Whether a bind of the pod of that uid is running, or an undo."""
         return uid in self._running
 
+    def has_decided(self, uid: str) -> bool:
+        """Whether a bind of the pod of that uid is running, and others see the devices that it has decided on."""
+        return uid in self._decided
+
     def give_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
         """Take allocations from a pod that can't be bound with them, in the background; not while it is being bound.
 
@@ -154,8 +159,12 @@ class Binder:
     ) -> asyncio.Task[BindError | None]:
         task = asyncio.create_task(work)
         self._running[uid] = (node, task)
-        task.add_done_callback(lambda _: self._running.pop(uid, None))
+        task.add_done_callback(lambda _: self._ended(uid))
         return task
+
+    def _ended(self, uid: str) -> None:
+        self._running.pop(uid, None)
+        self._decided.discard(uid)
 
     async def _outcome(self, key: ObjectKey, uid: str, node: str, seen: Pod | None, until: float) -> BindError | None:
         """The bind's error as a value: perhaps no caller waits for it any more."""
@@ -173,6 +182,7 @@ class Binder:
             return
         check_unbound(pod)
         if not pod.needs_devices:
+            self._decided.add(uid)
             await self._writer.bind(replace(pod, resource_version=""), node)
             return
         if not pod.resource_version:
@@ -180,6 +190,7 @@ class Binder:
         made: list[Reservation] = []
         try:
             plan = await self._planner.plan(pod, node, made, until)
+            self._decided.add(uid)
             pod, revision = await self._write(pod, plan, made)
             pod = await self._ready(pod, plan, made, revision, until)
             await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))
