@@ -15,7 +15,7 @@ from allocator import Allocation, DeviceId, Features, InvalidClaimError, Selecto
 from extender.decisions.solver import Solver
 from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import without_pods
-from extender.pods.decision_case import Case, fits, open_case
+from extender.pods.feasibility import feasible_on, is_feasible
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
@@ -111,7 +111,7 @@ def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple
     victims = [now for each in found.victims if (now := snapshot.pod(each.uid)) is not None]
     world = held_for_nominated(found.pod, snapshot, solver)
     evictions = Evictions.of(found.pod, node, (), victims, world, solver)
-    if fits(found.pod, node, evictions.snapshot, solver):
+    if is_feasible(found.pod, node, evictions.snapshot, solver):
         return ()
     needed = evictions.irreducible(replace(solver, among=frozenset(found.devices)) if found.devices else solver)
     return None if needed is None else tuple(evictions.candidates[each].pod for each in needed)
@@ -158,9 +158,8 @@ def _devices(evictions: Evictions, victims: Sequence[Pod], solver: Solver) -> tu
 
     The search runs even if the time to choose victims is up.
     """
-    timeless = replace(solver, until=math.inf)
-    case = open_case(evictions.pod, without_pods(evictions.snapshot, victims), timeless)
-    found = case.at(evictions.node) if isinstance(case, Case) else None
+    timeless, world = replace(solver, until=math.inf), without_pods(evictions.snapshot, victims)
+    found = feasible_on(evictions.pod, evictions.node, world, timeless)
     results = found.results if isinstance(found, Allocation) else ()
     return tuple(sorted({each.device for result in results for each in result.results}))
 

@@ -11,18 +11,17 @@ The words of a reason stand in the module where the reason arises: each check in
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from allocator import JSON, InvalidClaimError, Merit, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.pod_and_claim_states import PendingReason
-from extender.pods.claims import Blocked, unready, waits
-from extender.pods.decision_case import Case, after_departures, fits, open_case
+from extender.pods.decision_case import Case, after_departures, fits
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.gangs import gang_refusal, is_alone
+from extender.pods.feasibility import KEPT_ELSEWHERE, Admitted, Refused, admitted
+from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER
@@ -31,8 +30,6 @@ from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking
-
-KEPT_ELSEWHERE: Final = "devices are kept for the pod on node {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +142,17 @@ def ask(
     """
     if not pod.needs_devices:
         return FilterResult(names)
-    if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
-        return replace(_nowhere(names, awaited), awaits_gang=True)
-    case = open_case(pod, snapshot, solver)
-    if isinstance(case, Blocked):
-        return _nowhere(names, case.reason)
+    found = admitted(pod, snapshot, solver)
+    if isinstance(found, Refused):
+        nowhere = _nowhere(names, found.reason)
+        return replace(nowhere, awaits_gang=found.awaits_gang, is_over_quota=found.is_over_quota)
+    case = found.case
     if case.claims.is_empty:
         return FilterResult(names)
-    waiting = unready(case.claims, solver.features)
-    if waiting is not None:
-        return _nowhere(names, waits(waiting))
-    quota = PodQuota.of(pod, snapshot, solver)
-    if quota is not None:
-        refusal = quota.refusal(case.claims)
-        if refusal is not None:
-            return replace(_nowhere(names, refusal.reason), is_over_quota=True)
-        is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
-        quota = quota if is_open else None
     only = "" if is_alone(pod, snapshot) else pod.kept.node
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    return FilterQuestion(case, names, decider, nodes, bounds, quota)
+    return FilterQuestion(case, names, decider, nodes, bounds, found.quota)
 
 
 def selector_reason(error: SelectorError) -> str:
@@ -365,8 +352,7 @@ class FilterQuestion:
     def _over(self, name: str) -> str:
         """The limit that the pod exceeds on a node, as a reason; empty if there is none."""
         node = self._node(name)
-        needs = "" if node is None else self.case.claims.on(node)
-        if node is None or isinstance(needs, str):
+        if node is None:
             return ""
         try:
             found = self.case.at(node)
@@ -374,8 +360,7 @@ class FilterQuestion:
             return ""
         if isinstance(found, No):
             return "" if found.stopped else found.reason
-        refusal = self.quota.refusal_of(needs.pending, found) if self.quota and needs.pending else None
-        return "" if refusal is None else refusal.reason
+        return Admitted(self.case, self.quota).over_quota(node, found)
 
     def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """The node that the pod is nominated for, if the pod fits there later."""

@@ -16,8 +16,8 @@ from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.endpoints.scheduler_verbs import VERBS
+from extender.pods.feasibility import KEPT_ELSEWHERE
 from extender.pods.nominated.held_devices import WAITING
-from extender.verbs.filter import KEPT_ELSEWHERE
 from tests.extender.exported import Exported, exported
 from tests.kit.clusters import Cluster, client_of
 

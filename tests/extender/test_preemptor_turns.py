@@ -32,3 +32,26 @@ async def test_a_pod_that_is_rejected_again_while_victims_are_chosen_for_another
     assert await scene.pods() == ["p", "q", "y"], "the latest call counts, and it is too young"
     await scene.turns()
     assert await scene.pods() == ["p", "q", "y"], "the latest call is about node a alone"
+
+
+async def test_victims_are_chosen_half_a_second_after_the_first_of_many_rejections() -> None:
+    """While plain pods come and go, a scheduler tries the pod again several times a second."""
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    for _ in range(6):
+        scene.filter("p")
+        await scene.task.tick()
+        scene.now += 0.1
+    await scene.task.tick()
+    assert await scene.pods() == ["p"]
+
+
+async def test_a_choice_is_void_if_the_scheduler_makes_room_meanwhile() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.filter("p")
+
+    async def makes_room() -> None:
+        scene.task.on_victims(scene.known("p"))
+
+    scene.meanwhile = makes_room
+    await scene.turns()
+    assert (await scene.pods(), scene.searches) == (["p", "v"], 1)

@@ -46,7 +46,7 @@ from extender.writes.pods.nominations import Nominator
 logger = structlog.get_logger()
 
 PATIENCE_SECONDS: Final = 0.5
-"""Time from filter's answer to the choice. Meanwhile kube-scheduler may say that it evicts pods on another node."""
+"""Time from filter's first answer to the choice. Meanwhile kube-scheduler may say that it evicts pods on another node."""
 
 _CHOOSING_SECONDS: Final = 0.5
 """The longest time of all choices in one turn, and of one check of a choice: the turns of other tasks wait."""
@@ -116,16 +116,21 @@ class Preemptor(BackgroundTask):
         self._off_loop = off_loop
         self._fruitless = Fruitless(state.changes_since, solver.clock)
         self._asked: dict[str, _Asked] = {}
+        self._choosing: set[str] = set()
         self._chosen: dict[str, _Chosen] = {}
         self._waiting: dict[str, Preemption] = {}
         self._nominations = Nominations(state, solver, nominator, is_binding, metrics, self._planned)
 
     def on_rejected(self, rejection: Rejection) -> None:
-        """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others."""
+        """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others.
+
+        Victims are chosen half a second after the first call: as other pods come and go, a scheduler asks all the time.
+        """
         pod = rejection.sent
         may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and not rejection.result.is_over_quota
         if may_preempt and not rejection.result.failed:
-            due = self._solver.clock() + PATIENCE_SECONDS
+            known = self._asked.get(pod.uid)
+            due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
             self._asked[pod.uid] = _Asked(pod, rejection.names, due)
 
     def on_passed(self, pod: Pod) -> None:
@@ -134,11 +139,14 @@ class Preemptor(BackgroundTask):
             each.pop(pod.uid, None)
 
     def on_victims(self, pod: Pod) -> None:
-        """The pod's scheduler makes room itself."""
+        """The pod's scheduler makes room itself. A choice of victims that is being made is void."""
         self._asked.pop(pod.uid, None)
+        self._choosing.discard(pod.uid)
 
     async def tick(self) -> None:
-        """Take the next step of each preemption."""
+        """Take the next step of each preemption, if the cluster is known well enough."""
+        if self._state.not_ready:
+            return
         solver = self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
         for asked in self._due():
             # While victims are chosen for one pod, others get a node, or are rejected again.
@@ -181,7 +189,11 @@ class Preemptor(BackgroundTask):
 
     async def _choose_anew(self, pod: Pod, names: Sequence[str], planned: Snapshot, solver: Solver) -> None:
         began = self._solver.clock()
+        self._choosing.add(pod.uid)
         found = await self._off_loop(partial(self._choice, pod, names, planned, self._state.snapshot, solver))
+        if pod.uid not in self._choosing:
+            return
+        self._choosing.discard(pod.uid)
         if found is None:
             self._fruitless.note(pod, names, planned, began, is_complete=not solver.is_late)
         elif not found.victims:

@@ -16,6 +16,7 @@ from extender.offload import Offload
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.decision_case import Case, found_at_hand, open_case
 from extender.pods.extended_resources.requests import in_words, request_words
+from extender.pods.feasibility import KEPT_ELSEWHERE
 from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
@@ -32,7 +33,6 @@ from extender.state.resources.node_resources import ClaimResources
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind.quota import check_planned
-from extender.verbs.filter import KEPT_ELSEWHERE
 from extender.writes.claims.claim_json import Reservation, is_reserved
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.other_writers import double_allocation

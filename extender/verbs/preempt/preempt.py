@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from allocator import InvalidClaimError, SelectorError
 from extender.decisions.solver import Solver
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import after_departures, fits, open_case
+from extender.pods.decision_case import after_departures, open_case
+from extender.pods.feasibility import is_feasible
+from extender.pods.gangs import gang_refusal
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -50,6 +52,8 @@ def choose_victims(
     """
     if not pod.needs_devices:
         return victims
+    if gang_refusal(pod, snapshot):
+        return {}
     case = open_case(pod, snapshot, solver)
     if not isinstance(case, Blocked) and case.claims.is_empty:
         return victims
@@ -64,9 +68,9 @@ def choose_victims(
 
 def _only_waits(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
     node = snapshot.nodes.get(pod.nominated_node)
-    if node is None or fits(pod, node, snapshot, solver):
+    if node is None or is_feasible(pod, node, snapshot, solver):
         return False
-    return fits(pod, node, after_departures(snapshot, node, solver.features), solver)
+    return is_feasible(pod, node, after_departures(snapshot, node, solver.features), solver)
 
 
 def _chosen(pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver) -> Mapping[str, Victims]:

@@ -8,7 +8,9 @@ from typing import Any, Final
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
-from extender.pods.decision_case import after_departures, fits, open_case
+from extender.pods.decision_case import after_departures, open_case
+from extender.pods.feasibility import is_feasible
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.consumers import claim_keys
 from extender.state.objects.budgets import Budget
 from extender.state.objects.nodes import NodeObject
@@ -117,14 +119,22 @@ class Evictions:
         return self, self.irreducible(solver)
 
     def irreducible(self, solver: Solver) -> Members | None:
-        """Candidates that suffice and are all needed. Empty if the devices suffice already; None if no set suffices.
+        """Candidates that suffice and are all needed. Empty if none has to go; None if no set suffices.
+
+        Once all candidates are gone, the search may find devices that exceed a DeviceQuota, although it finds others
+        once only one candidate is gone. So each candidate is also tried alone.
 
         Raises:
             InvalidClaimError, SelectorError: the pod can run on no node.
             TimeoutError: the solver's time is up.
         """
-        is_enough = self._asking(solver)
-        return () if is_enough(()) else irreducible_set(len(self.candidates), is_enough)
+        is_enough, number = self._asking(solver), len(self.candidates)
+        if is_enough(()):
+            return ()
+        found = irreducible_set(number, is_enough)
+        if found is None and quotas_of(self.pod.namespace, self.snapshot):
+            found = next(filter(is_enough, ((each,) for each in range(number))), None)
+        return found
 
     def smallest(self, most: int, solver: Solver) -> Members | None:
         """The fewest candidates that suffice. If there are several such sets, the one that kube-scheduler would prefer.
@@ -150,11 +160,11 @@ class Evictions:
         return smallest_set(finer, is_enough, self._order, size, solver.look, least_members=size) or fewest
 
     def _asking(self, solver: Solver) -> Callable[[Members], bool]:
-        """Whether the pod's claims fit once some of the candidates are gone."""
+        """Whether the pod could be bound once some of the candidates are gone."""
 
         def is_enough(members: Members) -> bool:
             gone = [self.candidates[each].pod for each in members]
-            return fits(self.pod, self.node, without_pods(self.snapshot, gone), solver)
+            return is_feasible(self.pod, self.node, without_pods(self.snapshot, gone), solver)
 
         return is_enough
 
@@ -171,7 +181,12 @@ class Evictions:
         return remembered
 
     def kinds(self, solver: Solver) -> Sequence[Hashable]:
-        """The kind of each candidate: those of one kind leave as much room."""
+        """The kind of each candidate: those of one kind leave as much room.
+
+        If the pod's namespace has a quota, each candidate is of its own kind: some give back what the quota counts.
+        """
+        if quotas_of(self.pod.namespace, self.snapshot):
+            return range(len(self.candidates))
         case = open_case(self.pod, self.snapshot, solver)
         needs = "" if isinstance(case, Blocked) else case.claims.on(self.node)
         if isinstance(case, Blocked) or isinstance(needs, str):

@@ -1,0 +1,116 @@
+"""Feasibility: whether a pod could be bound now, by everything that filter and bind know.
+
+Filter asks about all nodes. Both ways to evict pods (the verb preempt, and preemption for devices) ask about one node
+in a fork of the cluster, once the victims are gone there: a pod that could not be bound then evicts nobody.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from allocator import Allocation
+from extender.decisions.solver import No, Solver
+from extender.pods.claims import Blocked, unready, waits
+from extender.pods.decision_case import Case, open_case
+from extender.pods.gangs import gang_refusal, is_alone
+from extender.pods.pod_quota import PodQuota
+from extender.state.objects.nodes import NodeObject
+from extender.state.objects.pods import Pod
+from extender.state.snapshot import Snapshot
+
+KEPT_ELSEWHERE: Final = "devices are kept for the pod on node {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a pod can be bound to no node, whatever the nodes have.
+
+    Attributes:
+        awaits_gang: the pod is to be bound together with other pods of its gang.
+        is_over_quota: a DeviceQuota is the reason.
+    """
+
+    reason: str
+    awaits_gang: bool = False
+    is_over_quota: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A pod that may be bound where its claims can be served.
+
+    Attributes:
+        quota: has to be compared with the devices of each node; None if that is not needed.
+    """
+
+    case: Case
+    quota: PodQuota | None = None
+
+    def over_quota(self, node: NodeObject, found: Allocation) -> str:
+        """The limit that a pod would exceed with what was found for it on a node, as a reason; empty for none.
+
+        Raises:
+            TimeoutError: selectors of the quotas took too long.
+        """
+        needs = "" if self.quota is None else self.case.claims.on(node)
+        if self.quota is None or isinstance(needs, str) or not needs.pending:
+            return ""
+        overrun = self.quota.refusal_of(needs.pending, found)
+        return "" if overrun is None else overrun.reason
+
+
+def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused:
+    """The case of a pod, or why the pod can be bound to no node. Searches no devices.
+
+    Raises:
+        TimeoutError: selectors of the quotas took too long.
+    """
+    if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
+        return Refused(awaited, awaits_gang=True)
+    case = open_case(pod, snapshot, solver)
+    if isinstance(case, Blocked):
+        return Refused(case.reason)
+    if case.claims.is_empty:
+        return Admitted(case)
+    waiting = unready(case.claims, solver.features)
+    if waiting is not None:
+        return Refused(waits(waiting))
+    quota = PodQuota.of(pod, snapshot, solver)
+    if quota is None:
+        return Admitted(case)
+    refusal = quota.refusal(case.claims)
+    if refusal is not None:
+        return Refused(refusal.reason, is_over_quota=True)
+    is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
+    return Admitted(case, quota if is_open else None)
+
+
+def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation | No:
+    """What a pod would be bound with on a node, or why it could not be bound there.
+
+    Args:
+        pod: pending.
+        node: passes kube-scheduler's own checks.
+        snapshot: the cluster, or a fork. What is held for other pods counts as in use there.
+        solver: the allocator.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can run on no node.
+        TimeoutError: the solver's time is up.
+    """
+    if pod.node_name:
+        return No(f"the pod is bound to node {pod.node_name}")
+    found = admitted(pod, snapshot, solver)
+    if isinstance(found, Refused):
+        return No(found.reason)
+    if pod.kept.node not in ("", node.name) and not is_alone(pod, snapshot):
+        return No(KEPT_ELSEWHERE.format(pod.kept.node))
+    allocation = found.case.at(node)
+    if isinstance(allocation, No):
+        return allocation
+    over = found.over_quota(node, allocation)
+    return No(over) if over else allocation
+
+
+def is_feasible(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:
+    """Whether `feasible_on` finds something. Raises as `feasible_on`."""
+    return isinstance(feasible_on(pod, node, snapshot, solver), Allocation)
