@@ -7,8 +7,10 @@ from itertools import count
 import pytest
 
 from extender.verbs.preempt.preempt import Victims, choose_victims
+from tests.extender.ganging import member
 from tests.extender.preempting import runs
 from tests.kit.clusters import (
+    DRIVER,
     GPU,
     Object,
     budget,
@@ -22,6 +24,7 @@ from tests.kit.clusters import (
     snapshot_of,
     solver,
 )
+from tests.kit.objects.parts import api_object
 
 MINE = pod("p", "c", priority=100)
 
@@ -229,3 +232,68 @@ def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
         return tuple(choose_victims(parsed(MINE), GIVEN, snapshot, ticking))
 
     assert list(dict.fromkeys(found(until) for until in range(-1, 100))) == [(), ("a",), ("a", "b")]
+
+
+def quota(devices: int, **more: object) -> Object:
+    """A quota of namespace "ns"."""
+    limit = {"name": "all", "deviceClassName": "gpu", "devices": devices, **more}
+    return api_object("DeviceQuota", "few", namespace="ns", spec={"limits": [limit]})
+
+
+LARGE = {"selectors": [{"cel": {"expression": f"device.attributes['{DRIVER}'].large"}}]}
+
+
+def sized(*large: bool) -> tuple[Object, ...]:
+    """Node a, with a device for each size, and the claim of the pod."""
+    found = local_slice("a", len(large))
+    for device, is_large in zip(found["spec"]["devices"], large, strict=True):
+        device["attributes"] = {"large": {"bool": is_large}}
+    return GPU, node("a"), found, claim("c")
+
+
+CPU = {"a": Victims(("uid-cpu",))}
+
+
+@pytest.mark.parametrize(
+    ("objects", "victims"),
+    {
+        "no device is allowed": ((*world(), quota(0)), {}),
+        "one is allowed": ((*world(), quota(1)), CPU),
+        "one is allowed, and in use": ((*world(2), *runs("own", "a/gpu-1", on="a", priority=200), quota(1)), {}),
+        "a victim gives back what is allowed": (
+            (*world(), *runs("v", "a/gpu-0", on="a"), quota(1)),
+            {"a": Victims(("uid-cpu", "uid-v"))},
+        ),
+        "the free device is of a kind that is not allowed": ((*sized(True), quota(0, **LARGE)), {}),
+        "the free device is of another kind": ((*sized(False), quota(0, **LARGE)), CPU),
+        "only the device of one of two victims is allowed": (
+            (*sized(True, False), *runs("v", "a/gpu-0", on="a"), *runs("w", "a/gpu-1", on="a"), quota(0, **LARGE)),
+            {"a": Victims(("uid-cpu", "uid-w"))},
+        ),
+    }.values(),
+)
+def test_nobody_is_evicted_for_a_pod_that_would_be_over_quota_then(
+    objects: tuple[Object, ...], victims: Mapping[str, Victims]
+) -> None:
+    assert chosen(MINE, CPU, *objects) == victims
+
+
+def test_nobody_is_evicted_for_a_pod_whose_gang_is_not_complete() -> None:
+    asked, own = member("p", "train", 8, priority=100)
+    assert chosen(asked, CPU, *world(8), asked, own) == {}
+    alone, own = member("q", "train", 1, priority=100)
+    assert chosen(alone, CPU, *world(8), alone, own) == {}, "nothing is kept for the gang yet"
+
+
+def test_pods_are_evicted_on_the_node_that_is_kept_for_a_pod_of_a_gang() -> None:
+    asked, own = member("p", "train", 1, priority=100)
+    message = f"node a: devices are kept for the pod: {DRIVER}/a/gpu-0"
+    kept = {"type": "dra-extender/DevicesKept", "status": "True", "message": message}
+    asked["status"]["conditions"] = [kept]
+    assert chosen(asked, GIVEN, *world(nodes=("a", "b")), asked, own) == {"a": GIVEN["a"]}
+
+
+def test_nobody_is_evicted_for_a_pod_whose_policy_is_not_known() -> None:
+    asked = pod("p", "c", priority=100)
+    asked["metadata"]["annotations"] = {"dra-extender.dev/policy": "typo"}
+    assert chosen(asked, CPU, *world()) == {}

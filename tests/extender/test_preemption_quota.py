@@ -1,0 +1,75 @@
+"""DeviceQuotas bound preemption: no more pods are evicted than the quota lets their preemptors use."""
+
+from typing import Any
+
+import pytest
+
+from tests.extender.preempting import Scene, full, runs, waits
+from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
+from tests.kit.objects.parts import api_object
+
+LARGE = f"device.attributes['{DRIVER}'].large"
+
+
+def quota(devices: int, **more: Any) -> Object:
+    """A quota of the namespace of the pods that wait."""
+    limit = {"name": "all", "deviceClassName": "gpu", "devices": devices, **more}
+    return api_object("DeviceQuota", "few", namespace="ns", spec={"limits": [limit]})
+
+
+def elsewhere(running: list[Object]) -> list[Object]:
+    """What runs, in another namespace."""
+    for each in running:
+        each["metadata"]["namespace"] = "other"
+    return running
+
+
+def others(count: int) -> list[Object]:
+    """On each of some nodes, a pod of another namespace that holds the only device."""
+    return [each for n in range(count) for each in elsewhere(runs(f"v{n}", f"n{n}/gpu-0", on=f"n{n}"))]
+
+
+@pytest.mark.parametrize("allowed", [0])
+@pytest.mark.parametrize("turns", [1, 6])
+async def test_a_namespace_evicts_as_many_pods_as_it_may_have_devices(allowed: int, turns: int) -> None:
+    nodes = [f"n{n}" for n in range(8)]
+    waiting = [each for n in range(8) for each in waits(f"p{n}")]
+    scene = Scene(full(nodes, *waiting, *others(8), quota(allowed)))
+    for _ in range(4):
+        for number in range(8):
+            name = f"p{number}"
+            if scene.is_pending(name) and (passed := scene.filter(name).passed):
+                assert await scene.bind(name, passed[0]) == ""
+        await scene.turns(turns)
+        await scene.cluster.settle()
+    assert len(scene.told) == allowed
+    assert sum(not scene.is_pending(f"p{number}") for number in range(8)) == allowed
+
+
+def site(*large: bool) -> list[Object]:
+    """Nodes with a device each, all in use by pods of another namespace."""
+    found: list[Object] = [GPU]
+    for number, is_large in enumerate(large):
+        name = f"n{number}"
+        slice_ = local_slice(name)
+        slice_["spec"]["devices"][0]["attributes"] = {"large": {"bool": is_large}}
+        found += [node(name), slice_]
+    return [*found, *others(len(large))]
+
+
+@pytest.mark.parametrize(
+    ("large", "limit", "evicted"),
+    [
+        ((True, True, True), quota(0, selectors=[{"cel": {"expression": LARGE}}]), set()),
+        ((True, False, True), quota(0, selectors=[{"cel": {"expression": LARGE}}]), {"v1"}),
+    ],
+)
+async def test_pods_over_a_limit_of_some_devices_evict_only_for_devices_that_they_may_have(
+    large: tuple[bool, ...], limit: Object, evicted: set[str]
+) -> None:
+    waiting = [each for n in range(len(large)) for each in waits(f"p{n}", request())]
+    scene = Scene(Cluster.of(*site(*large), *waiting, limit))
+    for number in range(len(large)):
+        scene.filter(f"p{number}")
+    await scene.turns()
+    assert {victim for victim, _ in scene.told} == evicted
