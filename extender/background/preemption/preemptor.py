@@ -46,7 +46,7 @@ from extender.writes.pods.nominations import Nominator
 logger = structlog.get_logger()
 
 PATIENCE_SECONDS: Final = 0.5
-"""Time from filter's first answer to the choice. Meanwhile kube-scheduler may say that it evicts pods on another node."""
+"""Time from filter's first answer to the choice: kube-scheduler may say meanwhile that it evicts pods itself."""
 
 _CHOOSING_SECONDS: Final = 0.5
 """The longest time of all choices in one turn, and of one check of a choice: the turns of other tasks wait."""
