@@ -37,6 +37,7 @@ from allocator import (
 from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
 from extender.faults import Faults
+from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.totals import Totals
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -82,6 +83,7 @@ class Solver:
         among: the only devices that `solve` and `judge` may give; None: any.
         shapes: what pods ask for, for policies that weigh what is left; None: nothing is known of that.
         kept: remembers what pods get of the devices that are kept for them, by uid of the pod.
+        kept_claims: remembers the claims for which something is kept, of a pod by its uid, and of a namespace.
     """
 
     selectors: Selectors
@@ -96,6 +98,7 @@ class Solver:
     among: Collection[DeviceId] | None = None
     shapes: Shapes | None = None
     kept: Remembered[Allocation] = field(default_factory=Remembered)
+    kept_claims: Remembered[Sequence[KeptClaim]] = field(default_factory=Remembered)
 
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""

@@ -17,9 +17,12 @@ from allocator import (
 )
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
+from extender.pods.kept_claims import kept_claims, rank
+from extender.quota.device_quotas.kept import KeptTotal
 from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
 from extender.quota.device_quotas.totals import Total
 from extender.quota.device_quotas.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
+from extender.state.consumers import claim_keys
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects.pods import Pod
@@ -120,10 +123,35 @@ class PodQuota:
             raise TimeoutError from error
 
     def _in_use(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
-        """All devices that are held, without the devices that are assumed for the pod itself."""
+        """What is withheld from the pod: what is allocated, on its way in other binds, and kept for other pods."""
         assumed = [taken for uid, taken in in_flight(quota.namespace, self.snapshot) if uid != self.pod.uid]
-        written = self._total(quota, limit).amounts
-        return total((written, meter_of(self.snapshot, self.solver).measured(limit, assumed))) if assumed else written
+        amounts = [self._total(quota, limit).amounts]
+        if assumed:
+            amounts.append(meter_of(self.snapshot, self.solver).measured(limit, assumed))
+        if kept := self._kept(quota, limit):
+            amounts.append(kept)
+        return amounts[0] if len(amounts) == 1 else total(amounts)
+
+    def _kept(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
+        """What is kept for other pods.
+
+        If more is kept than a quota allows, because it was lowered or two replicas kept devices at once, the pods do
+        not wait for each other: what is kept for pods of a later `rank` does not count against a nominated pod.
+        """
+        found = kept_of(quota, limit, self.snapshot, self.solver)
+        if not found.claims:
+            return {}
+        named = (self.snapshot.claims.get(key) for key in claim_keys(self.pod))
+        own = {claim.claim.uid for claim in named if claim is not None}
+        place = rank(self.pod) if self.pod.nominated_node else None
+        others = [
+            each.uid
+            for each in found.claims
+            if each.pod.uid != self.pod.uid and each.uid not in own and (place is None or rank(each.pod) <= place)
+        ]
+        if len(others) == len(found.claims):
+            return found.amounts
+        return total(found.parts[uid][1] for uid in others)
 
     def _total(self, quota: DeviceQuota, limit: DeviceLimit) -> Total:
         return total_of(quota, limit, self.snapshot, self.solver)
@@ -173,6 +201,18 @@ def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
 def total_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Total:
     """What the namespace of a quota is allocated of a limit. Raises SearchLimitError: time is up."""
     return solver.totals.of(quota, limit, snapshot, meter_of(snapshot, solver))
+
+
+def kept_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> KeptTotal:
+    """What is kept of a limit for the nominated pods of the namespace of a quota.
+
+    Raises:
+        SearchLimitError, TimeoutError: time is up.
+    """
+    claims = kept_claims(quota.namespace, snapshot, solver)
+    if not claims:
+        return KeptTotal(limit)
+    return solver.totals.kept.of(quota, limit, claims, meter_of(snapshot, solver))
 
 
 def meter_of(snapshot: Snapshot, solver: Solver) -> LimitMeter:

@@ -112,7 +112,8 @@ class ClusterWithKept:
         nominated: Map[str, Map[str, None]] = Map()
         for uid in snapshot.kept.unnamed:
             nominated = added(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
-        usage, kept = self._usage(snapshot, pools | own, now.values()), KeptIndex(snapshot.kept.unnamed)
+        usage = self._usage(snapshot, pools | own, now.values())
+        kept = KeptIndex(snapshot.kept.unnamed, snapshot.kept.in_namespaces)  # it still counts in quotas
         self._world = snapshot._replace(usage=usage, nominated=nominated, kept=kept)
         self._seen = snapshot
         self.decider.follow(self._world)

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from immutables import Map
 
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
+from extender.quota.device_quotas.kept import KeptTotals
 from extender.quota.device_quotas.largest_capacities import Largest
 from extender.quota.device_quotas.usage import LimitMeter, Taken
 from extender.state.indexes.assumed_allocation import NO_SPEC
@@ -59,10 +60,12 @@ class Totals:
 
     Attributes:
         largest: remembers the largest capacities.
+        kept: remembers what is kept.
     """
 
     def __init__(self) -> None:
         self.largest = Largest()
+        self.kept = KeptTotals()
         self._known: Recent[Total] = Recent(_MOST_PARTS, lambda _, total: 1 + len(total.parts))
 
     def knows(self, quota: DeviceQuota) -> bool:

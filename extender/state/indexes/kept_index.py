@@ -15,31 +15,35 @@ class KeptIndex(NamedTuple):
 
     Attributes:
         unnamed: the uids of the nominated pods for which no device is kept by name.
+        in_namespaces: namespace to the uids of its nominated pods.
         users: device to the uids of the pods for which it is kept.
         contested: those of the devices of which a claim holds something, or that are kept for several pods.
     """
 
     unnamed: Map[str, None] = Map()
+    in_namespaces: Map[str, Map[str, None]] = Map()
     users: Map[DeviceId, Map[str, None]] = Map()
     contested: Map[DeviceId, None] = Map()
 
     def with_pod(self, pod: Pod, usage: Usage) -> "KeptIndex":
         """With a nominated pod that is not there yet."""
+        in_namespaces = added(self.in_namespaces, pod.namespace, pod.uid)
         if not pod.kept.devices:
-            return self._replace(unnamed=self.unnamed.set(pod.uid, None))
+            return self._replace(unnamed=self.unnamed.set(pod.uid, None), in_namespaces=in_namespaces)
         users = self.users
         for device in pod.kept.devices:
             users = added(users, device, pod.uid)
-        return self._replace(users=users).seen(pod.kept.devices, usage)
+        return self._replace(users=users, in_namespaces=in_namespaces).seen(pod.kept.devices, usage)
 
     def without_pod(self, pod: Pod, usage: Usage) -> "KeptIndex":
         """Without a nominated pod that is there."""
+        in_namespaces = removed(self.in_namespaces, pod.namespace, pod.uid)
         if not pod.kept.devices:
-            return self._replace(unnamed=self.unnamed.delete(pod.uid))
+            return self._replace(unnamed=self.unnamed.delete(pod.uid), in_namespaces=in_namespaces)
         users, devices = self.users, set(pod.kept.devices)
         for device in devices:
             users = removed(users, device, pod.uid)
-        return self._replace(users=users).seen(devices, usage)
+        return self._replace(users=users, in_namespaces=in_namespaces).seen(devices, usage)
 
     def seen(self, devices: Iterable[DeviceId], usage: Usage) -> "KeptIndex":
         """After the usage of some devices may have changed."""

@@ -1,0 +1,158 @@
+"""The claims for which something is kept: those of nominated pods that have no devices yet.
+
+What a nominated pod gets of the devices that are kept for it is searched as if nothing were in use. So the answer
+depends on few objects, and it is remembered until one of them changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from allocator import AllocationResult, AllocatorError, DeviceId, Usage
+from extender.decisions.solver import No, Solver
+from extender.pods.extended_resources.special_claim import special_of
+from extender.pods.negotiated_claims import NegotiationError, negotiated
+from extender.quota.device_quotas.kept import KeptClaim
+from extender.quota.device_quotas.usage import in_flight
+from extender.state.consumers import claim_keys, claim_name
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
+from extender.state.snapshot import Snapshot
+
+Rank: TypeAlias = tuple[int, tuple[Any, ...]]
+
+
+def rank(pod: Pod) -> Rank:
+    """The place of a nominated pod among those whose kept devices exceed a quota together: the first ones may be bound.
+
+    Members of a gang have one place. Gangs come first, then other pods with devices by name, then pods that only their
+    scheduler has nominated.
+    """
+    if pod.gang_key is not None and pod.kept.node:
+        return 0, pod.gang_key
+    return (1 if pod.kept.devices else 2), pod.order
+
+
+def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]:
+    """The claims of a namespace for which something is kept, each once; the same object while they are the same.
+
+    A device that a claim of the namespace holds as a whole is left out, such as one of a victim in the namespace.
+
+    Raises:
+        TimeoutError: the solver's time is up.
+    """
+    uids = snapshot.kept.in_namespaces.get(namespace)
+    if uids is None:
+        return ()
+    claims = (snapshot.claims, snapshot.special, snapshot.assumed)
+    basis = (uids, *claims, snapshot.nodes, snapshot.inventory, *_rules(snapshot))
+    key = "namespace", namespace
+    found = solver.kept_claims.find(key, basis)
+    if found is None:
+        found = _found_in(namespace, [snapshot.pods[snapshot.pod_keys[uid]] for uid in uids], snapshot, solver)
+        solver.kept_claims.keep(key, basis, found)
+    return found
+
+
+def _rules(snapshot: Snapshot) -> tuple[object, ...]:
+    """What decides about any claim which devices it may get."""
+    return snapshot.classes, snapshot.controllers, snapshot.extended, snapshot.taint_rules
+
+
+def _found_in(namespace: str, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> tuple[KeptClaim, ...]:
+    found: dict[str, KeptClaim] = {}
+    waiting = (pod for pod in pods if not (pod.deleting or pod.is_finished))
+    for pod in sorted(waiting, key=rank):
+        for each in _of_pod(pod, snapshot, solver):
+            found.setdefault(each.uid, each)
+    held = _held_in(namespace, snapshot) if found else frozenset[DeviceId]()
+    return tuple(each.without(held) for each in found.values())
+
+
+def _held_in(namespace: str, snapshot: Snapshot) -> frozenset[DeviceId]:
+    """The devices that claims of a namespace hold as a whole."""
+    allocations = [*snapshot.allocated_in.get(namespace, {}).values()]
+    allocations += [taken.allocation for _, taken in in_flight(namespace, snapshot)]
+    return frozenset(each.device for got in allocations for each in got.results if each.share_id is None)
+
+
+def _of_pod(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]:
+    """The claims of a pod for which something is kept."""
+    node = snapshot.nodes.get(pod.nominated_node)
+    own = tuple(map(snapshot.claims.get, claim_keys(pod)))
+    special = snapshot.special.get(pod.uid)
+    basis: list[object] = [pod, node, *_rules(snapshot), *own, special]
+    basis += [snapshot.assumed.get(each.claim.uid) for each in own if each is not None]
+    basis += [snapshot.inventory.pools.get(each.pool_id) for each in pod.kept.devices]
+    if special is not None or pod.containers:
+        basis += [snapshot.usage, snapshot.claims, snapshot.assumed]  # which special claims may be used
+    found = solver.kept_claims.find(pod.uid, tuple(basis))
+    if found is None:
+        found = tuple(_worked_out(pod, snapshot, solver))
+        solver.kept_claims.keep(pod.uid, tuple(basis), found)
+    return found
+
+
+def _worked_out(pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[KeptClaim]:
+    named = list(_pending(pod, snapshot))
+    pending = [each for each in named if each is not None]
+    special = _special(pod, snapshot)
+    if not pod.kept.devices:
+        yield from (KeptClaim(each.claim.uid, pod, each.claim.spec) for each in (*pending, *(special or ())))
+        return
+    searched: list[ClaimObject] = []
+    for each in pending:
+        try:
+            own = negotiated(each, snapshot)
+        except NegotiationError:
+            own = None
+        if own is None:
+            searched.append(each)
+            continue
+        asked = tuple(request for request in each.claim.spec.requests if request.name in own.requests)
+        yield KeptClaim(f"{own.uid} {own.controller}", pod, replace(each.claim.spec, requests=asked))
+        searched += [own.rest] if own.has_rest else []
+    searched += special or ()
+    found = _searched(pod, searched, snapshot, solver)
+    if found is None or special is None or len(pending) < len(named):
+        yield KeptClaim(pod.uid, pod, loose=pod.kept.devices)
+        return
+    for each, allocation in zip(searched, found, strict=True):
+        yield KeptClaim(each.claim.uid, pod, each.claim.spec, allocation)
+
+
+def _pending(pod: Pod, snapshot: Snapshot) -> Iterator[ClaimObject | None]:
+    """The claims that a pod names and that have no devices; None for a claim that does not exist."""
+    for reference in pod.claims:
+        name = claim_name(pod, reference)
+        if name is None and reference.name in pod.claim_statuses:
+            continue
+        claim = snapshot.claims.get(pod.key._replace(name=name or ""))
+        if claim is None or (claim.claim.allocation is None and claim.claim.uid not in snapshot.assumed):
+            yield claim
+
+
+def _special(pod: Pod, snapshot: Snapshot) -> Sequence[ClaimObject] | None:
+    """The special claim that the pod needs on its node and that has no devices; None if none can be made."""
+    node, special = snapshot.nodes.get(pod.nominated_node), special_of(pod, snapshot)
+    if not special.is_needed:
+        return ()
+    needs = special.asked if node is None else special.on(node)
+    return None if isinstance(needs, str) else needs if isinstance(needs, tuple) else needs.pending
+
+
+def _searched(
+    pod: Pod, claims: Sequence[ClaimObject], snapshot: Snapshot, solver: Solver
+) -> Sequence[AllocationResult] | None:
+    """What claims get of the devices that are kept for their pod, if nothing is in use; None if that is not enough."""
+    node = snapshot.nodes.get(pod.nominated_node)
+    if not claims:
+        return ()
+    if node is None:
+        return None
+    only = replace(solver, among=frozenset(pod.kept.devices))
+    try:
+        found = only.judge(snapshot._replace(usage=Usage()), node.node, tuple(each.claim for each in claims))
+    except AllocatorError:
+        return None
+    return None if isinstance(found, No) else found.results
