@@ -1,13 +1,14 @@
 """JSON texts of any depth and with any number: read, and written as they were."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import allocation_to_json, parse_claim
-from allocator.model.json.text import Verbatim, dumps, exact, loads
+from allocator.model.json.text import DEEPEST, Verbatim, dumps, exact, loads
 
 DEPTHS = (1, 199, 200, 201, 400, 900, 1100, 4900, 10_000)
 
@@ -26,8 +27,21 @@ def nested(begin: str, end: str, depth: int, core: str = "1") -> str:
     ("begin", "end"), [("[", "]"), ('{"a":', "}"), ('["]",{"}":', "},[]]"), (r'[{"\"[\\":[[],"{\\",', r"]},1.5]")]
 )
 def test_json_of_any_depth_is_read_and_written(begin: str, end: str, depth: int) -> None:
-    text = nested(begin, end, depth)
+    levels = sum(end.count(bracket) - end.count(other) for bracket, other in ("][", "}{"))
+    text = nested(begin, end, -(-depth // levels))
     assert dumps(loads(text)) == text
+
+
+@pytest.mark.parametrize("begin", ["[", '{"a":', '{"parameters":[', '{"parameters":'])
+def test_a_text_with_more_levels_than_an_api_server_takes_is_refused_before_they_are_built(begin: str) -> None:
+    text = begin * 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=f"more than {DEEPEST} levels"):
+            loads(text)
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @given(value=values, depth=st.sampled_from((0, 201, 1500)))

@@ -1,6 +1,7 @@
 """Reading API objects: what is slow to read keeps nobody waiting."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -27,3 +28,32 @@ async def test_while_an_odd_object_is_read_others_are_answered() -> None:
         await asyncio.sleep(0)
         turns += 1
     assert turns > 10, "one turn begins the reading, another one ends it"
+
+
+def _opaque(length: int) -> bytes:
+    """A claim with 20 opaque parameters, in which Go writes each character as an escape."""
+    config = b'{"opaque":{"driver":"x","parameters":{"a":"%b"}}}' % (rb"\u003c" * length)
+    return b'{"spec":{"devices":{"config":[%b]}}}' % b",".join([config] * 20)
+
+
+async def test_while_long_opaque_parameters_are_read_others_are_answered() -> None:
+    text = _opaque(5_000)
+    reading = asyncio.create_task(loads_aside(text, in_thread))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10, "one turn begins the reading, another one ends it"
+    assert dumps(await reading) == text
+
+
+def test_the_time_for_opaque_parameters_grows_with_their_length_alone() -> None:
+    def seconds(length: int) -> float:
+        text = _opaque(length)
+        began = time.process_time()
+        for _ in range(5):
+            loads(text)
+        return time.process_time() - began
+
+    short = min(seconds(500) for _ in range(3))
+    assert min(seconds(5_000) for _ in range(3)) < 25 * short

@@ -8,11 +8,14 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 _LAYER: Final = 200
 """Levels that are read at once, if a text is nested too deeply for one call of the parser."""
+
+DEEPEST: Final = 12_000
+"""The most levels of a text. An API server takes 10,000, and puts a list or an event around the object."""
 
 _CUT_OUT: Final = "NaN"
 """Python's parser knows this as a constant; JSON does not have it."""
@@ -21,9 +24,16 @@ _MARK: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{\]}]', re.DOTALL)
 """A string, which may be cut off by the end of the text; or a bracket of a list or an object."""
 
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+_OPENING: Final = frozenset("[{")
+_BEFORE: Final = frozenset("{,")
 
-_OPAQUE: Final = re.compile(r'(?<=[{,])"parameters":(?=[{\[])')
-"""The field of an OpaqueDeviceConfiguration, as an API server writes it."""
+_OPAQUE: Final = '"parameters":'
+"""The field of an OpaqueDeviceConfiguration, as an API server writes it: after a bracket or comma, before a bracket."""
+
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+_scan: Final[Callable[[str, int], tuple[object, int]]] = json.JSONDecoder().scan_once
+"""The value that begins at a character of a text, and where the value ends: in C, so a long text takes little time."""
 
 _ESCAPE: Final = re.compile(r"\\[^u]|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u[dD][89a-fA-F]\w\w")
 """A short escape, a surrogate pair, or half of one, which is the only match of its length."""
@@ -55,9 +65,14 @@ def loads(text: str) -> Any:  # noqa: ANN401 - JSON has any type
     Halves of surrogate pairs become U+FFFD, as in Go.
 
     Raises:
-        ValueError: the text is not JSON.
+        ValueError: the text is not JSON, or has more than `DEEPEST` levels.
     """
-    return _read(text, opaque_parts(text))
+    return with_opaque_parts(text, opaque_parts(text))
+
+
+def with_opaque_parts(text: str, parts: Sequence["OpaquePart"]) -> Any:  # noqa: ANN401 - JSON has any type
+    """As `loads`, for a caller that knows the `opaque_parts` of the text already."""
+    return _read(text, parts)
 
 
 def plain(text: str) -> Any:  # noqa: ANN401 - JSON has any type
@@ -93,7 +108,7 @@ def dumps(value: object) -> str:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-class _Cut(NamedTuple):
+class OpaquePart(NamedTuple):
     """A part of a text, and its value."""
 
     begin: int
@@ -101,7 +116,7 @@ class _Cut(NamedTuple):
     value: object
 
 
-def _read(text: str, opaque: list[_Cut]) -> object:
+def _read(text: str, opaque: Sequence[OpaquePart]) -> object:
     """The value of a text, in which these parts are known."""
     try:
         return _cut(text, 0, len(text), [*opaque]).value
@@ -109,20 +124,33 @@ def _read(text: str, opaque: list[_Cut]) -> object:
         return _layered(text, deque(opaque))
 
 
-def opaque_parts(text: str) -> list[_Cut]:
+def opaque_parts(text: str) -> list[OpaquePart]:
     """The opaque parameters in a text that must stay text, in their order.
 
     Raises:
-        ValueError: a list or an object is not closed.
+        ValueError: a list or an object is not closed, or is nested deeper than `DEEPEST` levels.
     """
-    found: list[_Cut] = []
-    at = 0
-    while name := _OPAQUE.search(text, at):
-        begin, at = name.end(), _end(text, name.end())
-        value = exact(text[begin:at])
-        if isinstance(value, Verbatim):
-            found.append(_Cut(begin, at, value))
+    found: list[OpaquePart] = []
+    at = text.find(_OPAQUE)
+    while at >= 0:
+        begin = at + len(_OPAQUE)
+        if text[at - 1 : at] in _BEFORE and text[begin : begin + 1] in _OPENING:
+            value, end = _exact_at(text, begin)
+            if isinstance(value, Verbatim):
+                found.append(OpaquePart(begin, end, value))
+            begin = end
+        at = text.find(_OPAQUE, begin)
     return found
+
+
+def _exact_at(text: str, begin: int) -> tuple[object, int]:
+    """The list or object that begins at a character, as `exact` returns it, and where it ends."""
+    try:
+        value, end = _scan(text, begin)
+        is_same = dumps(value) == text[begin:end]
+    except (RecursionError, StopIteration, ValueError):
+        end, is_same = _end(text, begin), False
+    return (value if is_same else Verbatim(text[begin:end])), end
 
 
 def _end(text: str, begin: int) -> int:
@@ -132,14 +160,20 @@ def _end(text: str, begin: int) -> int:
         depth += _STEPS.get(mark[0], 0)
         if not depth:
             return mark.end()
+        _check_depth(depth, mark.start())
     raise ValueError(f"{text[begin]} is not closed: character {begin}")
 
 
-def _layered(text: str, opaque: deque[_Cut]) -> object:
+def _check_depth(depth: int, at: int) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"more than {DEEPEST} levels: character {at}")
+
+
+def _layered(text: str, opaque: deque[OpaquePart]) -> object:
     """Read a text from the inside out: each part of `_LAYER` levels is read, and cut out of the part around it."""
     begins: list[int] = []
     heights = [0]
-    cuts: list[_Cut] = []
+    cuts: list[OpaquePart] = []
     at = 0
     while mark := _MARK.search(text, at):
         at = mark.end()
@@ -150,6 +184,7 @@ def _layered(text: str, opaque: deque[_Cut]) -> object:
         elif step > 0:
             begins.append(mark.start())
             heights.append(0)
+            _check_depth(len(begins), mark.start())
         elif step < 0:
             if not begins:
                 raise ValueError(f"{mark[0]} closes nothing: character {mark.start()}")
@@ -163,7 +198,7 @@ def _layered(text: str, opaque: deque[_Cut]) -> object:
     return _cut(text, 0, len(text), cuts).value
 
 
-def _cut(text: str, begin: int, end: int, cuts: list[_Cut]) -> _Cut:
+def _cut(text: str, begin: int, end: int, cuts: list[OpaquePart]) -> OpaquePart:
     """Read a part of a text; the cuts within it are removed from the list."""
     parts: list[str] = []
     inner: list[object] = []
@@ -174,12 +209,13 @@ def _cut(text: str, begin: int, end: int, cuts: list[_Cut]) -> _Cut:
         inner.append(last.value)
         rest = last.begin
     parts.append(text[begin:rest])
-    return _Cut(begin, end, _parsed("".join(reversed(parts)), reversed(inner)))
+    return OpaquePart(begin, end, _parsed("".join(reversed(parts)), reversed(inner)))
 
 
 def _parsed(text: str, inner: Iterator[object]) -> object:
     """The value of a text in which `_CUT_OUT` stands for each of the inner values."""
-    text = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _HALF else found[0], text)
+    if _SURROGATE.search(text):
+        text = _ESCAPE.sub(lambda found: r"\ufffd" if len(found[0]) == _HALF else found[0], text)
     return json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=lambda name: _next(inner, name))
 
 
