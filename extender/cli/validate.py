@@ -29,11 +29,16 @@ from extender.fakekube.manifests import FileReport, ManifestObject
 from extender.kube.resources import CLAIMS, TEMPLATES
 from extender.observe.tables.terminal import TextTable, print_table
 from extender.pods.policy import policy_problem
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, mode_problem
+from extender.state.objects.claim_annotations import (
+    ALLOCATION_MODE,
+    DEALLOCATION_REQUESTED,
+    MARK,
+    PRIORITY,
+    mode_problem,
+)
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import POLICY
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
-from extender.writes.claims.controller_marks import DEALLOCATION_REQUESTED, MARK
 
 app = command_app()
 

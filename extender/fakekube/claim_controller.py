@@ -17,7 +17,7 @@ from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS, EVENTS, POD_GROUPS, PODS, TEMPLATES, Resource
-from extender.state.objects.claims import POD_CLAIM_NAME
+from extender.state.objects.claim_annotations import POD_CLAIM_NAME
 
 _POD: Final = (PODS.group, PODS.plural)
 _POD_GROUP: Final = (POD_GROUPS.group, POD_GROUPS.plural)

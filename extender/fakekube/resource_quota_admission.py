@@ -16,7 +16,8 @@ from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, Resource
 from extender.quota.resource_quotas.account import Account, Charge, charges_of
 from extender.quota.resource_quotas.charges import charged_before, claim_charges, pod_charges
 from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
-from extender.state.objects.claims import SPECIAL, ClaimObject, parse_claim_object
+from extender.state.objects.claim_annotations import SPECIAL
+from extender.state.objects.claims import ClaimObject, parse_claim_object
 from extender.state.objects.pods import parse_pod
 
 _CHARGED: Final = (PODS, CLAIMS)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import AllocationResult, Recent
+from extender.kube.api import RawObject
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
@@ -22,11 +23,12 @@ from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated_claims import NegotiatedClaim
+from extender.state.objects.claim_annotations import MARK
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.writes.claims.claim_json import Reservation, protected
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
-from extender.writes.claims.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked, next_mark
+from extender.writes.claims.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked, next_mark
 from extender.writes.pods.patches import ATTEMPTS
 
 _MARGIN: Final = timedelta(seconds=2)
@@ -177,7 +179,8 @@ class Allocating:
         Raises:
             NegotiationRefusedError: the claim cannot be marked, or not now.
         """
-        key, raw, claim = reservation.claim.key, reservation.raw, reservation.claim.claim
+        key, claim = reservation.claim.key, reservation.claim.claim
+        raw: RawObject | None = None
         until = self.now() + timedelta(seconds=known.allocation_seconds) + _MARGIN
         try:
             for _ in range(ATTEMPTS):
@@ -191,6 +194,7 @@ class Allocating:
                         raise NegotiationRefusedError(f"claim {key}: {_SPENT}")
                     self._own.keep((claim.uid, mark.attempt), str(key))
                     # Its controller writes the allocation of other claims, which are not Kubernetes' to deallocate.
+                    raw = await self.claims.whole(reservation.claim) if raw is None else raw
                     ours = raw if known.writes_claims else protected(raw)
                     return _with(reservation, await self.claims.update(marked(ours, mark)))
                 except ApiError as error:
@@ -207,4 +211,6 @@ def _with(reservation: Reservation, now: ReadClaim) -> Reservation:
     known, raw = reservation.claim, now.raw
     claim = replace(known.claim, annotations=now.claim.annotations)
     version = raw["metadata"]["resourceVersion"]
-    return replace(reservation, claim=replace(known, claim=claim, resource_version=version, raw=dumped(raw)))
+    return replace(
+        reservation, claim=replace(known, claim=claim, resource_version=version, raw=dumped(raw), is_whole=True)
+    )

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known_controller import KnownController
 from extender.state.objects.claim_annotations import is_immediate
@@ -42,7 +41,7 @@ class Deallocation:
         if asks_to_deallocate(claim.claim):
             return True
         try:
-            await self.claims.update(is_to_deallocate(loads(claim.raw)))
+            await self.claims.update(is_to_deallocate(await self.claims.whole(claim)))
         except (ApiError, OutcomeUnknownError) as error:
             logger.info("controller not asked to deallocate", claim=str(claim.key), error=str(error))
             return False

@@ -10,7 +10,8 @@ from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tally import Tally
 from extender.state.change_log import Change
 from extender.state.kinds import Topic
-from extender.state.objects.claims import POD_CLAIM_NAME, ClaimObject
+from extender.state.objects.claim_annotations import POD_CLAIM_NAME
+from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
 

@@ -19,7 +19,6 @@ from allocator import (
     ClaimTemplate,
     Interner,
     Slice,
-    parse_claim_template,
     parse_device_class,
     parse_slice,
     parse_taint_rule,
@@ -41,7 +40,7 @@ from extender.kube.resources import (
     Resource,
 )
 from extender.state.objects.budgets import Budget, parse_budget
-from extender.state.objects.claims import parse_claim_object
+from extender.state.objects.claims import parse_claim_object, parse_template_object
 from extender.state.objects.device_expressions import check_expression
 from extender.state.objects.device_quotas import parse_device_quota
 from extender.state.objects.nodes import parse_node_object
@@ -172,7 +171,7 @@ def all_kinds(parse_pod: Callable[[Mapping[str, object]], Pod] = parse_pod) -> M
             put=Snapshot.with_claim,
             drop=Snapshot.without_claim,
         ),
-        _plain(TEMPLATES, ClaimTemplate, parse_claim_template, Topic.TEMPLATE),
+        _plain(TEMPLATES, ClaimTemplate, parse_template_object, Topic.TEMPLATE),
         _slices(),
         _indexed(
             CLASSES,

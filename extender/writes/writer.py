@@ -82,7 +82,7 @@ class Writer:
         is_old = lock.locked()
         try:
             async with lock:
-                if is_old or reservation.is_made(now.claim):
+                if is_old or not reservation.claim.is_whole or reservation.is_made(now.claim):
                     now = await self._read(key)
                 now = await self._reach(goal, key, now)
         except WriteRefusedError:

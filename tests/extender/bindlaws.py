@@ -7,7 +7,8 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource
-from extender.state.objects.claims import SPECIAL, parse_claim_object
+from extender.state.objects.claim_annotations import SPECIAL
+from extender.state.objects.claims import parse_claim_object
 from tests.kit.clusters import claim, device_class, local_slice, network_slice, node, pod
 from tests.kit.servers.memory import memory_api
 

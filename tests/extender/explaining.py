@@ -13,7 +13,7 @@ from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
 from extender.state.indexes.assumed_allocation import AssumedAllocation
-from extender.state.objects.claims import POD_CLAIM_NAME
+from extender.state.objects.claim_annotations import POD_CLAIM_NAME
 from extender.state.pod_fields.conditions import KEPT, Keeping
 from extender.state.snapshot import Snapshot
 from tests.kit.clusters import (

@@ -18,10 +18,10 @@ from extender.offload import at_once
 from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
+from extender.state.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.state.objects.pods import parse_pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs, FilterArgs
-from extender.writes.claims.controller_marks import MARK, MARK_FINALIZER
 from extender.writes.pods.conditions import DEVICES_CHANGED
 from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime

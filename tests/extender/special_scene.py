@@ -8,7 +8,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import SPECIAL
+from extender.state.objects.claim_annotations import SPECIAL
 from extender.verbs.filter import filter_nodes
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, held

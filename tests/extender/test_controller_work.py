@@ -10,7 +10,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
 from extender.kube.resources import LEASES
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.writes.claims.controller_marks import MARK, MARK_FINALIZER
+from extender.state.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.poison import Told

@@ -2,7 +2,7 @@
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.state.objects.claims import SPECIAL
+from extender.state.objects.claim_annotations import SPECIAL
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import claim

@@ -16,7 +16,8 @@ from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.pods.extended_resources.requests import demand, in_words, request_words, special_claim
 from extender.resource_classes.device_class import judge
 from extender.resource_classes.keeper import keep_device_classes
-from extender.state.objects.claims import SPECIAL, parse_claim_object
+from extender.state.objects.claim_annotations import SPECIAL
+from extender.state.objects.claims import parse_claim_object
 from extender.state.objects.resource_classes import parse_resource_class
 from tests.extender.cli_scene import RUNNER, written
 from tests.kit import virtualtime

@@ -11,7 +11,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.objects.claims import POD_CLAIM_NAME
+from extender.state.objects.claim_annotations import POD_CLAIM_NAME
 from tests.kit.clusters import claim, pod, request
 from tests.kit.servers.memory import memory_api
 

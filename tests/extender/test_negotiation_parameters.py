@@ -11,7 +11,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import Resource
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
-from extender.writes.claims.controller_marks import MARK
+from extender.state.objects.claim_annotations import MARK
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod

@@ -15,7 +15,7 @@ from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads
 from extender.kube.resources import CONTEXTS
 from extender.negotiation.scheduling_contexts import MOST_NODES
-from extender.writes.claims.controller_marks import DEALLOCATION_REQUESTED
+from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
 from tests.extender.test_controllers_http import ODD
 from tests.extender.transport_scene import KitScene, Licenses

@@ -19,7 +19,7 @@ from extender.observe.pending import PendingPods
 from extender.observe.pod_and_claim_states import ClaimState, PendingReason
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import POD_CLAIM_NAME, SPECIAL
+from extender.state.objects.claim_annotations import POD_CLAIM_NAME, SPECIAL
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs

@@ -10,7 +10,8 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
-from extender.writes.claims.claim_json import CONFIRMED, Reservation
+from extender.state.objects.claim_annotations import CONFIRMED
+from extender.writes.claims.claim_json import Reservation
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import ReleaseOutcome, Writer

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator import OPTIONAL_REQUESTS
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY
-from extender.state.objects.claims import SPECIAL
+from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, SPECIAL
 
 Object = dict[str, Any]
 

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 _LAYER: Final = 200
@@ -32,8 +32,7 @@ _OPAQUE: Final = '"parameters":'
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
-_scan: Final[Callable[[str, int], tuple[object, int]]] = json.JSONDecoder().scan_once
-"""The value that begins at a character of a text, and where the value ends: in C, so a long text takes little time."""
+_decoder: Final = json.JSONDecoder()
 
 _ESCAPE: Final = re.compile(r"\\[^u]|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|\\u[dD][89a-fA-F]\w\w")
 """A short escape, a surrogate pair, or half of one, which is the only match of its length."""
@@ -146,11 +145,12 @@ def opaque_parts(text: str) -> list[OpaquePart]:
 def _exact_at(text: str, begin: int) -> tuple[object, int]:
     """The list or object that begins at a character, as `exact` returns it, and where it ends."""
     try:
-        value, end = _scan(text, begin)
-        is_same = dumps(value) == text[begin:end]
-    except (RecursionError, StopIteration, ValueError):
-        end, is_same = _end(text, begin), False
-    return (value if is_same else Verbatim(text[begin:end])), end
+        value, end = _decoder.raw_decode(text, begin)  # in C, so a long text takes little time
+        if dumps(value) == text[begin:end]:
+            return value, end
+    except (RecursionError, ValueError):
+        end = _end(text, begin)
+    return Verbatim(text[begin:end]), end
 
 
 def _end(text: str, begin: int) -> int:

@@ -18,7 +18,7 @@ from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.faults import Faults
 from extender.kube.api import ObjectKey
-from extender.kube.encoding import dumped, loads
+from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.known_controller import KnownController
@@ -26,10 +26,11 @@ from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.questions import release
 from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
+from extender.state.objects.claim_annotations import MARK
 from extender.state.objects.claims import ClaimObject
 from extender.writes.claims.claim_json import unprotected
 from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.claims.controller_marks import LAST_ATTEMPT, MARK, Mark, is_marked, marked
+from extender.writes.claims.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked
 
 logger = structlog.get_logger()
 
@@ -213,14 +214,13 @@ class ControllerReleases(BackgroundTask):
         if now.claim.uid != claim.claim.uid or now.claim.annotations.get(MARK) != str(mark):
             raise _RefusedError("the claim was changed by others meanwhile")
         version = now.raw["metadata"]["resourceVersion"]
-        return replace(claim, claim=now.claim, resource_version=version, raw=dumped(now.raw))
+        return replace(claim, claim=now.claim, resource_version=version, raw=dumped(now.raw), is_whole=True)
 
     async def _marked_as(self, claim: ClaimObject, mark: Mark) -> ClaimObject:
         """The claim with a mark; refused if the claim has changed since it was read."""
         if claim.claim.annotations.get(MARK) == str(mark):
             return claim
-        raw = loads(claim.raw)
+        raw = await self._claims.whole(claim)
         now = await self._claims.update(marked(unprotected(raw) if mark.is_released else raw, mark))
-        return replace(
-            claim, claim=now.claim, resource_version=now.raw["metadata"]["resourceVersion"], raw=dumped(now.raw)
-        )
+        version = now.raw["metadata"]["resourceVersion"]
+        return replace(claim, claim=now.claim, resource_version=version, raw=dumped(now.raw), is_whole=True)

@@ -15,7 +15,8 @@ import orjson
 
 from allocator import MAX_RESULTS, Claim, ClaimSpec, ConstraintSpec, DeviceRequest, GroupResource, Quantity, Request
 from extender.resource_classes.group_requests import devices_json, group_requests
-from extender.state.objects.claims import SPECIAL, ClaimObject
+from extender.state.objects.claim_annotations import SPECIAL
+from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.extended_resources import ExtendedRequest, RequestingContainer, RequestMapping
 

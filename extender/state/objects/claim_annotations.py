@@ -1,4 +1,4 @@
-"""Annotations of a claim that say when it is allocated: with its first pod, or as soon as that is possible.
+"""The annotations of a claim that are read; some say when it is allocated: with its first pod, or as soon as possible.
 
 Source: KEP-3063, "Allocation modes".
 """
@@ -7,13 +7,47 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from allocator import Claim, did_you_mean, nearest, shown
+from allocator import OPTIONAL_REQUESTS, PARAMETERS_REF, Claim, did_you_mean, nearest, shown
+
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of claims that were made from a template."""
+
+SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of special claims; its value is "true"."""
+
+CONFIRMED: Final = "dra-extender/confirmed"
+"""Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
+
+MARK: Final = "dra-extender.dev/negotiation"
+"""Annotation of a claim: controller, number of the attempt, and state."""
+
+MARK_FINALIZER: Final = "dra-extender.dev/controller"
+"""Finalizer of a marked claim."""
+
+DEALLOCATION_REQUESTED: Final = "dra-extender.dev/deallocation-requested"
+"""Annotation of a claim: its controller is to deallocate it, and removes the annotation then. The proposal has a field
+``status.deallocationRequested``, which claims of today do not have."""
 
 ALLOCATION_MODE: Final = "dra-extender.dev/allocation-mode"
 """Annotation of a claim: `IMMEDIATE` or `DELAYED`."""
 
 PRIORITY: Final = "dra-extender.dev/priority"
 """Annotation of a claim that is allocated immediately: a whole number; claims with larger numbers go first."""
+
+READ: Final = frozenset(
+    {
+        ALLOCATION_MODE,
+        CONFIRMED,
+        DEALLOCATION_REQUESTED,
+        MARK,
+        OPTIONAL_REQUESTS,
+        PARAMETERS_REF,
+        POD_CLAIM_NAME,
+        PRIORITY,
+        SPECIAL,
+    }
+)
+"""All annotations of a claim that are read."""
 
 IMMEDIATE: Final = "Immediate"
 DELAYED: Final = "WaitForFirstConsumer"

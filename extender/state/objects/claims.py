@@ -6,20 +6,30 @@ from typing import Final
 
 from allocator import (
     Claim,
+    ClaimTemplate,
     Fields,
     SpecReader,
     parse_claim,
+    parse_claim_template,
     read_claim_spec,
 )
 from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import FINALIZER
 from extender.kube.encoding import dumped
 from extender.kube.raw import revision
+from extender.state.objects.claim_annotations import MARK_FINALIZER, READ, SPECIAL
 
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""The annotation of claims that were made from a template."""
+_SPARE_CHARACTERS: Final = 1024
+"""Labels and annotations that nothing is decided from are kept up to this length, so that most claims are kept whole:
+``kubectl apply`` and Helm add some to many claims."""
 
-SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of special claims; its value is "true"."""
+_LONGEST_ANNOTATION: Final = 8192
+"""Characters that are kept of an annotation that is read: the names of 32 alternatives take half as many."""
+
+_FINALIZERS: Final = frozenset({FINALIZER, MARK_FINALIZER})
+
+_MOST_ENTRIES: Final = 16
+"""Finalizers and owners of which all are kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +41,9 @@ class ClaimObject:
             the first to show it.
         listed_at: revision of the claim in the list that was the first to show the allocation, which may be older; 0 if
             an event brought it.
-        raw: the object's JSON, so that unknown fields survive when it is written again.
+        raw: the object's JSON, so that unknown fields survive when its status is written again.
+        is_whole: the JSON has all but managed fields. Otherwise its metadata has only what decisions need: it must be
+            read before it is replaced.
     """
 
     claim: Claim
@@ -40,6 +52,7 @@ class ClaimObject:
     raw: bytes
     allocated_at: int | None = None
     listed_at: int = 0
+    is_whole: bool = True
 
     @property
     def key(self) -> ObjectKey:
@@ -64,10 +77,62 @@ def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_c
     Raises:
         InvalidObjectError: all that is wrong with it.
     """
-    claim = parse_claim(obj, read_spec)
-    metadata = Fields(obj, "", []).child("metadata")
-    raw = dumped(without_managers(obj))
-    return ClaimObject(claim, metadata.text("resourceVersion"), metadata.text("creationTimestamp"), raw)
+    kept, is_whole = _kept(obj)
+    claim = parse_claim(kept, read_spec)
+    metadata = Fields(kept, "", []).child("metadata")
+    version, created = metadata.text("resourceVersion"), metadata.text("creationTimestamp")
+    return ClaimObject(claim, version, created, dumped(kept), is_whole=is_whole)
+
+
+def parse_template_object(obj: Mapping[str, object]) -> ClaimTemplate:
+    """A ResourceClaimTemplate of any version that is supported, without what nothing is decided from.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    spec = obj.get("spec")
+    metadata = spec.get("metadata") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return parse_claim_template(obj)
+    short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
+    return parse_claim_template({**obj, "spec": {**spec, "metadata": short}})
+
+
+def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
+    """What is kept of an object, and whether that is all of it; whoever may make claims decides how long they are."""
+    whole = without_managers(obj)
+    metadata: dict[str, object] = whole["metadata"]  # type: ignore[assignment]  # it is made there
+    if not any(map(_is_long, metadata.items())):
+        return whole, True
+    short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
+    return {**whole, "metadata": short}, False
+
+
+def _is_long(field: tuple[str, object]) -> bool:
+    """Whether a field of the metadata is not kept whole."""
+    name, value = field
+    if name in {"labels", "annotations"} and isinstance(value, dict):
+        spare = sum(len(key) + len(text) for key, text in value.items() if key not in READ and isinstance(text, str))
+        longest = max((len(text) for key, text in value.items() if key in READ and isinstance(text, str)), default=0)
+        return spare > _SPARE_CHARACTERS or longest > _LONGEST_ANNOTATION
+    return name in {"finalizers", "ownerReferences"} and isinstance(value, list) and len(value) > _MOST_ENTRIES
+
+
+def _shortened(name: str, value: object) -> object:
+    """What decisions need of a field of the metadata. A value of a wrong type stays: it is a problem of the claim."""
+    if name == "annotations" and isinstance(value, dict):
+        return {key: _cut(text) for key, text in value.items() if key in READ or not isinstance(text, str)}
+    if name == "finalizers" and isinstance(value, list) and len(value) > _MOST_ENTRIES:
+        return [each for each in value if not isinstance(each, str) or each in _FINALIZERS]
+    if name == "ownerReferences" and isinstance(value, list) and len(value) > _MOST_ENTRIES:
+        return [each for each in value if not isinstance(each, dict) or each.get("controller")]
+    return value
+
+
+def _cut(text: object) -> object:
+    """An annotation; one that is too long ends with dots, so that nothing takes it for a valid one."""
+    is_long = isinstance(text, str) and len(text) > _LONGEST_ANNOTATION
+    return f"{text[:_LONGEST_ANNOTATION]}..." if is_long and isinstance(text, str) else text
 
 
 def without_managers(obj: Mapping[str, object]) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 from allocator import (
@@ -31,6 +32,12 @@ from extender.state.resources.node_resources import (
     PodResources,
     read_pod_resources,
 )
+
+_FEW_LABELS: Final = 32
+"""A label has at most 380 characters."""
+
+_LABELS: Final = 16 * 1024
+"""Characters of all labels of a pod that are kept."""
 
 POLICY: Final = "dra-extender.dev/policy"
 """Annotation of a pod: the name of the policy for this pod."""
@@ -169,7 +176,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         },
         extended_claim=read_extended_claim(status),
         containers=read_containers(init, main),
-        labels=metadata.text_mapping("labels"),
+        labels=_short(metadata.text_mapping("labels")),
         created=reader.created,
         has_started=has_started(phase, conditions),
         started=status.time_or_none("startTime") or "",
@@ -188,6 +195,14 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     )
     reader.finish()
     return pod
+
+
+def _short(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """The labels, as far as there is room for them. Only PodDisruptionBudgets are compared with them."""
+    if len(labels) <= _FEW_LABELS:
+        return labels
+    lengths = accumulate(len(name) + len(value) for name, value in labels.items())
+    return {name: value for (name, value), length in zip(labels.items(), lengths, strict=True) if length <= _LABELS}
 
 
 def _pod_group(spec: Fields) -> str:

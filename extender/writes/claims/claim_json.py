@@ -11,13 +11,11 @@ from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
 from extender.state.consumers import own_consumer
+from extender.state.objects.claim_annotations import CONFIRMED, MARK
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
-from extender.writes.claims.controller_marks import MARK, asks_to_deallocate
+from extender.writes.claims.controller_marks import asks_to_deallocate
 from extender.writes.errors import WriteRefusedError
-
-CONFIRMED: Final = "dra-extender/confirmed"
-"""Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
 
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
 from typing import NamedTuple
 
 from allocator import Claim, InvalidObjectError
 from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of, revision_of
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import without_managers
+from extender.state.objects.claims import ClaimObject, without_managers
 from extender.writes.claims.claim_json import (
     Reservation,
     confirmed,
@@ -40,6 +42,21 @@ class ClaimWrites:
     async def get(self, key: ObjectKey) -> ReadClaim:
         """The claim as it is."""
         return self._read(key, await self.api.get(CLAIMS, key))
+
+    async def whole(self, claim: ClaimObject) -> RawObject:
+        """All of a claim's JSON, to replace it by. What the cache has not kept of it is read.
+
+        Raises:
+            ApiError: the claim cannot be read, or has changed since it was known (a conflict).
+            OutcomeUnknownError: there is no answer.
+        """
+        if claim.is_whole:
+            known: RawObject = loads(claim.raw)
+            return known
+        now = await self.get(claim.key)
+        if now.raw["metadata"].get("resourceVersion") != claim.resource_version:
+            raise ApiError(HTTPStatus.CONFLICT, "Conflict", f"claim {claim.key} has changed")
+        return now.raw
 
     async def update(self, obj: RawObject) -> ReadClaim:
         """Replace all but the status."""

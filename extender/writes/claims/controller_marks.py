@@ -12,16 +12,7 @@ from typing import Final
 from allocator import Claim
 from extender.kube.api import RawObject
 from extender.kube.raw import timestamp
-
-MARK: Final = "dra-extender.dev/negotiation"
-"""Annotation of a claim: controller, number of the attempt, and state."""
-
-MARK_FINALIZER: Final = "dra-extender.dev/controller"
-"""Finalizer of a marked claim."""
-
-DEALLOCATION_REQUESTED: Final = "dra-extender.dev/deallocation-requested"
-"""Annotation of a claim: its controller is to deallocate it, and removes the annotation then. The proposal has a field
-``status.deallocationRequested``, which claims of today do not have."""
+from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK, MARK_FINALIZER
 
 _RELEASED: Final = "released"
 _RELEASING: Final = "releasing"
