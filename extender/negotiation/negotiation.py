@@ -11,6 +11,7 @@ from typing import Final
 
 from immutables import Map
 
+from extender.fairness.fair_memory import FairMemory
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.parameters import ParametersError
@@ -34,7 +35,8 @@ _MOST_ANSWERS: Final = 256
 """Different answers that are remembered: 0.3 MB each if 5,000 nodes are refused for one reason."""
 
 _MOST_CLAIMS: Final = 1024
-"""Claims whose answers are remembered. A pod whose answers are forgotten is not woken when devices become free."""
+"""Claims whose answers are remembered, in shares by namespace. A pod whose answers are forgotten is woken when devices
+become free only after its controller was asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Negotiation:
         self._state = state
         self._allocating = allocating
         self._clock = clock
-        self._heard: dict[str, _Heard] = {}
+        self._heard = FairMemory[_Heard](_MOST_CLAIMS)
         self._latest = ControllerAnswer()
         self._asked_last: frozenset[str] = frozenset()
         self._last: _Nodes | None = None
@@ -135,7 +137,7 @@ class Negotiation:
             found = await asyncio.gather(
                 *(self._asked(pod, *each, asked, nodes, tries_again=tries_again) for each in groups)
             )
-            self._hear({uid: answer for each in found for uid, answer in each.items()})
+            self._hear(pod.namespace, {uid: answer for each in found for uid, answer in each.items()})
 
     async def look(self, pod: Pod) -> None:
         """Ask about all nodes for a pod or a stand-in, to explain it; nothing is written.
@@ -183,7 +185,7 @@ class Negotiation:
         """Forget the answers about claims."""
         answers = self._state.snapshot.answers
         for uid in claim_uids:
-            self._heard.pop(uid, None)
+            self._heard.pop(uid)
             if uid in answers:
                 answers = answers.delete(uid)
         self._state.hear(answers)
@@ -258,7 +260,7 @@ class Negotiation:
             answer, problem = NegotiatedAnswer(known.version), f"controller {name}: {error}"
         heard = _Heard(self._clock(), answer.version, held)
         for each in claims:
-            self._heard[each.uid] = heard
+            self._heard.keep(pod.namespace, each.uid, heard)
         if problem:
             return {each.uid: ControllerAnswer(problem, asked=names) for each in claims}
         return {each.uid: self._shared(answer.unsuitable.get(each.uid, {}), names) for each in claims}
@@ -288,21 +290,28 @@ class Negotiation:
             self._latest = answer
         return self._latest
 
-    def _hear(self, found: Mapping[str, ControllerAnswer]) -> None:
-        answers = self._state.snapshot.answers.update(found)
+    def _hear(self, namespace: str, found: Mapping[str, ControllerAnswer]) -> None:
         for uid in found:
-            self._heard.setdefault(uid, _Heard(self._clock(), ""))
-        while len(self._heard) > _MOST_CLAIMS or self._different(answers) > _MOST_ANSWERS:
-            oldest = next(iter(self._heard))
-            del self._heard[oldest]
-            answers = answers.delete(oldest) if oldest in answers else answers
+            if uid not in self._heard:
+                self._heard.keep(namespace, uid, _Heard(self._clock(), ""))
+        answers = self._state.snapshot.answers.update(found)
+        while (most := self._most_different(answers)) is not None:
+            self._heard.forget_oldest(most)
+        if self._heard.look_again():
+            answers = Map({uid: answer for uid, answer in answers.items() if uid in self._heard})
         self._state.hear(answers)
 
-    def _different(self, answers: Map[str, ControllerAnswer]) -> int:
-        """The number of different answers. They are only counted if there may be too many."""
+    def _most_different(self, answers: Map[str, ControllerAnswer]) -> str | None:
+        """The namespace with the most different answers, if there are too many; they are only counted if so."""
         if len(self._heard) <= _MOST_ANSWERS:
-            return 0
-        return len({id(answers.get(uid)) for uid in self._heard})
+            return None
+        different = {
+            namespace: {id(answers.get(uid)) for uid, _ in self._heard.of_namespace(namespace)}
+            for namespace in self._heard.namespaces
+        }
+        if len(frozenset().union(*different.values())) <= _MOST_ANSWERS:
+            return None
+        return max(different, key=lambda each: len(different[each]))
 
 
 def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ...]:

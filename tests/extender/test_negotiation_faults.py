@@ -9,6 +9,7 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.verbs.json.wire import FilterArgs
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, pod
@@ -107,6 +108,21 @@ def test_different_answers_are_remembered_up_to_a_limit() -> None:
             scene.licenses.refuses = {"m": f"no server for {name}"}
             await scene.filter(name)
         assert set(scene.cluster.state.snapshot.answers) == {f"uid-{name}-c" for name in names[-256:]}
+
+    virtualtime.run(story())
+
+
+def test_many_different_answers_about_one_namespace_leave_those_about_another() -> None:
+    async def story() -> None:
+        names = [f"p{number}" for number in range(300)]
+        theirs = [each | {"metadata": each["metadata"] | {"namespace": "b"}} for each in pods("theirs")]
+        scene = Scene(*theirs, *pods(*names))
+        await scene.service.filter(FilterArgs(scene.cluster.state.snapshot.pods[ObjectKey("b", "theirs")], ["n", "m"]))
+        for name in names:
+            scene.licenses.refuses = {"m": f"no server for {name}"}
+            await scene.filter(name)
+        expected = {"uid-theirs-c", *(f"uid-{name}-c" for name in names[-255:])}
+        assert set(scene.cluster.state.snapshot.answers) == expected
 
     virtualtime.run(story())
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask, Rejection
+from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.decision_case import refreshed
@@ -76,7 +77,7 @@ class ControllerWaits(BackgroundTask):
         self._clock = clock
         self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
         self._judge_anew = judge_anew
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting = FairMemory[_Waiting](_MOST_PODS)
         self._schedulers: set[str] = set()
         self._seen = 0
 
@@ -102,13 +103,12 @@ class ControllerWaits(BackgroundTask):
         pod = rejection.pod
         self._meet(pod.scheduler_name, rejection.snapshot)
         refused = self._negotiation.refused_by(pod, rejection.names)
-        last = self._waiting.pop(pod.uid, None)
+        last = self._waiting.pop(pod.uid)
         if refused:
             pause = last.pause if last else _PAUSE_SECONDS
             again = min(last.again if last else math.inf, self._clock() + pause)
-            self._waiting[pod.uid] = _Waiting(rejection.sent, rejection.names, refused, again, pause)
-            if len(self._waiting) > _MOST_PODS:
-                del self._waiting[next(iter(self._waiting))]
+            waiting = _Waiting(rejection.sent, rejection.names, refused, again, pause)
+            self._waiting.keep(pod.namespace, pod.uid, waiting)
 
     def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
         """A new scheduler asks. Any of its pending pods may have been rejected before this process started."""
@@ -119,12 +119,13 @@ class ControllerWaits(BackgroundTask):
         everywhere = frozenset(names)
         pods = (each for each in snapshot.pods.values() if each.scheduler_name == scheduler and each.is_pending)
         for pod in islice(pods, _MOST_PODS - len(self._waiting)):
-            if refused := dict.fromkeys(self._negotiation.awaited(pod), everywhere):
-                self._waiting.setdefault(pod.uid, _Waiting(pod, names, refused, again))
+            refused = dict.fromkeys(self._negotiation.awaited(pod), everywhere)
+            if refused and pod.uid not in self._waiting:
+                self._waiting.keep(pod.namespace, pod.uid, _Waiting(pod, names, refused, again))
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""
-        self._waiting.pop(pod.uid, None)
+        self._waiting.pop(pod.uid)
 
     async def tick(self) -> None:
         """Begin to ask for pods that are due. The answers come between the turns."""
@@ -134,7 +135,7 @@ class ControllerWaits(BackgroundTask):
         now, snapshot = self._clock(), self._state.snapshot
         self._hear(snapshot, now)
         for uid in [uid for uid in self._waiting if (pod := snapshot.pod(uid)) is None or not pod.is_pending]:
-            del self._waiting[uid]
+            self._waiting.pop(uid)
         due = sorted((each for each in self._waiting.values() if each.again <= now), key=lambda each: each.again)
         for each in due:
             if each.pod.uid not in self._work and self._work.has_room(each.refused):

@@ -1,0 +1,97 @@
+"""A bounded memory that all namespaces share: no namespace loses an entry because of the entries of another."""
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairMemory(Generic[T]):
+    """Entries by uid, each of a namespace.
+
+    While there is room, a namespace may have any number of entries. Over the limit, the namespace with the most entries
+    forgets its oldest one. So a namespace with fewer entries than ``limit`` divided by the number of namespaces forgets
+    nothing.
+
+    Args:
+        limit: the highest number of entries.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: dict[str, tuple[str, T]] = {}
+        self._namespaces: dict[str, dict[str, None]] = {}
+        """The uids of each namespace, the oldest first."""
+        self._forgotten: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def get(self, uid: str) -> T | None:
+        """The entry of a uid; None if there is none."""
+        found = self._entries.get(uid)
+        return None if found is None else found[1]
+
+    def values(self) -> Sequence[T]:
+        """All entries, the oldest first."""
+        return [value for _, value in self._entries.values()]
+
+    @property
+    def namespaces(self) -> Sequence[str]:
+        """The namespaces that have entries."""
+        return list(self._namespaces)
+
+    def of_namespace(self, namespace: str) -> Sequence[tuple[str, T]]:
+        """The entries of a namespace with their uids, the oldest first."""
+        return [(uid, self._entries[uid][1]) for uid in self._namespaces.get(namespace, ())]
+
+    def keep(self, namespace: str, uid: str, value: T) -> T:
+        """Keep an entry as the youngest one, instead of the one before; returns it."""
+        self.pop(uid)
+        self._entries[uid] = (namespace, value)
+        self._namespaces.setdefault(namespace, {})[uid] = None
+        while len(self._entries) > self._limit:
+            self.forget_oldest(max(self._namespaces, key=lambda each: len(self._namespaces[each])))
+        return value
+
+    def pop(self, uid: str) -> T | None:
+        """Remove an entry on purpose; returns it, or None if there is none."""
+        found = self._entries.pop(uid, None)
+        if found is None:
+            return None
+        namespace, value = found
+        own = self._namespaces[namespace]
+        del own[uid]
+        if not own:
+            del self._namespaces[namespace]
+        return value
+
+    def forget_oldest(self, namespace: str) -> None:
+        """Forget the oldest entry of a namespace for want of room."""
+        self.pop(next(iter(self._namespaces[namespace])))
+        self._forgotten.add(namespace)
+
+    def has_room(self, namespace: str) -> bool:
+        """Whether the namespace can have one more entry, and no entry is forgotten that is not much older.
+
+        That is so below the limit, and while another namespace has more than one entry more than this one.
+        """
+        own = len(self._namespaces.get(namespace, ()))
+        return len(self._entries) < self._limit or any(len(each) > own + 1 for each in self._namespaces.values())
+
+    @property
+    def forgotten(self) -> frozenset[str]:
+        """The namespaces of which something was forgotten since `look_again`."""
+        return frozenset(self._forgotten)
+
+    def look_again(self) -> frozenset[str]:
+        """The namespaces of which something was forgotten. From now on, they count as if nothing was."""
+        found = frozenset(self._forgotten)
+        self._forgotten.clear()
+        return found

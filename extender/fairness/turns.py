@@ -1,0 +1,94 @@
+"""Turns: namespaces share the time of what serves all of them."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from heapq import heapify, heappop, heappush
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+CREDIT_SECONDS: Final = 0.1
+"""A namespace that has used less time lately is in credit: the order of its work counts among all namespaces."""
+
+HALF_SECONDS: Final = 10.0
+"""After this time, half of what a namespace has used counts no more."""
+
+_NOTHING_SECONDS: Final = 0.001
+"""Less than this counts as nothing."""
+
+_MOST_WEIGHT: Final = 2.0**6
+
+
+class Turns:
+    """Which namespace goes next: of those over their credit, the one that has used the least time lately.
+
+    Namespaces in credit go first, in the order of their work. So one namespace with much work, or with work that takes
+    long, delays the others by its credit and one piece of its work.
+
+    Args:
+        clock: measures durations, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._used: dict[str, float] = {}
+        """By namespace, in seconds of the time `_since`: what is used later weighs more. So the order never fades."""
+        self._since = clock()
+
+    def used(self, namespace: str) -> float:
+        """The seconds that a namespace has used lately."""
+        return self._used.get(namespace, 0.0) / self._weight
+
+    def use(self, namespace: str, seconds: float) -> None:
+        """A namespace has used some seconds."""
+        self._used[namespace] = self._used.get(namespace, 0.0) + seconds * self._weight
+
+    @contextmanager
+    def of(self, namespace: str) -> Iterator[None]:
+        """Within, a piece of work of a namespace is done."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self.use(namespace, self._clock() - began)
+
+    def ordered(self, work: Iterable[T], namespace_of: Callable[[T], str]) -> Iterator[T]:
+        """Work in fair turns. What was used counts anew before each piece.
+
+        Args:
+            work: sorted, the most important first. The order of one namespace's work stays.
+            namespace_of: the namespace of a piece of work.
+        """
+        self._renew()
+        queues: dict[str, deque[tuple[int, T]]] = {}
+        for rank, each in enumerate(work):
+            queues.setdefault(namespace_of(each), deque()).append((rank, each))
+        heap = [(self._place(namespace), queue[0][0], namespace) for namespace, queue in queues.items()]
+        heapify(heap)
+        while heap:
+            place, rank, namespace = heappop(heap)
+            queue, now = queues[namespace], self._place(namespace)
+            if now > place:  # it has used time since
+                heappush(heap, (now, rank, namespace))
+                continue
+            yield queue.popleft()[1]
+            if queue:
+                heappush(heap, (self._place(namespace), queue[0][0], namespace))
+
+    @property
+    def _weight(self) -> float:
+        """How much a second counts that is used now."""
+        return float(2 ** ((self._clock() - self._since) / HALF_SECONDS))
+
+    def _place(self, namespace: str) -> float:
+        """By this, namespaces are sorted."""
+        return self._used.get(namespace, 0.0) if self.used(namespace) > CREDIT_SECONDS else 0.0
+
+    def _renew(self) -> None:
+        """From time to time, begin with small numbers, and forget namespaces that have used nothing lately."""
+        weight = self._weight
+        if weight > _MOST_WEIGHT:
+            self._since = self._clock()
+            fresh = {name: used / weight for name, used in self._used.items()}
+            self._used = {name: used for name, used in fresh.items() if used > _NOTHING_SECONDS}
