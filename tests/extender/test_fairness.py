@@ -41,7 +41,7 @@ def test_a_thousand_entries_of_one_namespace_leave_those_of_another_alone() -> N
     for number in range(1000):
         memory.keep("a", f"a-{number}", number)
     assert memory.get("mine") == 0
-    assert (len(memory), memory.forgotten) == (100, {"a"})
+    assert (len(memory), memory.forgotten) == (100, frozenset("a"))
     assert memory.look_again() == {"a"}
     assert not memory.forgotten
 
