@@ -23,6 +23,7 @@ from extender.background.controllers.waits import ControllerWaits
 from extender.background.gangs.gangs import Gangs
 from extender.background.preemption.preemptor import Preemptor
 from extender.background.requeue.requeue import Requeue
+from extender.background.requeue.rescan import Rescan
 from extender.background.requeue.unserved import Unserved
 from extender.background.runner import BackgroundRunner
 from extender.background.statuses.pool_requests import PoolRequests
@@ -160,9 +161,9 @@ def make_service(
         *_keepers(overview, off_loop),
     )
     metrics.registry.register(ClusterMetrics(overview))
-    return Service(
-        decider, binder, BackgroundRunner(tasks, faults), metrics, overview, scheduling=scheduling, off_loop=off_loop
-    )
+    rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
+    runner = BackgroundRunner((rescan, *tasks), faults)
+    return Service(decider, binder, runner, metrics, overview, scheduling=scheduling, off_loop=off_loop)
 
 
 def _leases(api: Api, now: Callable[[], datetime], clock: Clock) -> Mapping[ObjectKey, SharedLease]:

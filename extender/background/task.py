@@ -1,8 +1,9 @@
 """What a background task is: told what filter has answered, and given a turn several times a second."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from extender.pods.decision_case import refreshed
 from extender.state.objects.pods import Pod
@@ -37,6 +38,19 @@ class Rejection:
         return not self.result.failed and list(self.names) != [self.sent.nominated_node]
 
 
+class Found(IntEnum):
+    """What a task says to a pod that waits, and that this process was not asked about. The highest answer counts."""
+
+    KNOWN = 0
+    """The task knows the pod now, or has nothing to do with it."""
+
+    ASK = 1
+    """The task has to know which nodes the pod's scheduler takes: the scheduler is to ask about the pod."""
+
+    FULL = 2
+    """There is no room now: later."""
+
+
 class BackgroundTask:
     """One thing that is done in the background. A task overrides what concerns it."""
 
@@ -50,6 +64,14 @@ class BackgroundTask:
 
     def on_passed(self, pod: Pod) -> None:
         """Filter has left a pod a node."""
+
+    def on_found(self, _pod: Pod, _snapshot: Snapshot) -> Found:
+        """A pod waits, and filter may have rejected it before this process started, or before it was forgotten."""
+        return Found.KNOWN
+
+    def missed(self) -> Collection[str]:
+        """The namespaces of which pods were forgotten for want of room, if they may be helped now. Tells each once."""
+        return ()
 
     def on_victims(self, pod: Pod) -> None:
         """Preempt has named victims: the pod's scheduler evicts them, and nominates the pod."""

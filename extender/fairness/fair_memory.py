@@ -72,10 +72,15 @@ class FairMemory(Generic[T]):
             del self._namespaces[namespace]
         return value
 
+    def forget(self, uid: str) -> None:
+        """Forget an entry for want of room."""
+        namespace, _ = self._entries[uid]
+        self.pop(uid)
+        self._forgotten.add(namespace)
+
     def forget_oldest(self, namespace: str) -> None:
         """Forget the oldest entry of a namespace for want of room."""
-        self.pop(next(iter(self._namespaces[namespace])))
-        self._forgotten.add(namespace)
+        self.forget(next(iter(self._namespaces[namespace])))
 
     def has_room(self, namespace: str) -> bool:
         """Whether the namespace can have one more entry, and no entry is forgotten that is not much older.

@@ -35,14 +35,12 @@ class Turns:
         self._used: dict[str, float] = {}
         """By namespace, in seconds of the time `_since`: what is used later weighs more. So the order never fades."""
         self._since = clock()
+        self._weight = 1.0
+        """How much a second counts that is used now."""
 
     def used(self, namespace: str) -> float:
-        """The seconds that a namespace has used lately."""
+        """The seconds that a namespace has used lately, at the latest look at the clock."""
         return self._used.get(namespace, 0.0) / self._weight
-
-    def use(self, namespace: str, seconds: float) -> None:
-        """A namespace has used some seconds."""
-        self._used[namespace] = self._used.get(namespace, 0.0) + seconds * self._weight
 
     @contextmanager
     def of(self, namespace: str) -> Iterator[None]:
@@ -51,7 +49,9 @@ class Turns:
         try:
             yield
         finally:
-            self.use(namespace, self._clock() - began)
+            now = self._clock()
+            self._weight = 2 ** ((now - self._since) / HALF_SECONDS)
+            self._used[namespace] = self._used.get(namespace, 0.0) + (now - began) * self._weight
 
     def ordered(self, work: Iterable[T], namespace_of: Callable[[T], str]) -> Iterator[T]:
         """Work in fair turns. What was used counts anew before each piece.
@@ -76,19 +76,15 @@ class Turns:
             if queue:
                 heappush(heap, (self._place(namespace), queue[0][0], namespace))
 
-    @property
-    def _weight(self) -> float:
-        """How much a second counts that is used now."""
-        return float(2 ** ((self._clock() - self._since) / HALF_SECONDS))
-
     def _place(self, namespace: str) -> float:
         """By this, namespaces are sorted."""
         return self._used.get(namespace, 0.0) if self.used(namespace) > CREDIT_SECONDS else 0.0
 
     def _renew(self) -> None:
-        """From time to time, begin with small numbers, and forget namespaces that have used nothing lately."""
-        weight = self._weight
+        """Look at the clock. From time to time, begin with small numbers, and forget who has used nothing lately."""
+        now = self._clock()
+        weight = self._weight = 2 ** ((now - self._since) / HALF_SECONDS)
         if weight > _MOST_WEIGHT:
-            self._since = self._clock()
+            self._since, self._weight = now, 1.0
             fresh = {name: used / weight for name, used in self._used.items()}
             self._used = {name: used for name, used in fresh.items() if used > _NOTHING_SECONDS}

@@ -7,6 +7,8 @@ from typing import Any
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
 from extender.background.requeue.requeue import Requeue
+from extender.background.requeue.rescan import Rescan
+from extender.background.runner import PAUSE_SECONDS
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
@@ -35,6 +37,8 @@ class Scene:
         now: seconds.
         ticking: seconds that pass whenever somebody looks at the clock.
         limits: of a search.
+        schedulers: as in the settings.
+        rescan: its turns are given by `turns`.
         transport: to the API server.
     """
 
@@ -42,13 +46,16 @@ class Scene:
     now: float = 0.0
     ticking: float = 0.0
     limits: Limits = DEFAULT_LIMITS
+    schedulers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.solver = replace(solver(limits=self.limits), clock=self._clock)
         self.transport = Transport(self.cluster.api)
-        writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
+        self.writer = writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
         self.decider = Decider(self.solver, self.cluster.state.changes_since)
         self.requeue = Requeue(self.cluster.state, self.decider, writer, lambda _: None)
+        tasks, faults = (self.requeue,), self.solver.faults
+        self.rescan = Rescan(self.cluster.state, writer, self.schedulers, tasks, self.solver.clock, faults)
 
     @classmethod
     def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":
@@ -65,7 +72,22 @@ class Scene:
             asking = snapshot.pods[ObjectKey("ns", name)]
             result = filter_nodes(asking, asked, snapshot, self.solver)
             assert not result.passed
-            self.requeue.on_rejected(Rejection(asking, asked, result, snapshot))
+            self.hear(Rejection(asking, asked, result, snapshot))
+
+    def hear(self, rejection: Rejection) -> None:
+        """The background tasks hear of a rejection."""
+        for task in (self.rescan, self.requeue):
+            task.on_rejected(rejection)
+
+    async def turns(self, seconds: float) -> list[str]:
+        """The background tasks have their turns for some seconds; returns the pods that were changed by that."""
+        before, until = await self._marks(), self.now + seconds
+        while self.now < until:
+            self.now += PAUSE_SECONDS
+            await self.rescan.tick()
+            await self.requeue.look()
+        after = await self._marks()
+        return sorted(name for name, mark in after.items() if mark != before.get(name, ""))
 
     async def put(self, obj: Object) -> None:
         """Make an object or change it, status and all."""

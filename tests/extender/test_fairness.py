@@ -111,8 +111,10 @@ def test_a_namespace_with_much_work_delays_others_by_its_credit_and_one_piece() 
 def test_what_was_used_long_ago_does_not_count() -> None:
     clock = Clock()
     turns = Turns(clock)
-    turns.use("a", 8.0)
+    with turns.of("a"):
+        clock.now += 8.0
     clock.now += 3 * HALF_SECONDS
+    assert list(turns.ordered(["a", "b"], str)) == ["b", "a"]
     assert abs(turns.used("a") - 1.0) < 1e-9
     clock.now += 60 * HALF_SECONDS
     assert list(turns.ordered(["a", "b"], str)) == ["a", "b"]

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
 from extender.background.requeue.requeue import MOST_PODS
+from extender.background.requeue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
@@ -70,25 +71,17 @@ async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone
 # --- who is known -------------------------------------------------------------------------------------------
 
 
-async def test_pods_that_were_rejected_before_we_started_are_known_by_their_scheduler() -> None:
-    ours, others = waiting("early"), waiting("foreign")
-    others[0]["spec"]["schedulerName"] = "another"
-    scene = Scene.of(*WORLD, *ours, *others, *waiting("p"))
-    scene.reject("p", asked=["b"])
-    await scene.put(local_slice("a", 3))
-    assert await scene.woken() == ["early"]
-
-
-async def test_of_very_many_pods_those_rejected_last_are_remembered() -> None:
+async def test_of_very_many_pods_of_a_namespace_those_rejected_last_are_remembered_and_others_found_again() -> None:
     scene = Scene.of(*WORLD, network_slice("net", 0))
     snapshot = scene.cluster.state.snapshot
     for number in range(MOST_PODS + 1):
-        scene.requeue.on_rejected(Rejection(parsed(pod(f"p{number}")), ["a"], FilterResult(()), snapshot))
+        scene.hear(Rejection(parsed(pod(f"p{number}")), ["a"], FilterResult(()), snapshot))
     for name in ("p0", f"p{MOST_PODS}"):
         scene.cluster.load(pod(name, "c"))
     await scene.put(claim("c"))
     await scene.put(network_slice("net", 2))
     assert await scene.woken() == [f"p{MOST_PODS}"]
+    assert await scene.turns(2 * RESCAN_SECONDS) == ["p0"]
 
 
 async def test_pods_that_wait_for_their_gang_are_neither_judged_nor_in_the_place_of_others() -> None:

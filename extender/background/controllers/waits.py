@@ -6,14 +6,14 @@ If a controller then accepts a node that it has refused, the pod is judged anew,
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from sys import intern
 from typing import Final
 
 from extender.background.controllers.work import ControllerWork
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask, Found, Rejection
 from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
 from extender.negotiation.negotiation import Negotiation
@@ -26,9 +26,6 @@ from extender.state.snapshot import Snapshot
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
 """Pauses between questions about a pod. The pause doubles each time."""
-
-_GRACE_SECONDS: Final = 2.0
-"""A scheduler that has just begun to ask comes to most of its pods within this time."""
 
 _MOST_PODS: Final = 1024
 _MOST_AT_ONCE: Final = 8
@@ -78,7 +75,6 @@ class ControllerWaits(BackgroundTask):
         self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
         self._judge_anew = judge_anew
         self._waiting = FairMemory[_Waiting](_MOST_PODS)
-        self._schedulers: set[str] = set()
         self._seen = 0
 
     @property
@@ -101,27 +97,30 @@ class ControllerWaits(BackgroundTask):
         if not rejection.snapshot.controllers:
             return
         pod = rejection.pod
-        self._meet(pod.scheduler_name, rejection.snapshot)
         refused = self._negotiation.refused_by(pod, rejection.names)
         last = self._waiting.pop(pod.uid)
         if refused:
             pause = last.pause if last else _PAUSE_SECONDS
             again = min(last.again if last else math.inf, self._clock() + pause)
-            waiting = _Waiting(rejection.sent, rejection.names, refused, again, pause)
+            waiting = _Waiting(rejection.sent, tuple(map(intern, rejection.names)), refused, again, pause)
             self._waiting.keep(pod.namespace, pod.uid, waiting)
 
-    def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
-        """A new scheduler asks. Any of its pending pods may have been rejected before this process started."""
-        if scheduler in self._schedulers:
-            return
-        self._schedulers.add(scheduler)
-        names, again = tuple(snapshot.nodes), self._clock() + _GRACE_SECONDS
-        everywhere = frozenset(names)
-        pods = (each for each in snapshot.pods.values() if each.scheduler_name == scheduler and each.is_pending)
-        for pod in islice(pods, _MOST_PODS - len(self._waiting)):
-            refused = dict.fromkeys(self._negotiation.awaited(pod), everywhere)
-            if refused and pod.uid not in self._waiting:
-                self._waiting.keep(pod.namespace, pod.uid, _Waiting(pod, names, refused, again))
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Remember the pod, if controllers may keep it from nodes."""
+        if not snapshot.controllers or pod.uid in self._waiting:
+            return Found.KNOWN
+        names = tuple(snapshot.nodes)
+        refused = dict.fromkeys(self._negotiation.awaited(pod), frozenset(names))
+        if refused and not self._waiting.has_room(pod.namespace):
+            return Found.FULL
+        if refused:
+            self._waiting.keep(pod.namespace, pod.uid, _Waiting(pod, names, refused, self._clock()))
+        return Found.KNOWN
+
+    def missed(self) -> Collection[str]:
+        """The namespaces of which pods were forgotten, once there is room."""
+        has_room = any(map(self._waiting.has_room, self._waiting.forgotten))
+        return self._waiting.look_again() if has_room else ()
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""

@@ -34,9 +34,10 @@ from extender.background.gangs.time_limits import (
 from extender.background.gangs.watch import Watch
 from extender.background.gangs.writes import GangWrites, at_most
 from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.fairness.turns import Turns
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.metrics.gangs import GangMetrics
 from extender.offload import Offload
@@ -93,6 +94,7 @@ class Gangs(BackgroundTask):
         self._plans = GangPlans(state, decider, self._rejected, self._written, off_loop)
         self._strays: dict[str, float] = {}
         self._settled = Settled()
+        self._turns = Turns(self._clock)
         self._long: dict[asyncio.Task[None], Gang] = {}
 
     @property
@@ -114,6 +116,11 @@ class Gangs(BackgroundTask):
         if pod.gang_key is not None:
             self._rejected.answered(pod)
             self._watch(pod.gang_key).active = self._clock()
+
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Have a member's scheduler ask about the member: a plan needs the nodes that the scheduler takes."""
+        is_member = pod.gang_key is not None and not is_alone(pod, snapshot)
+        return Found.ASK if is_member and self._rejected.names(pod) is None else Found.KNOWN
 
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""
@@ -244,20 +251,26 @@ class Gangs(BackgroundTask):
         return len(asked) == len(gang.free) or now >= min(asked) + ASKING_SECONDS
 
     async def _plan_due(self, gangs: Iterable[Gang]) -> None:
-        """Plan gangs until the turn is over: those first that earlier turns did not get to, then in their order."""
+        """Plan gangs until the turn is over, in fair turns of their namespaces.
+
+        Of one namespace, or of namespaces in credit, those go first that earlier turns did not get to.
+        """
         hopeless, now = set[Hashable](), self._clock()
         until = now + PLANNING_SECONDS
-        for gang in sorted(gangs, key=lambda each: self._watch(each.key).overdue):
+        due = sorted(gangs, key=lambda each: self._watch(each.key).overdue)
+        for gang in self._turns.ordered(due, lambda each: each.key.namespace):
             watch = self._watch(gang.key)
             watch.overdue = min(watch.overdue, until) if now >= until else inf
             if now >= until or self._waits(gang):
                 continue
-            is_brief = len(self._long) >= LONG_PLANS
+            own = sum(each.key.namespace == gang.key.namespace for each in self._long.values())
+            is_brief = len(self._long) >= (LONG_PLANS if own else 2 * LONG_PLANS)
             seconds = PLANNING_SECONDS if is_brief else LONGEST_PLAN_SECONDS
             plan = asyncio.create_task(self._planned(gang, watch, self._solver.within(now + seconds), hopeless))
             self._long[plan] = gang
             plan.add_done_callback(self._long.pop)
-            await asyncio.wait([plan], timeout=None if is_brief else until - now)
+            with self._turns.of(gang.key.namespace):
+                await asyncio.wait([plan], timeout=None if is_brief else until - now)
             now = self._clock()
 
     def _waits(self, gang: Gang) -> bool:

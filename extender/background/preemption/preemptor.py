@@ -15,21 +15,24 @@ pod.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from sys import intern
 from typing import Final
 
 import structlog
 
-from allocator import AllocatorError
+from allocator import AllocatorError, Recent
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.fairness.fair_memory import FairMemory
+from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import Offload
@@ -50,6 +53,15 @@ PATIENCE_SECONDS: Final = 0.5
 
 _CHOOSING_SECONDS: Final = 0.5
 """The longest time of all choices in one turn, and of one check of a choice: the turns of other tasks wait."""
+
+_MOST_ASKED: Final = 1024
+"""Pods that wait for a choice, in shares by namespace. Once there is room, pods that were forgotten are asked about."""
+
+_MOST_NAMES: Final = 64
+"""Different lists of nodes that pods share."""
+
+_LOWEST_SECONDS: Final = 10.0
+"""For this time, it is remembered which priority is the lowest that a pod with a node has."""
 
 _SEEN_SECONDS: Final = 10.0
 """If the watch does not show a nomination within this time, another process has ended it."""
@@ -115,8 +127,12 @@ class Preemptor(BackgroundTask):
         self._faults = solver.faults
         self._off_loop = off_loop
         self._fruitless = Fruitless(state.changes_since, solver.clock)
-        self._asked: dict[str, _Asked] = {}
+        self._asked = FairMemory[_Asked](_MOST_ASKED)
         self._choosing: set[str] = set()
+        self._names: Recent[tuple[str, ...]] = Recent(_MOST_NAMES)
+        self._turns = Turns(solver.clock)
+        self._lowest = (-math.inf, math.inf)
+        """Until when it is remembered, and the lowest priority of a pod with a node."""
         self._chosen: dict[str, _Chosen] = {}
         self._waiting: dict[str, Preemption] = {}
         self._nominations = Nominations(state, solver, nominator, is_binding, metrics, self._planned)
@@ -131,16 +147,33 @@ class Preemptor(BackgroundTask):
         if may_preempt and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
-            self._asked[pod.uid] = _Asked(pod, rejection.names, due)
+            self._asked.keep(pod.namespace, pod.uid, _Asked(pod, self._shared(rejection.names), due))
+
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes."""
+        if not pod.may_preempt or not is_alone(pod, snapshot) or pod.uid in self._asked or pod.uid in self._chosen:
+            return Found.KNOWN
+        if not pod.kept.node and pod.priority <= self._lowest_priority(snapshot):
+            return Found.KNOWN
+        if not self._asked.has_room(pod.namespace):
+            return Found.FULL
+        is_open = pod.kept.node or not self._fruitless.wait(pod, tuple(snapshot.nodes), snapshot)
+        return Found.ASK if is_open else Found.KNOWN
+
+    def missed(self) -> Collection[str]:
+        """The namespaces of which pods were forgotten, once there is room."""
+        has_room = any(map(self._asked.has_room, self._asked.forgotten))
+        return self._asked.look_again() if has_room else ()
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node. No more pods are evicted for it."""
-        for each in (self._asked, self._waiting, self._chosen):
+        self._asked.pop(pod.uid)
+        for each in (self._waiting, self._chosen):
             each.pop(pod.uid, None)
 
     def on_victims(self, pod: Pod) -> None:
         """The pod's scheduler makes room itself. A choice of victims that is being made is void."""
-        self._asked.pop(pod.uid, None)
+        self._asked.pop(pod.uid)
         self._choosing.discard(pod.uid)
 
     async def tick(self) -> None:
@@ -148,11 +181,11 @@ class Preemptor(BackgroundTask):
         if self._state.not_ready:
             return
         solver = self._solver.within(self._solver.clock() + _CHOOSING_SECONDS)
-        for asked in self._due():
+        for asked in self._turns.ordered(self._due(), lambda each: each.pod.namespace):
             # While victims are chosen for one pod, others get a node, or are rejected again.
             if not solver.is_late and self._asked.get(asked.pod.uid) is asked:
-                del self._asked[asked.pod.uid]
-                with self._faults.of(f"pod {asked.pod}"):
+                self._asked.pop(asked.pod.uid)
+                with self._turns.of(asked.pod.namespace), self._faults.of(f"pod {asked.pod}"):
                     await self._choose(asked, solver)
         for chosen in list(self._chosen.values()):
             with self._faults.of(f"pod {chosen.found.pod}"):
@@ -161,6 +194,19 @@ class Preemptor(BackgroundTask):
         for pod in self._nominations.due(self._chosen):
             with self._faults.of(f"pod {pod}"):
                 await self._check(pod)
+
+    def _shared(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names. They come anew with each request: those of many pods are to be in memory once."""
+        found = tuple(map(intern, names))
+        return self._names.find(found) or self._names.keep(found, found)
+
+    def _lowest_priority(self, snapshot: Snapshot) -> float:
+        """The lowest priority of a pod with a node: for a pod whose priority is not higher, no pod is evicted."""
+        until, lowest = self._lowest
+        if self._solver.clock() >= until:
+            lowest = min((pod.priority for pod in snapshot.pods.values() if pod.node_name), default=math.inf)
+            self._lowest = (self._solver.clock() + _LOWEST_SECONDS, lowest)
+        return lowest
 
     def _due(self) -> list[_Asked]:
         """The pods that were rejected long enough ago, the most important first."""
@@ -185,7 +231,7 @@ class Preemptor(BackgroundTask):
             if not wait:
                 await self._choose_anew(pod, asked.names, planned, solver)
             elif wait < math.inf:
-                self._asked[uid] = replace(asked, due=self._solver.clock() + wait)
+                self._asked.keep(pod.namespace, uid, replace(asked, due=self._solver.clock() + wait))
 
     async def _choose_anew(self, pod: Pod, names: Sequence[str], planned: Snapshot, solver: Solver) -> None:
         began = self._solver.clock()

@@ -13,6 +13,7 @@ from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.requeue.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.fairness.turns import Turns
 from extender.pods.decision_case import NOTHING_TO_ALLOCATE, holding
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import found_on
@@ -27,6 +28,10 @@ MOST_AT_ONCE: Final = 10
 
 LOOK_SECONDS: Final = 0.5
 """How long one look may take; what it has not got to is for the next."""
+
+
+POD_SECONDS: Final = 0.25
+"""How long one look at one pod may take. The next look at the pod goes on where this one ended."""
 
 
 AGAIN_SECONDS: Final = 2.0
@@ -98,16 +103,16 @@ class Judged:
 
 
 def judge_pods(
-    candidates: Iterable[Candidate], snapshot: Snapshot, held: Iterable[Allocation], decider: Decider
+    candidates: Iterable[Candidate], snapshot: Snapshot, held: Iterable[Allocation], decider: Decider, turns: Turns
 ) -> Judged:
-    """Judge pods, the first first; those not got to in time are in no list."""
+    """Judge pods, the first first, but in fair turns of their namespaces; those not got to in time are in no list."""
     decider.follow(snapshot)
     for allocation in held:
         snapshot = holding(allocation, snapshot)
-    judging = _Judging(snapshot, decider, decider.solver.clock() + LOOK_SECONDS, decider.stopped)
-    for each, pod, names in candidates:
+    judging = _Judging(snapshot, decider, decider.solver.clock() + LOOK_SECONDS)
+    for each, pod, names in turns.ordered(candidates, lambda candidate: candidate[1].namespace):
         refuse = partial(judging.refuse, each)
-        with decider.solver.faults.of(f"pod {pod}", refuse):
+        with turns.of(pod.namespace), decider.solver.faults.of(f"pod {pod}", refuse):
             judging.judge(each, pod, names)
         if judging.is_over or decider.solver.clock() > judging.until:
             break
@@ -121,7 +126,6 @@ class _Judging:
     Attributes:
         snapshot: with what those before will hold.
         until: when it ends, by the solver's clock.
-        stopped: searches that had been stopped before.
         hopeless: kind of pods to nodes that will not do for it.
         too_hard: kinds of pods whose search was stopped.
         is_over: the rest is for the next look.
@@ -130,7 +134,6 @@ class _Judging:
     snapshot: Snapshot
     decider: Decider
     until: float
-    stopped: int
     judged: Judged = field(default_factory=Judged)
     hopeless: dict[Hashable, set[str]] = field(default_factory=dict)
     too_hard: set[Hashable] = field(default_factory=set)
@@ -146,16 +149,16 @@ class _Judging:
         if kind in self.too_hard:
             self.judged.undecided.append(rejected)
             return
+        stopped, until = self.decider.stopped, min(self.until, self.decider.solver.clock() + POD_SECONDS)
         try:
-            found = _found(pod, names, self.snapshot, self.decider, self.until)
+            found = _found(pod, names, self.snapshot, self.decider, until)
         except UndecidedError:
             self.judged.undecided.append(rejected)
             self.too_hard.add(kind)
         except TimeoutError:
-            if self.decider.stopped > self.stopped:
+            if self.decider.stopped > stopped:
                 # Not all of the look is remembered: another one at once would get no further.
                 self.judged.undecided.append(rejected)
-            self.is_over = True
         else:
             self._note(rejected, names, kind, found)
 

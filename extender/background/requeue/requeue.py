@@ -1,6 +1,6 @@
 """Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from sys import intern
@@ -8,11 +8,13 @@ from typing import Final
 
 import structlog
 
-from allocator import Allocation
+from allocator import Allocation, Recent
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import Attention, Candidate, RejectedPod, judge_pods
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
+from extender.fairness.fair_memory import FairMemory
+from extender.fairness.turns import Turns
 from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision
@@ -27,7 +29,12 @@ from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 MOST_PODS: Final = 1024
-"""Rejected pods that are remembered; those rejected longest ago are forgotten first."""
+"""Rejected pods that are remembered, in shares by namespace. A pod that is forgotten is found again after a change that
+may help it (`extender.background.requeue.rescan`)."""
+
+
+_MOST_NAMES: Final = 64
+"""Different lists of nodes that pods share."""
 
 
 ANSWER_SECONDS: Final = 15.0
@@ -71,26 +78,42 @@ class Requeue(BackgroundTask):
         self._writer = writer
         self._decider = decider
         self._seen = state.snapshot
-        self._rejected: dict[str, RejectedPod] = {}
+        self._turns = Turns(decider.solver.clock)
+        self._rejected = FairMemory[RejectedPod](MOST_PODS)
+        self._missed: frozenset[str] = frozenset()
         self._woken: dict[str, _Woken] = {}
-        self._schedulers: set[str] = set()
+        self._names: Recent[tuple[str, ...]] = Recent(_MOST_NAMES)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod with the nodes that it was asked about. A pod that waits for its gang is woken with it."""
         pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
-        self._meet(pod.scheduler_name, snapshot)
         self.forget(pod)
         self._release(self._woken.pop(pod.uid, None))
         if rejection.result.awaits_gang:
             return
-        # Names come anew with each request: those of many pods are to be in memory once.
-        own = None if len(names) >= len(snapshot.nodes) else tuple(sorted(map(intern, names)))
+        own = None if len(names) >= len(snapshot.nodes) else self._shared(names)
         missed = snapshot.version < self._seen.version
-        rejected = self._rejected[pod.uid] = RejectedPod(pod, own, Attention.NOW if missed else Attention.CHANGES)
+        rejected = RejectedPod(pod, own, Attention.NOW if missed else Attention.CHANGES)
+        self._rejected.keep(pod.namespace, pod.uid, rejected)
         if rejection.result.undecided and not missed:
             rejected.postpone(self._decider.solver.clock())
-        while len(self._rejected) > MOST_PODS:
-            del self._rejected[next(iter(self._rejected))]
+
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Remember the pod, if there is room in the share of its namespace or in the place of a pod that was judged."""
+        if pod.uid in self._rejected or pod.uid in self._woken or gang_refusal(pod, snapshot):
+            return Found.KNOWN
+        if not self._rejected.has_room(pod.namespace):
+            uid, oldest = next(iter(self._rejected.of_namespace(pod.namespace)))
+            if oldest.attention is Attention.NOW:
+                return Found.FULL
+            self._rejected.forget(uid)
+        self._rejected.keep(pod.namespace, pod.uid, RejectedPod(pod, None, Attention.NOW))
+        return Found.KNOWN
+
+    def missed(self) -> Collection[str]:
+        """The namespaces of which pods were forgotten, once something has changed that may help them."""
+        found, self._missed = self._missed, frozenset()
+        return found
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""
@@ -102,12 +125,13 @@ class Requeue(BackgroundTask):
 
     def judge_anew(self, pod: Pod) -> None:
         """Something has changed that no snapshot tells: the pod may fit now."""
-        if pod.uid in self._rejected:
-            self._rejected[pod.uid].attention = Attention.NOW
+        rejected = self._rejected.get(pod.uid)
+        if rejected is not None:
+            rejected.attention = Attention.NOW
 
     def forget(self, pod: Pod) -> None:
         """Filter has found a node for a pod, or it has been woken by other means."""
-        self._rejected.pop(pod.uid, None)
+        self._rejected.pop(pod.uid)
 
     async def look(self) -> int:
         """Wake those that can be helped by what has changed since the last look; returns how many were woken."""
@@ -121,6 +145,8 @@ class Requeue(BackgroundTask):
             return 0
         self._recall()
         news = queueing_hint(changes, before, snapshot)
+        if news != NO_HINT:
+            self._missed |= self._rejected.look_again()
         if news == NO_HINT and all(each.attention is not Attention.NOW for each in self._rejected.values()):
             return 0
         candidates = list(self._candidates(news, snapshot))
@@ -129,7 +155,7 @@ class Requeue(BackgroundTask):
         for each, _, _ in candidates:
             each.attention = Attention.NOW
         held = [woken.found for woken in self._woken.values()]
-        judge = partial(judge_pods, candidates, snapshot, held, self._decider)
+        judge = partial(judge_pods, candidates, snapshot, held, self._decider, self._turns)
         judged = await self._off_loop(judge)
         attention = Attention.RELEASE if held or judged.fitting else Attention.CHANGES
         for each in judged.refused:
@@ -138,7 +164,7 @@ class Requeue(BackgroundTask):
             each.postpone(self._decider.solver.clock())
         woken = 0
         for each, found in judged.fitting:
-            with self._faults.of(f"pod {each.pod}"):
+            with self._turns.of(each.pod.namespace), self._faults.of(f"pod {each.pod}"):
                 woken += await self._wake(each, found)
         return woken
 
@@ -154,10 +180,10 @@ class Requeue(BackgroundTask):
             return False
         except WriteRefusedError as error:
             logger.info("pod not woken", pod=str(pod), error=str(error))
-            self._rejected.pop(pod.uid, None)
+            self._rejected.pop(pod.uid)
             return False
         if self._rejected.get(pod.uid) is rejected:
-            del self._rejected[pod.uid]
+            self._rejected.pop(pod.uid)
             self._woken[pod.uid] = _Woken(found, self._decider.solver.clock() + ANSWER_SECONDS)
         logger.info("pod woken", pod=str(pod))
         return True
@@ -174,15 +200,10 @@ class Requeue(BackgroundTask):
     def _faults(self) -> Faults:
         return self._decider.solver.faults
 
-    def _meet(self, scheduler: str, snapshot: Snapshot) -> None:
-        """A new scheduler asks. Any of its pending pods may have been rejected before this process started."""
-        if scheduler in self._schedulers:
-            return
-        self._schedulers.add(scheduler)
-        for pod in snapshot.pods.values():
-            may_fit = pod.scheduler_name == scheduler and pod.is_pending and not gang_refusal(pod, snapshot)
-            if may_fit and len(self._rejected) < MOST_PODS:
-                self._rejected.setdefault(pod.uid, RejectedPod(pod, None))
+    def _shared(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names, sorted. They come anew with each request: those of many pods are to be in memory once."""
+        found = tuple(sorted(map(intern, names)))
+        return self._names.find(found) or self._names.keep(found, found)
 
     def _recall(self) -> None:
         """Pods whose search was stopped have their turn again."""
@@ -194,11 +215,12 @@ class Requeue(BackgroundTask):
     def _drop_gone(self, snapshot: Snapshot) -> None:
         """Forget pods that need not be woken any more, and devices that were kept for woken pods for long enough."""
         known = self._state.seen(PODS)
-        for uid, each in list(self._rejected.items()):
+        for each in self._rejected.values():
+            uid = each.pod.uid
             pod = snapshot.pod(uid)
             is_gone = revision(each.pod.resource_version) <= known if pod is None else not pod.is_pending
             if is_gone:
-                del self._rejected[uid]
+                self._rejected.pop(uid)
         now = self._decider.solver.clock()
         for uid, woken in list(self._woken.items()):
             pod = snapshot.pod(uid)
