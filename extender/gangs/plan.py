@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
+from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +33,11 @@ class Shortfall:
 
 
 GangPlan = tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Seating:
+    """Seats, and the cluster in which their pods have them."""
+
+    seats: GangPlan
+    fork: Snapshot

@@ -1,7 +1,8 @@
 """Where the pending pods of a gang go: a node and devices for each, or none.
 
 The search (`extender.gangs.search`) takes the pods in one order. After a failure, it begins again, with the pods first
-that found no node.
+that found no node. If not all pods can have the best that their claims allow, all get the least first, and then each
+gets as much as there is (`extender.gangs.raising`).
 """
 
 from collections import Counter
@@ -15,16 +16,19 @@ from immutables import Map
 
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
-from extender.gangs.plan import GangPlan, Shortfall
+from extender.gangs.plan import GangPlan, Seating, Shortfall
+from extender.gangs.raising import raised
 from extender.gangs.search import GangSearch
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
 from extender.kube.api import ObjectKey
+from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import held_for_nominated
+from extender.pods.reduced_claims import have_choice, least_first
 from extender.state.consumers import claim_keys
 from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import NOTHING_KEPT
+from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import place
 
@@ -71,13 +75,21 @@ class GangPlanner:
         fork = self._begun(gang, spares=spares)
         if fork is None:
             return Shortfall(0, wanted, "another claim has a device that was kept for a pod, or its node is gone")
+        domains = self._domains(gang)
+        ways = (False, True) if self._have_choice(gang) else (False,)
         with suppress(TimeoutError):
             hasty = replace(self, solver=self.solver.share(4))
-            for domain in self._domains(gang):
-                found = hasty._search(gang, wanted, fork, domain)
+            for is_least in ways:
+                for domain in domains:
+                    found = hasty._search(gang, wanted, fork, domain, is_least=is_least)
+                    if not isinstance(found, Shortfall):
+                        return found
+        for is_least in ways[:-1]:
+            with suppress(TimeoutError):
+                found = replace(self, solver=self.solver.share(2))._search(gang, wanted, fork, is_least=is_least)
                 if not isinstance(found, Shortfall):
                     return found
-        return self._search(gang, wanted, fork, EVERYWHERE)
+        return self._search(gang, wanted, fork, is_least=ways[-1])
 
     def _may_take_kept(self, gang: Gang) -> bool:
         """Whether devices are kept for a pod of lower priority."""
@@ -108,7 +120,7 @@ class GangPlanner:
         """The cluster in which a pod has what is kept for it; None if that is impossible."""
         solver = replace(self.solver, among=frozenset(pod.kept.devices)) if pod.kept.devices else self.solver
         there = pod.kept.node in fork.nodes
-        found = place(_alone(pod), pod.kept.node, fork, solver) if there else No("")
+        found = place(_reduced(pod, pod.kept.without), pod.kept.node, fork, solver) if there else No("")
         return None if isinstance(found, No) else found
 
     def _domains(self, gang: Gang) -> Sequence[Domain]:
@@ -126,21 +138,46 @@ class GangPlanner:
             kinds.setdefault((likeness_of(pod, fork), own, tuple(self.names_of(pod))), []).append(pod)
         return kinds
 
-    def _search(self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain) -> GangPlan | Shortfall:
-        """Seats in one domain. After a failure, the pods go first that found no node."""
-        kinds = self._kinds(gang.free, fork)
-        is_simple = len(kinds) == 1 and not (shared_claims(gang.free) or self.snapshot.inventory.roaming)
+    def _have_choice(self, gang: Gang) -> bool:
+        """Whether members may get more or less."""
+        return any(have_choice(claims) for pod in gang.free for claims in [self._claims(pod)] if claims is not None)
+
+    def _claims(self, pod: Pod) -> PodClaims | None:
+        claims = claims_of(pod, self.snapshot)
+        return None if isinstance(claims, Blocked) else claims
+
+    def _ways(self, pod: Pod) -> Sequence[Pod]:
+        """The pod with the least, in each way that its claims allow."""
+        claims = self._claims(pod)
+        return [_reduced(pod, each) for each in least_first(claims)] if claims and have_choice(claims) else _best(pod)
+
+    def _search(
+        self, gang: Gang, wanted: int, fork: Snapshot, domain: Domain = EVERYWHERE, *, is_least: bool
+    ) -> GangPlan | Shortfall:
+        """Seats in one domain. After a failure, the pods go first that found no node.
+
+        Args:
+            gang: lacks something.
+            wanted: the number of seats.
+            fork: the cluster in which others have what is theirs.
+            domain: where the seats are.
+            is_least: each pod gets the least that its claims allow, and then as much as there is. Otherwise each pod
+                gets the best that is there when its turn comes.
+        """
+        kinds, shared = self._kinds(gang.free, fork), shared_claims(gang.free)
+        ways = self._ways if is_least else _best
+        has_ways = any(len(ways(pods[0])) > 1 for pods in kinds.values())
+        is_simple = len(kinds) == 1 and not (has_ways or shared or self.snapshot.inventory.roaming)
         front: list[Hashable] = []
         best = Shortfall(0, wanted, "")
         most = 2 * wanted
         while True:
             order = [*front, *(kind for kind in kinds if kind not in front)]
-            queue = [(kind, _alone(pod)) for kind in order for pod in kinds[kind]]
-            around = (self.snapshot, self.decider, self.solver, self.names_of)
-            search = GangSearch(*around, queue, wanted, domain, most, backtracks=not is_simple)
+            queue = [(kind, ways(pod)) for kind in order for pod in kinds[kind]]
+            search = self._searching(queue, wanted, domain, most, backtracks=not is_simple)
             found = search.run(fork)
             if found is not None:
-                return found
+                return self._most(found, fork, domain, shared)
             best = max(best, search.shortfall, key=lambda each: (each.placed, bool(each.reason)))
             if len(kinds) > 1 and search.stuck is not None and search.stuck not in front:
                 front.insert(0, search.stuck)
@@ -148,6 +185,30 @@ class GangPlanner:
                 return replace(best, is_final=search.is_complete)
             else:
                 most = 4 * wanted + _MORE
+
+    def _most(self, found: Seating, fork: Snapshot, domain: Domain, shared: Collection[ObjectKey]) -> GangPlan:
+        """The seats, with as much as there is for each pod."""
+        if not any(seat.keeping.without for seat in found.seats):
+            return found.seats
+
+        def reseat(pods: Sequence[Pod], bare: Snapshot) -> Seating | None:
+            queue = [(pod.uid, _best(pod)) for pod in pods]
+            most = len(bare.nodes) if len(queue) == 1 else _MORE
+            return self._searching(queue, len(queue), domain, most, backtracks=True).run(bare)
+
+        return raised(found, fork, shared, reseat).seats
+
+    def _searching(
+        self,
+        queue: Sequence[tuple[Hashable, Sequence[Pod]]],
+        wanted: int,
+        domain: Domain,
+        most: int,
+        *,
+        backtracks: bool,
+    ) -> GangSearch:
+        around = (self.snapshot, self.decider, self.solver, self.names_of)
+        return GangSearch(*around, queue, wanted, domain, most, backtracks=backtracks)
 
 
 def _nominated(snapshot: Snapshot) -> Iterator[Pod]:
@@ -169,3 +230,13 @@ def shared_claims(pods: Iterable[Pod]) -> Collection[ObjectKey]:
 def _alone(pod: Pod) -> Pod:
     """The pod as one that is in no gang, and for which nothing is kept."""
     return replace(pod, gang=None, kept=NOTHING_KEPT, nominated_node="")
+
+
+def _reduced(pod: Pod, without: tuple[str, ...]) -> Pod:
+    """The pod as one that is in no gang, and that gets less than it asks for."""
+    return replace(_alone(pod), kept=Keeping(without=without))
+
+
+def _best(pod: Pod) -> Sequence[Pod]:
+    """The only way of a pod that gets the best that is there."""
+    return (_alone(pod),)

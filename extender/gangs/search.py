@@ -1,43 +1,49 @@
 """Search for seats: one pod after the other gets the best node by its policy.
 
-If a pod finds no node, the search goes back and gives an earlier pod another node. Pods of one kind that may go to the
-same nodes are interchangeable: a node that did not help one of them is not tried for the next.
+If a pod finds no node, the search goes back and gives an earlier pod another node, or the same node in another way, if
+the claims of the pod leave a choice. Pods of one kind that may go to the same nodes are interchangeable: a place that
+did not help one of them is not tried for the next.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeAlias
 
-from allocator import DeviceId
+from allocator import AllocationResult, Claim
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.gangs.node_ranking import Options, options_after, options_of
-from extender.gangs.plan import GangPlan, Seat, Shortfall
+from extender.gangs.plan import GangPlan, Seat, Seating, Shortfall
 from extender.gangs.topology import Domain
+from extender.pods.reduced_claims import left_out
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.placing import Grant, grant
 
+_Place: TypeAlias = tuple[str, int]
+"""A node, and the number of the way in which the pod is served there."""
+
 
 @dataclass(slots=True)
 class _Step:
-    """One pod of the search, and the nodes that are left to try.
+    """One pod of the search, and the places that are left to try.
 
     Attributes:
         number: of the pod in the queue.
         fork: the cluster before.
         seats: of the pods before.
-        left: the nodes that are left to try; None at the end: the pod stays without a node.
-        tried: nodes that were tried for this pod, and that need not be tried for later pods of its kind.
-        options: the nodes that take the pod; None: there is no pod to place.
+        left: the places that are left to try; None at the end: the pod stays without a node.
+        tried: places that were tried for this pod, and that need not be tried for later pods of its kind.
+        options: the nodes that take the pod in the first way; None: there is no pod to place.
     """
 
     number: int
     fork: Snapshot
     seats: GangPlan
-    left: Iterator[str | None] = field(default_factory=lambda: iter(()))
-    tried: set[str] = field(default_factory=set)
+    left: Iterator[_Place | None] = field(default_factory=lambda: iter(()))
+    tried: set[_Place] = field(default_factory=set)
     options: Options | None = None
 
 
@@ -50,7 +56,8 @@ class GangSearch:
         decider: remembers verdicts on the cluster that the fork comes from.
         solver: the decider's, for as long as there is time.
         names_of: the nodes on which kube-scheduler might bind a pod, apart from devices.
-        queue: the pods, each with its kind; those of one kind together.
+        queue: the pods, each with its kind; those of one kind together. Each pod stands there once for each way to
+            serve it, in the order in which the ways are tried. Pods of one kind have the same ways.
         wanted: the number of pods that need a seat.
         domain: where the seats are.
         left: places that may be tried.
@@ -64,7 +71,7 @@ class GangSearch:
     decider: Decider
     solver: Solver
     names_of: Callable[[Pod], Sequence[str]]
-    queue: Sequence[tuple[Hashable, Pod]]
+    queue: Sequence[tuple[Hashable, Sequence[Pod]]]
     wanted: int
     domain: Domain
     left: int
@@ -76,7 +83,7 @@ class GangSearch:
     def __post_init__(self) -> None:
         self.shortfall = Shortfall(0, self.wanted, "")
 
-    def run(self, fork: Snapshot) -> GangPlan | None:
+    def run(self, fork: Snapshot) -> Seating | None:
         """Seats for as many pods as are wanted; None if none are found.
 
         Raises:
@@ -86,7 +93,7 @@ class GangSearch:
         while trail:
             step = trail[-1]
             if len(step.seats) == self.wanted:
-                return step.seats
+                return Seating(step.seats, step.fork)
             if step.number == len(self.queue):
                 trail.pop()
                 continue
@@ -103,19 +110,21 @@ class GangSearch:
         return None
 
     def _next(self, step: _Step) -> _Step | None:
-        """The step after the next node that takes the pod; None if there is none."""
-        for name in step.left:
-            if name is None:
+        """The step after the next place that takes the pod; None if there is none."""
+        for place in step.left:
+            if place is None:
                 return self._step(step.number + 1, step.fork, step.seats, step.tried, step.options)
             if self.left <= 0:
                 return None
             self.left -= 1
             self.solver.look()
             before = frozenset(step.tried)
-            step.tried.add(name)
-            found = self._grant(self.queue[step.number][1], name, step.fork)
+            step.tried.add(place)
+            name, way = place
+            pod = self.queue[step.number][1][way]
+            found = self._grant(pod, name, step.fork)
             if found is not None:
-                return self._placed(step, found, name, before)
+                return self._placed(step, found, pod, name, before)
         return None
 
     def _grant(self, pod: Pod, name: str, fork: Snapshot) -> Grant | None:
@@ -123,15 +132,15 @@ class GangSearch:
         found = grant(pod, name, fork, self.solver if among is None else replace(self.solver, among=among))
         return None if isinstance(found, No) else found
 
-    def _placed(self, step: _Step, found: Grant, name: str, tried: Collection[str]) -> _Step:
-        """The step after the pod has got a node. ``tried`` as in `_step`."""
-        pod, number = self.queue[step.number][1], step.number + 1
+    def _placed(self, step: _Step, found: Grant, pod: Pod, name: str, tried: Collection[_Place]) -> _Step:
+        """The step after a pod, in one of its ways, has got a node. ``tried`` as in `_step`."""
+        number = step.number + 1
         fork = found.held(pod, name, step.fork)
-        seats = (*step.seats, Seat(pod, Keeping(name, tuple(sorted(_devices(found, self.snapshot))))))
+        seats = (*step.seats, Seat(pod, _keeping(found, name, self.snapshot)))
         options = None
         is_local = found.pools.issubset(fork.inventory.local.get(name, ()))
         if is_local and step.options is not None and len(seats) < self.wanted and self._is_same_kind(number):
-            following = self.queue[number][1]
+            following = self.queue[number][1][0]
             options = options_after(step.options, following, name, fork, self.solver, self.decider)
         return self._step(number, fork, seats, tried, options)
 
@@ -140,7 +149,12 @@ class GangSearch:
         return 0 < number < len(self.queue) and self.queue[number - 1][0] == self.queue[number][0]
 
     def _step(
-        self, number: int, fork: Snapshot, seats: GangPlan, tried: Collection[str] = (), options: Options | None = None
+        self,
+        number: int,
+        fork: Snapshot,
+        seats: GangPlan,
+        tried: Collection[_Place] = (),
+        options: Options | None = None,
     ) -> _Step:
         """The step of a pod.
 
@@ -148,22 +162,35 @@ class GangSearch:
             number: of the pod in the queue.
             fork: the cluster before.
             seats: of the pods before.
-            tried: nodes that need not be tried for another pod of the kind of the pod before.
-            options: the nodes that take another pod of that kind; None: they are not known.
+            tried: places that need not be tried for another pod of the kind of the pod before.
+            options: the nodes that take another pod of that kind in the first way; None: they are not known.
         """
         if number == len(self.queue) or len(seats) == self.wanted:
             return _Step(number, fork, seats)
-        kind, pod = self.queue[number]
         is_same = self._is_same_kind(number)
         known = set(tried) if is_same else set()
-        if options is None or not is_same or options.places.keys() <= known:
-            options = self._options(pod, fork, known)
-        if not options.places:
-            self._note(kind, options, len(seats))
-        left: Iterator[str | None] = options.best_first(known)
+        if options is None or not is_same or options.places.keys() <= _names(known, 0):
+            options = self._options(self.queue[number][1][0], fork, _names(known, 0))
+        left: Iterator[_Place | None] = self._places(number, fork, len(seats), known, options)
         if len(self.queue) - number > self.wanted - len(seats):
             left = chain(left, (None,))
         return _Step(number, fork, seats, left, known, options)
+
+    def _places(
+        self, number: int, fork: Snapshot, placed: int, known: Collection[_Place], first: Options
+    ) -> Iterator[_Place]:
+        """The places that take a pod and are not known, for each way the best node first.
+
+        ``first`` are the nodes of the first way.
+        """
+        kind, ways = self.queue[number]
+        is_stuck = True
+        for way, pod in enumerate(ways):
+            options = self._options(pod, fork, _names(known, way)) if way else first
+            is_stuck = is_stuck and not options.places
+            yield from ((name, way) for name in options.best_first(()) if (name, way) not in known)
+        if is_stuck:
+            self._note(kind, first, placed)
 
     def _options(self, pod: Pod, fork: Snapshot, tried: Collection[str]) -> Options:
         """The nodes that take a pod, of those that were not tried."""
@@ -177,14 +204,23 @@ class GangSearch:
             self.shortfall = Shortfall(placed, self.wanted, _commonest(options.reasons))
 
 
-def _devices(found: Grant, snapshot: Snapshot) -> set[DeviceId]:
-    """The devices of a pod in a fork that its claims do not hold in the cluster yet."""
-    results = list(found.results)
+def _names(places: Collection[_Place], way: int) -> set[str]:
+    """The nodes of the places of one way."""
+    return {name for name, each in places if each == way}
+
+
+def _keeping(found: Grant, name: str, snapshot: Snapshot) -> Keeping:
+    """What is to be kept for a pod of a fork: what its claims do not hold in the cluster yet."""
+    results: list[tuple[Claim, AllocationResult]] = []
+    for pending, result in zip(found.needs.pending, found.results, strict=True):
+        results.append((pending.claim, result))
     for each in found.claims.allocated:  # perhaps for another pod of this plan
         known = snapshot.claim(each.claim.uid)
         if each.claim.allocation is not None and known is not None and known.claim.allocation is None:
-            results.append(each.claim.allocation)
-    return {each.device for result in results for each in result.results}
+            results.append((each.claim, each.claim.allocation))
+    devices = {each.device for _, result in results for each in result.results}
+    without = dict.fromkeys(label for claim, result in results for label in left_out(claim, result))
+    return Keeping(name, tuple(sorted(devices)), without=tuple(without))
 
 
 def _commonest(reasons: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
 from extender.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
 from extender.pods.pod_quota import within_quota
 from extender.pods.policy import policy_of, unknown_policy
+from extender.pods.reduced_claims import reduced
 from extender.state.indexes.node_requests import NodeRequests
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
@@ -109,6 +110,8 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked):
         return claims
+    if pod.kept.without:
+        claims = reduced(claims, pod.kept.without)
     if snapshot.device_quotas and any(each.claim.spec.optional for each in claims.pending):
         claims = within_quota(pod, claims, snapshot, solver)
     if not solver.features.extended_resource:

@@ -183,7 +183,7 @@ def _without(claims: PodClaims, withheld: Sequence[tuple[str, str]]) -> PodClaim
         names = [name for uid, name in withheld if uid == each.claim.uid]
         pending.append(replace(each, claim=replace(each.claim, spec=without(each.claim.spec, names))))
         left_out += [LeftOut(str(each.claim), name, _MIGHT_EXCEED) for name in names]
-    return replace(claims, pending=tuple(pending), withheld=tuple(left_out))
+    return replace(claims, pending=tuple(pending), withheld=(*claims.withheld, *left_out))
 
 
 def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:

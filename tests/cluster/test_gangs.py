@@ -4,15 +4,16 @@ Groups are named by annotations, and by PodGroups with the scheduler's plugin Ga
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from allocator import OPTIONAL_REQUESTS
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.resources import CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
+from extender.kube.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
@@ -38,15 +39,17 @@ async def fleet(client: Client, plane: ControlPlane) -> AsyncIterator[Pair]:
 
 
 @asynccontextmanager
-async def a_fleet(client: Client, plane: ControlPlane, *, gates: str = "") -> AsyncIterator[Pair]:
-    """16 nodes with 8 devices each, and an extender with a scheduler of its own, with some feature gates on."""
+async def a_fleet(
+    client: Client, plane: ControlPlane, *, names: Sequence[str] = FLEET, gates: str = ""
+) -> AsyncIterator[Pair]:
+    """Nodes with 8 devices each, and an extender with a scheduler of its own, with some feature gates on."""
     await client.create(CLASSES, device_class())
-    for name in FLEET:
+    for name in names:
         await add_node(client, name)
         await client.create(SLICES, resource_slice(name, name, GPUS))
     async with pair(client, plane, gates=gates) as running:
         yield running
-    for name in FLEET:
+    for name in names:
         await client.delete(SLICES, ObjectKey("", name))
         await client.delete(NODES, ObjectKey("", name))
     await client.delete(CLASSES, ObjectKey("", DEVICE_CLASS))
@@ -120,6 +123,41 @@ async def test_sixteen_gangs_run_whole_although_the_extender_is_killed_amid(
     found = await wait_bound(client, namespace, len(FLEET) * len(GPUS))
     assert set(found.values()) == {SIZE}
     assert await findings(client, namespace) == []
+
+
+GPU: RawObject = {"deviceClassName": DEVICE_CLASS, "allocationMode": "ExactCount", "count": 1}
+ONE_OR_TWO = {"spec": {"devices": {"requests": [{"name": name, "exactly": GPU} for name in ("gpu", "second")]}}}
+FOUR_OR_ONE = {"spec": {"devices": {"requests": [
+    {"name": "gpu", "firstAvailable": [{"name": "four", **GPU, "count": 4}, {"name": "one", **GPU}]}
+]}}}  # fmt: skip
+
+
+async def test_gangs_start_with_less_where_there_is_not_enough_for_the_best(
+    client: Client, namespace: str, plane: ControlPlane
+) -> None:
+    """16 devices: 9 pods that would use two and need one, and then 8 pods that would use four and need one."""
+    optional = {"metadata": {"annotations": {OPTIONAL_REQUESTS: "second"}}}
+    wishes = {"optional": (9, optional | ONE_OR_TWO, {1: 2, 2: 7}), "ways": (8, FOUR_OR_ONE, {1: 6, 4: 2})}
+    async with a_fleet(client, plane, names=FLEET[:2]):
+        for gang, (size, wish, expected) in wishes.items():
+            await client.create(TEMPLATES, template(namespace, gang) | {"spec": wish})
+            for number in range(size):
+                used = [{"name": "gpu", "resourceClaimTemplateName": gang}]
+                made = pod(namespace, f"{gang}-{number}", claims=used, terminationGracePeriodSeconds=0)
+                made["metadata"]["annotations"] = {GROUP: gang, GROUP_SIZE: str(size)}
+                await client.create(PODS, made)
+            await wait_bound(client, namespace, size)
+            claims = (await client.list(CLAIMS, namespace)).items
+            held = [each["status"]["allocation"]["devices"]["results"] for each in claims]
+            assert Counter(map(len, held)) == expected
+            assert await findings(client, namespace) == []
+            await end_some(client, namespace, [gang])
+            await wait_for_answer(
+                lambda: client.list(CLAIMS, namespace),
+                lambda found: not found.items,
+                "the claims are gone",
+                within=SECONDS,
+            )
 
 
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}

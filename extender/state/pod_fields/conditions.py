@@ -18,6 +18,7 @@ The message is a `Keeping` in words (`Keeping.message`).
 """
 
 _KEPT: Final = ": devices are kept for the pod: "
+_WITHOUT: Final = "; without "
 _EVICTED: Final = "; evicted for it: "
 
 _SANDBOX_READY: Final = "PodReadyToStartContainers"
@@ -31,16 +32,20 @@ class Keeping(NamedTuple):
         node: the node of the devices; empty if nothing is kept.
         devices: the devices that the pod gets there.
         victims: uids of the pods that are evicted for it, and for whose devices it waits; empty once it need not wait.
+        without: labels of what is left out, because not all pods of its gang can have it
+            (`extender.pods.reduced_claims`).
     """
 
     node: str = ""
     devices: tuple[DeviceId, ...] = ()
     victims: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
         """The message of a condition `KEPT`."""
         kept = f"node {self.node}{_KEPT}{', '.join(map(str, self.devices))}"
+        kept += f"{_WITHOUT}{', '.join(self.without)}" if self.without else ""
         return f"{kept}{_EVICTED}{', '.join(self.victims)}" if self.victims else kept
 
     @classmethod
@@ -49,8 +54,10 @@ class Keeping(NamedTuple):
         for each in conditions:
             if each.type == KEPT and each.status == "True" and _KEPT in each.message:
                 node, _, rest = each.message.partition(_KEPT)
-                devices, _, victims = rest.partition(_EVICTED)
-                return cls(node.removeprefix("node "), tuple(map(_device, _listed(devices))), _listed(victims))
+                rest, _, victims = rest.partition(_EVICTED)
+                devices, _, without = rest.partition(_WITHOUT)
+                found = tuple(map(_device, _listed(devices)))
+                return cls(node.removeprefix("node "), found, _listed(victims), _listed(without))
         return NOTHING_KEPT
 
 
