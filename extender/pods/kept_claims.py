@@ -12,6 +12,7 @@ from allocator import AllocationResult, AllocatorError, DeviceId, Usage
 from extender.decisions.solver import No, Solver
 from extender.pods.extended_resources.special_claim import special_of
 from extender.pods.negotiated_claims import NegotiationError, negotiated
+from extender.pods.reduced_claims import reduced_claim
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.usage import in_flight
 from extender.state.consumers import claim_keys, claim_name
@@ -152,7 +153,8 @@ def _searched(
         return None
     only = replace(solver, among=frozenset(pod.kept.devices))
     try:
-        found = only.judge(snapshot._replace(usage=Usage()), node.node, tuple(each.claim for each in claims))
+        asked = tuple(reduced_claim(each.claim, pod.kept.without) for each in claims)
+        found = only.judge(snapshot._replace(usage=Usage()), node.node, asked)
     except AllocatorError:
         return None
     return None if isinstance(found, No) else found.results

@@ -22,19 +22,24 @@ _MOST_WAYS: Final = 16
 
 def reduced(claims: PodClaims, labels: Collection[str]) -> PodClaims:
     """The claims without what the labels name; a label that fits no claim says nothing."""
-    pending: list[ClaimObject] = []
-    left_out: list[LeftOut] = []
-    for each in claims.pending:
-        claim, name = each.claim, each.claim.name
-        optional = [request for request in claim.spec.optional if f"{name}/{request}" in labels]
-        left_out += [LeftOut(str(claim), request, NOT_FOR_ALL) for request in optional]
-        spec = without(claim.spec, optional) if optional else claim.spec
-        requests = []
-        for request in spec.requests:
-            left = tuple(way for way in request.alternatives if f"{name}/{request.label(way)}" not in labels)
-            requests.append(replace(request, alternatives=left) if left and request.prioritized else request)
-        pending.append(replace(each, claim=replace(claim, spec=replace(spec, requests=tuple(requests)))))
-    return replace(claims, pending=tuple(pending), withheld=(*claims.withheld, *left_out))
+    pending = tuple(replace(each, claim=reduced_claim(each.claim, labels)) for each in claims.pending)
+    left_out = [
+        LeftOut(str(each.claim), name, NOT_FOR_ALL)
+        for each in claims.pending
+        for name in each.claim.spec.optional
+        if f"{each.claim.name}/{name}" in labels
+    ]
+    return replace(claims, pending=pending, withheld=(*claims.withheld, *left_out))
+
+
+def reduced_claim(claim: Claim, labels: Collection[str]) -> Claim:
+    """The claim without what the labels name."""
+    spec = without(claim.spec, [name for name in claim.spec.optional if f"{claim.name}/{name}" in labels])
+    requests = []
+    for each in spec.requests:
+        left = tuple(way for way in each.alternatives if f"{claim.name}/{each.label(way)}" not in labels)
+        requests.append(replace(each, alternatives=left) if left and each.prioritized else each)
+    return replace(claim, spec=replace(spec, requests=tuple(requests)))
 
 
 def have_choice(claims: PodClaims) -> bool:
