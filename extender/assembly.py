@@ -142,6 +142,7 @@ def make_service(
     leases = _leases(api, now, solver.clock)
     nominator, evictor = Nominator(api, now), Evictor(api, now, tell)
     preemptor = Preemptor(state, decider, nominator, evictor, binder.is_binding, metrics.preemption, off_loop)
+    gangs = Gangs(state, decider, nominator, writer, binder.is_binding, metrics.gangs, off_loop)
     immediate = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     immediate_claims = ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
@@ -152,9 +153,11 @@ def make_service(
         LostClaims(state, api, metrics.claims.lost, tell),
         *_status_tasks(api, state, solver, leases, now, off_loop),
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
-        Gangs(state, decider, nominator, writer, binder.is_binding, metrics.gangs, off_loop),
+        gangs,
         *((preemptor,) if scheduling.preemption else ()),
-        *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, requeue, immediate_claims),
+        *_controller_tasks(
+            negotiation, contexts, deallocation, solver, metrics, _judge_anew(requeue, gangs), immediate_claims
+        ),
         requeue,
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         immediate_claims,
@@ -194,12 +197,12 @@ def _controller_tasks(
     deallocation: Deallocation,
     solver: Solver,
     metrics: Metrics,
-    requeue: Requeue,
+    judge_anew: Callable[[Pod], None],
     immediate_claims: ImmediateAllocation,
 ) -> tuple[BackgroundTask, ...]:
     """The background tasks for negotiated claims; what they may help is tried by tasks that come after them."""
     clock, faults, claims = solver.clock, solver.faults, deallocation.claims
-    waits = ControllerWaits(claims.state, negotiation, clock, faults, requeue.judge_anew)
+    waits = ControllerWaits(claims.state, negotiation, clock, faults, judge_anew)
     metrics.controllers.watch(waits.waiting, negotiation.controllers)
 
     def released(controller: str) -> None:
@@ -242,6 +245,16 @@ def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
         metrics.claims.deallocated(1)
 
     return deallocated
+
+
+def _judge_anew(requeue: Requeue, gangs: Gangs) -> Callable[[Pod], None]:
+    """Tells that a pod may fit now. The pods of gangs are woken with their gangs."""
+
+    def judge_anew(pod: Pod) -> None:
+        requeue.judge_anew(pod)
+        gangs.judge_anew(pod)
+
+    return judge_anew
 
 
 def _waiting_times(metrics: Metrics, now: Callable[[], datetime]) -> Callable[[Pod], None]:

@@ -153,7 +153,7 @@ class Service:
         snapshot = self._state.known()
         if snapshot.controllers:
             sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
-            await self.binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent)
+            await self.binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent, in_filter=True)
             snapshot = self._state.known()
         result = await self._filter(args, snapshot, solver)
         if not self._state.is_made_up(pod):

@@ -95,6 +95,13 @@ class ControllerSettings(Section):
     timeout_seconds: float = Field(
         default=2.0, description="How long a question about nodes may take, or the write that asks it.", gt=0
     )
+    waiting_share: float = Field(
+        default=0.1,
+        description="The part of each second that schedulers may wait for its answers about nodes. Over it, its pods "
+        "wait, and no others.",
+        ge=0,
+        le=1,
+    )
     allocation_seconds: float = Field(
         default=30.0, description="How long an allocation or a release may take.", gt=0, le=600
     )

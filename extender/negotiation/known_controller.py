@@ -1,20 +1,25 @@
-"""Controllers that the settings name, with what is known of each: its version, and since when it is away."""
+"""Controllers that the settings name, with what is known of each: its version, its pace, and since when it is away."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Final, Protocol
 
 from extender.kube.raw import timestamp
 from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.parameters import ParameterReader
-from extender.negotiation.protocol import ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
+from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import claim_ask
-from extender.pods.negotiated_claims import NegotiatedClaim
+from extender.negotiation.waiting_budget import WaitingBudget
+from extender.pods.negotiated_claims import NegotiatedClaim, waiting
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 """Pauses between tries of a controller that is away. Each failed try doubles the pause."""
+
+MOST_AT_ONCE: Final = 8
+"""Questions about nodes that one controller is asked at the same time in the background."""
 
 
 class QuestionMetrics(Protocol):
@@ -22,6 +27,14 @@ class QuestionMetrics(Protocol):
 
     def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
         """A question was asked; ``code``: ok, refused, pending or error."""
+        ...
+
+    def waited(self, controller: str, seconds: float) -> None:
+        """A scheduler has waited for an answer."""
+        ...
+
+    def deferred(self, controller: str) -> None:
+        """A scheduler did not wait for an answer any more, or not at all: the budget is spent."""
         ...
 
 
@@ -38,7 +51,10 @@ class KnownController:
         now: the time.
         metrics: is told of each question.
         parameters: reads the objects that claims name for it; None: it reads them itself.
+        budget: how long schedulers may wait for its answers.
+        timeout_seconds: how long a question about nodes may take.
         writes_claims: it writes allocations into claims itself, so it serves all requests of a claim.
+        answer_seconds: how long its latest answer about nodes took.
         version: of its latest answer.
         problem: why it is away, and since when; empty if it is not.
     """
@@ -51,17 +67,25 @@ class KnownController:
     now: Callable[[], datetime]
     metrics: QuestionMetrics
     parameters: ParameterReader | None
+    budget: WaitingBudget
+    timeout_seconds: float
     writes_claims: bool = False
+    answer_seconds: float = 0.0
     version: str = ""
     problem: str = ""
     since: datetime | None = None
     _again: float = 0.0
     _pause: float = _PAUSE_SECONDS
+    _answered: float = -inf
 
     @property
     def is_paused(self) -> bool:
         """Whether it is away, and is not asked again yet."""
         return bool(self.problem) and self.clock() < self._again
+
+    def at_once(self, seconds: float) -> int:
+        """The number of questions that it answers in time one after the other, if each takes so many seconds."""
+        return max(1, int(min(MOST_AT_ONCE, self.timeout_seconds / seconds))) if seconds > 0 else MOST_AT_ONCE
 
     async def about(self, claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:
         """A claim in a question to it. Raises ParametersError: its parameters cannot be handed over."""
@@ -80,6 +104,8 @@ class KnownController:
             answer = await self.controller.ask(question)
             code = "refused" if answer.refused else "ok"
         except ControllerAwayError as error:
+            if self._answered > began:  # it has answered another question meanwhile: it is slow, and not away
+                raise ControllerPendingError(waiting(self.name)) from error
             self._fail(str(error))
             raise
         except ControllerPendingError:
@@ -90,13 +116,17 @@ class KnownController:
             self._answers()
             raise
         finally:
-            self.metrics.asked(self.name, question.kind, code, self.clock() - began)
+            seconds = self.clock() - began
+            self.metrics.asked(self.name, question.kind, code, seconds)
+            if question.kind == UNSUITABLE_NODES:
+                self.answer_seconds = seconds
         self._answers()
         self.version = answer.version
         return answer
 
     def _answers(self) -> None:
         self.problem, self.since, self._pause = "", None, _PAUSE_SECONDS
+        self._answered = self.clock()
 
     def _fail(self, text: str) -> None:
         if self.since is None:

@@ -10,6 +10,7 @@ from extender.negotiation.controller import Controller
 from extender.negotiation.known_controller import KnownController, QuestionMetrics
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.scheduling_contexts import Contexts
+from extender.negotiation.waiting_budget import WaitingBudget
 from extender.writes.claims.claim_writes import ClaimWrites
 
 
@@ -33,6 +34,8 @@ def known_controllers(
             now,
             metrics,
             None if each.transport != "Http" else ParameterReader(claims.api, each.parameters),
+            WaitingBudget(each.waiting_share),
+            each.timeout_seconds,
             each.transport != "Http",
         )
         for each in settings

@@ -7,19 +7,22 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+import structlog
 from immutables import Map
 
 from extender.fairness.fair_memory import FairMemory
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
+from extender.negotiation.known_controller import KnownController
 from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion, NodeName
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
-from extender.pods.negotiated_claims import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim, waiting
 from extender.state.cluster_state import ClusterState
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.objects.nodes import NodeObject
@@ -28,8 +31,15 @@ from extender.state.snapshot import Snapshot
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.controller_marks import Mark
 
+logger = structlog.get_logger()
+
 FRESH_SECONDS: Final = 1.0
 """An answer is not asked for again within this time, unless the controller's version changes."""
+
+_USABLE_SECONDS: Final = 60.0
+"""Where filter may not wait for a new answer, it takes one of this age: bind asks the controller in any case. A pod
+that is woken for an answer comes back after kube-scheduler's backoff, 10 s at most. The controllers of a pod that waits
+are asked every 30 s."""
 
 _MOST_ANSWERS: Final = 256
 """Different answers that are remembered: 0.3 MB each if 5,000 nodes are refused for one reason."""
@@ -69,6 +79,23 @@ class _Nodes:
         return self.nodes is nodes and self.names is names and self.labels == labels
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question about nodes that is on its way to a controller.
+
+    Attributes:
+        uids: of the claims.
+        names: of the nodes.
+        began: when it was asked, by the clock.
+        task: ends when the state has the answers.
+    """
+
+    uids: frozenset[str]
+    names: frozenset[str]
+    began: float
+    task: asyncio.Task[None]
+
+
 class Negotiation:
     """Asks the controllers of a pod's negotiated claims.
 
@@ -92,6 +119,13 @@ class Negotiation:
         self._latest = ControllerAnswer()
         self._asked_last: frozenset[str] = frozenset()
         self._last: _Nodes | None = None
+        self._late: dict[str, ControllerAnswer] = {}
+        self._questions: dict[str, list[_Question]] = defaultdict(list)
+
+    @property
+    def running(self) -> list[asyncio.Task[None]]:
+        """The questions about nodes that are on their way. A question goes on if filter does not wait for it."""
+        return [each.task for questions in self._questions.values() for each in questions]
 
     async def ask(
         self,
@@ -101,6 +135,7 @@ class Negotiation:
         *,
         anew: bool = False,
         may_wait: bool = False,
+        in_filter: bool = False,
         writes: bool = True,
     ) -> None:
         """Ask about nodes for a pod, as far as the answers are not known; the state has them then.
@@ -111,6 +146,7 @@ class Negotiation:
             sent: reads the nodes, where whole nodes were sent; that takes long, so it is called for a question only.
             anew: ask also if the answers are known.
             may_wait: ask also a controller that was away at the last question: nobody else waits for this answer.
+            in_filter: a scheduler waits, and all its pods with it: for each controller as long as its budget lets.
             writes: ask also the controllers to whom questions are written to the API server.
         """
         snapshot = self._state.snapshot
@@ -131,13 +167,39 @@ class Negotiation:
         tries_again = may_wait or self.simulation  # a simulation has no background tasks that would
         # Those of contexts are asked last: only about nodes that the others may accept, if there are too many.
         for writes_claims in (False, True) if writes or self.simulation else (False,):
-            groups = [
-                (name, group) for name, group in by_controller.items() if self._writes_claims(name) == writes_claims
-            ]
-            found = await asyncio.gather(
-                *(self._asked(pod, *each, asked, nodes, tries_again=tries_again) for each in groups)
-            )
-            self._hear(pod.namespace, {uid: answer for each in found for uid, answer in each.items()})
+            groups = [each for each in by_controller.items() if self._writes_claims(each[0]) == writes_claims]
+            questions = []
+            for name, group in groups:
+                if hindrance := self._hindrance(name, group, tries_again=tries_again):
+                    self._hear(pod.namespace, {each.uid: ControllerAnswer(hindrance) for each in group})
+                    continue
+                begin = partial(self._asking, pod, name, group, asked, nodes)
+                is_limited = in_filter and not self.simulation
+                questions.append(self._waited(pod, name, group, asked, begin) if is_limited else _answered(begin()))
+            await asyncio.gather(*questions)
+
+    def is_asking(self, pod: Pod) -> bool:
+        """Whether a controller has not answered yet about a pod, because filter has not waited for the answer."""
+        claims = negotiated_claims(pod, self._state.snapshot)
+        return any(
+            each.answer.problem == waiting(each.controller)
+            or any(each.uid in question.uids for question in self._questions.get(each.controller, ()))
+            for each in claims
+        )
+
+    def at_once(self, controller: str) -> int:
+        """The number of questions about nodes that a controller can be asked together."""
+        known = self.controllers.get(controller)
+        return 1 if known is None else known.at_once(self._pace(known))
+
+    def tells_changes(self, controller: str) -> bool:
+        """Whether the watch shows that a controller judges anew, so that it need not be asked."""
+        return self._writes_claims(controller)
+
+    def _pace(self, known: KnownController) -> float:
+        """How long an answer of a controller about nodes takes, as far as is known; in seconds."""
+        now = self._clock()
+        return max((known.answer_seconds, *(now - each.began for each in self._questions.get(known.name, ()))))
 
     async def look(self, pod: Pod) -> None:
         """Ask about all nodes for a pod or a stand-in, to explain it; nothing is written.
@@ -224,6 +286,82 @@ class Negotiation:
         is_current = is_current and self._clock() < heard.at + FRESH_SECONDS
         return is_current and claim.answer.asked is not None and names <= frozenset(claim.answer.asked)
 
+    def _hindrance(self, name: str, claims: Sequence[NegotiatedClaim], *, tries_again: bool) -> str:
+        """Why a controller is not asked about claims now; empty if it is."""
+        if problem := self.problem_of(claims):
+            return problem
+        known = self.controllers[name]
+        return known.problem if known.is_paused or not tries_again else ""
+
+    async def _waited(
+        self,
+        pod: Pod,
+        name: str,
+        claims: Sequence[NegotiatedClaim],
+        names: frozenset[str],
+        begin: Callable[[], asyncio.Task[None]],
+    ) -> None:
+        """Ask a controller, and wait as long as its budget lets a scheduler wait for the pod.
+
+        A question is not begun if the controller was slower lately: then the background tasks ask.
+        """
+        known, now = self.controllers[name], asyncio.get_running_loop().time
+        began = now()
+        left = known.budget.left(pod.namespace, began)
+        if left > self._pace(known):
+            task = begin()
+            await asyncio.wait({task}, timeout=left)
+            known.budget.spend(pod.namespace, now(), now() - began)
+            known.metrics.waited(name, now() - began)
+            if task.done():
+                task.result()
+                return
+        known.metrics.deferred(name)
+        late = self._late.setdefault(name, ControllerAnswer(waiting(name)))  # of many pods, it is in memory once
+        self._hear(pod.namespace, {each.uid: late for each in claims if not self._is_usable(each, names)})
+
+    def _is_usable(self, claim: NegotiatedClaim, names: frozenset[str]) -> bool:
+        """Whether filter may decide by the latest answer while a new one is on its way."""
+        heard = self._heard.get(claim.uid)
+        if heard is None or self._clock() >= heard.at + _USABLE_SECONDS:
+            return False
+        return claim.answer.asked is not None and names <= frozenset(claim.answer.asked)
+
+    def _asking(
+        self,
+        pod: Pod,
+        name: str,
+        claims: Sequence[NegotiatedClaim],
+        names: frozenset[str],
+        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
+    ) -> asyncio.Task[None]:
+        """The question to a controller: one that is on its way already, or a new one."""
+        uids = frozenset(each.uid for each in claims)
+        for each in self._questions[name]:
+            if uids <= each.uids and names <= each.names:
+                return each.task
+        task = asyncio.create_task(self._answer(pod, name, claims, names, nodes))
+        question = _Question(uids, names, self._clock(), task)
+        self._questions[name].append(question)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._questions[name].remove(question)
+            if not task.cancelled() and (error := task.exception()):  # perhaps nobody waits for it any more
+                logger.error("controller not asked", controller=name, pod=str(pod), error=repr(error))
+
+        task.add_done_callback(ended)
+        return task
+
+    async def _answer(
+        self,
+        pod: Pod,
+        name: str,
+        claims: Sequence[NegotiatedClaim],
+        names: frozenset[str],
+        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
+    ) -> None:
+        self._hear(pod.namespace, await self._asked(pod, name, claims, names, nodes))
+
     async def _asked(
         self,
         pod: Pod,
@@ -231,15 +369,9 @@ class Negotiation:
         claims: Sequence[NegotiatedClaim],
         names: frozenset[str],
         nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
-        *,
-        tries_again: bool,
     ) -> Mapping[str, ControllerAnswer]:
         """The answers of one controller, by uid of the claim."""
-        if hindrance := self.problem_of(claims):
-            return {each.uid: ControllerAnswer(hindrance) for each in claims}
         known = self.controllers[name]
-        if known.is_paused or (known.problem and not tries_again):
-            return {each.uid: ControllerAnswer(known.problem) for each in claims}
         suitable = self._suitable(claims, names, nodes, known.labels)
         try:
             asks = [await known.about(each) for each in claims]
@@ -312,6 +444,11 @@ class Negotiation:
         if len(frozenset().union(*different.values())) <= _MOST_ANSWERS:
             return None
         return max(different, key=lambda each: len(different[each]))
+
+
+async def _answered(question: asyncio.Task[None]) -> None:
+    """Wait for a question. It goes on if its caller leaves: others may wait for it, too."""
+    await asyncio.shield(question)
 
 
 def negotiated_claims(pod: Pod, snapshot: Snapshot) -> tuple[NegotiatedClaim, ...]:

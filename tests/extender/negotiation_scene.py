@@ -1,5 +1,6 @@
 """What negotiation is tried on: two nodes with a GPU each, a controller with licenses, and replicas of the service."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -8,6 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service
+from extender.background.runner import PAUSE_SECONDS
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
@@ -19,7 +21,7 @@ from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claim_annotations import MARK, MARK_FINALIZER
-from extender.state.objects.pods import parse_pod
+from extender.state.objects.pods import Pod, parse_pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.pods.conditions import DEVICES_CHANGED
@@ -73,6 +75,10 @@ class Scene:
         self.seconds = 0.0
         self.service = self.replica()
 
+    def time(self) -> float:
+        """The clock of the services. Waiting takes no time by it, unless a scene says otherwise."""
+        return self.seconds
+
     def replica(
         self,
         *,
@@ -83,8 +89,8 @@ class Scene:
         """Another service over the cluster: the one after a crash, or, with a state of its own, a second replica."""
         named = [{**URL, "name": name} for name in self.controllers]
         settings = Settings.model_validate({"controllers": named if controllers is None else controllers})
-        around = Surroundings(None, self.controllers, simulation, now=lambda: NOW + timedelta(seconds=self.seconds))
-        metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=lambda: self.seconds)
+        around = Surroundings(None, self.controllers, simulation, now=lambda: NOW + timedelta(seconds=self.time()))
+        metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=self.time)
         known = state or self.cluster.state
         return make_service(self.transport, known, by, settings, metrics, around=around, off_loop=at_once)
 
@@ -96,6 +102,10 @@ class Scene:
 
     async def filter(self, name: str = "p", *names: str, by: Service | None = None) -> FilterResult:
         asked = parse_pod(await self.cluster.api.get(PODS, ObjectKey("ns", name)))
+        return await self.filter_of(asked, *names, by=by)
+
+    async def filter_of(self, asked: Pod, *names: str, by: Service | None = None) -> FilterResult:
+        """Filter of a pod of any namespace."""
         return await (by or self.service).filter(FilterArgs(asked, list(names or ("n", "m"))))
 
     async def reasons(self, name: str = "p", by: Service | None = None) -> list[str]:
@@ -148,3 +158,26 @@ class Scene:
         except ApiError:
             return False
         return True
+
+
+class TimedScene(Scene):
+    """A scene in which waiting takes its time."""
+
+    def time(self) -> float:
+        return now()
+
+    async def took(self, name: str) -> float:
+        """The time that filter takes for a pod. All other pods of its scheduler wait for that long."""
+        began = now()
+        await self.filter(name)
+        return now() - began
+
+    async def turns(self, seconds: float, by: Service | None = None) -> None:
+        """The background tasks have their turns for a while."""
+        for _ in range(round(seconds / PAUSE_SECONDS)):
+            await (by or self.service).background.tick()
+            await virtualtime.elapse(PAUSE_SECONDS)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()

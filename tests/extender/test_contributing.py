@@ -21,8 +21,8 @@ PACED: Final = (ROOT / "tests/kit", ROOT / "tests/hostile")
 """Folders of tests that pause: they wait for others, send calls at a rate, or answer late."""
 
 
-def test_a_module_has_fewer_than_400_lines() -> None:
-    assert [path for path in SOURCES if len(path.read_text().splitlines()) >= 400] == []
+def test_a_module_has_fewer_than_700_lines() -> None:
+    assert [path for path in SOURCES if len(path.read_text().splitlines()) >= 700] == []
 
 
 def functions(trees: dict[Path, ast.Module]) -> Iterator[tuple[str, Function]]:

@@ -6,6 +6,7 @@ instead of the port. The folder shows what is taken, whatever dies: nothing is i
 
 import argparse
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,14 +24,17 @@ class Licenses:
     Args:
         folder: a taken license is a file with its number for a name, and the uid of its claim.
         number: of licenses.
+        delay: seconds that each answer about nodes takes.
     """
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, delay: float = 0.0) -> None:
         self._folder = folder
         self._number = number
+        self._delay = delay
         self._uids = {uid: name for name, uid in taken(folder).items()}
 
     def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> Mapping[str, str]:
+        time.sleep(self._delay)
         others = sum(each.claim.uid != claim.uid for each in held)
         return {} if others < self._number else {each.name: NONE_LEFT for each in nodes}
 
@@ -78,12 +82,13 @@ def main() -> None:
     way.add_argument("--contexts-for", metavar="NAME", help="it is the controller NAME, and answers by contexts")
     parser.add_argument("--folder", type=Path, required=True, help="has the store, and taken licenses in taken/")
     parser.add_argument("--licenses", type=int, required=True, help="how many there are")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds that each answer about nodes takes")
     parser.add_argument("--lease", default="", help="NAMESPACE/NAME of a Lease: it answers once it has the lease")
     parser.add_argument("--kubeconfig", type=Path, help="of the API server with the lease and the contexts")
     given = parser.parse_args()
     outside = given.folder / "taken"
     outside.mkdir(parents=True, exist_ok=True)
-    licenses, store = Licenses(outside, given.licenses), given.folder / "store.json"
+    licenses, store = Licenses(outside, given.licenses, given.delay), given.folder / "store.json"
     by = {"lease": given.lease, "kubeconfig": given.kubeconfig}
     if given.contexts_for:
         serve_contexts(licenses, store, given.contexts_for, **by)

@@ -6,7 +6,7 @@ If a controller then accepts a node that it has refused, the pod is judged anew,
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from sys import intern
@@ -16,6 +16,7 @@ from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
+from extender.negotiation.known_controller import MOST_AT_ONCE
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.decision_case import refreshed
 from extender.state.cluster_state import ClusterState
@@ -24,12 +25,15 @@ from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
 _PAUSE_SECONDS: Final = 1.0
+_SHORT_PAUSE_SECONDS: Final = 3.0
 _LONGEST_PAUSE_SECONDS: Final = 30.0
-"""Pauses between questions about a pod. The pause doubles each time."""
+"""Pauses between questions about a pod. The pause doubles each time: up to the short one if few pods wait for the
+controller, and up to the longest one if many do."""
+
+_QUESTIONS_A_SECOND: Final = 4
+"""One controller is asked so often, however many pods wait, unless each of them has waited for the longest pause."""
 
 _MOST_PODS: Final = 1024
-_MOST_AT_ONCE: Final = 8
-"""Questions to one controller that run at the same time."""
 
 
 @dataclass(slots=True)
@@ -72,17 +76,23 @@ class ControllerWaits(BackgroundTask):
         self._state = state
         self._negotiation = negotiation
         self._clock = clock
-        self._work = ControllerWork[str](faults, _MOST_AT_ONCE)
+        self._work = ControllerWork[str](faults, MOST_AT_ONCE)
         self._judge_anew = judge_anew
         self._waiting = FairMemory[_Waiting](_MOST_PODS)
         self._seen = 0
+        self._numbers: Counter[str] = Counter()
+        self._asked: dict[str, float] = {}
+        """By controller, when it was asked last, by the clock."""
+        self._turn = 0
+        self._served: dict[str, int] = {}
+        """By namespace, the number of its latest turn."""
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
-        """Questions."""
-        return self._work.running
+        """Questions, also those for which filter has not waited."""
+        return [*self._work.running, *self._negotiation.running]
 
-    def waiting(self) -> Mapping[str, int]:
+    def waiting(self) -> Counter[str]:
         """The number of pods that wait for each controller."""
         return Counter(name for each in self._waiting.values() for name in each.refused)
 
@@ -101,7 +111,9 @@ class ControllerWaits(BackgroundTask):
         last = self._waiting.pop(pod.uid)
         if refused:
             pause = last.pause if last else _PAUSE_SECONDS
-            again = min(last.again if last else math.inf, self._clock() + pause)
+            # What filter has not waited for is heard as soon as it is there.
+            again = self._clock() + (0.0 if self._negotiation.is_asking(pod) else pause)
+            again = min(last.again if last else math.inf, again)
             waiting = _Waiting(rejection.sent, tuple(map(intern, rejection.names)), refused, again, pause)
             self._waiting.keep(pod.namespace, pod.uid, waiting)
 
@@ -135,9 +147,17 @@ class ControllerWaits(BackgroundTask):
         self._hear(snapshot, now)
         for uid in [uid for uid in self._waiting if (pod := snapshot.pod(uid)) is None or not pod.is_pending]:
             self._waiting.pop(uid)
-        due = sorted((each for each in self._waiting.values() if each.again <= now), key=lambda each: each.again)
-        for each in due:
-            if each.pod.uid not in self._work and self._work.has_room(each.refused):
+        self._numbers = self.waiting()
+        namespaces = set(self._waiting.namespaces)
+        self._served = {name: turn for name, turn in self._served.items() if name in namespaces}
+        for each in (
+            *self._in_turns([each for each in self._waiting.values() if each.again <= now]),
+            *self._probes(now),
+        ):
+            if each.pod.uid not in self._work and self._work.has_room(each.refused, self._negotiation.at_once):
+                self._turn += 1
+                self._asked |= dict.fromkeys(each.refused, now)
+                self._served[each.pod.namespace] = self._turn
                 self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask, each))
 
     def _hear(self, snapshot: Snapshot, now: float) -> None:
@@ -149,10 +169,51 @@ class ControllerWaits(BackgroundTask):
             if each.pod.key in keys:
                 each.again = now
 
+    def _in_turns(self, due: Iterable[_Waiting]) -> Sequence[_Waiting]:
+        """Pods for which no question runs: the first of each namespace, then the second of each, and so on.
+
+        The namespace that was served longest ago is first. Of one namespace, the pod that is due longest is first.
+        """
+        numbers: Counter[str] = Counter(each.pod.namespace for each in due if each.pod.uid in self._work)
+        turns = []
+        for each in sorted(due, key=lambda each: each.again):
+            if each.pod.uid not in self._work:
+                namespace = each.pod.namespace
+                turns.append((numbers[namespace], self._served.get(namespace, 0), each))
+                numbers[namespace] += 1
+        return [each for *_, each in sorted(turns, key=lambda turn: turn[:2])]
+
+    def _probes(self, now: float) -> Sequence[_Waiting]:
+        """For each controller that was not asked lately, one of the pods that wait for it.
+
+        If its answer has changed, it is asked about the other pods, too.
+        """
+        quiet = {name for name in self._numbers if self._asked.get(name, 0.0) + _SHORT_PAUSE_SECONDS <= now}
+        quiet -= {name for name in quiet if self._negotiation.tells_changes(name)}
+        found: dict[str, _Waiting] = {}
+        for each in self._in_turns(list(self._waiting.values())) if quiet else ():
+            for name in quiet & each.refused.keys():
+                found.setdefault(name, each)
+        return tuple(found.values())
+
+    def _longest_pause(self, controllers: Iterable[str]) -> float:
+        """The longest pause between questions about a pod: longer, the more pods wait for its controllers."""
+        if any(map(self._negotiation.tells_changes, controllers)):
+            return _LONGEST_PAUSE_SECONDS
+        pods = max((self._numbers[name] for name in controllers), default=0)
+        return min(_LONGEST_PAUSE_SECONDS, max(_SHORT_PAUSE_SECONDS, pods / _QUESTIONS_A_SECOND))
+
     async def _ask(self, each: _Waiting) -> None:
-        each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, _LONGEST_PAUSE_SECONDS)
+        each.pause = min(each.pause, longest := self._longest_pause(each.refused))
+        each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, longest)
         pod = refreshed(each.pod, self._state.snapshot)
         await self._negotiation.ask(pod, each.names, anew=True, may_wait=True)
         before, each.refused = each.refused, self._negotiation.refused_by(pod, each.names)
-        if any(before[name] - each.refused.get(name, frozenset()) for name in before):
+        accepting = {name for name in before if before[name] - each.refused.get(name, frozenset())}
+        if accepting:
             self._judge_anew(pod)
+            for other in self._waiting.values():
+                if not accepting.isdisjoint(other.refused):
+                    other.again = min(other.again, self._clock())
+        if not each.refused and self._waiting.get(pod.uid) is each:
+            self._waiting.pop(pod.uid)  # it waits for something else

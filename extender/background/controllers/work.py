@@ -38,10 +38,15 @@ class ControllerWork(Generic[_K]):
         """The pieces that run."""
         return [task for _, task in self._running.values()]
 
-    def has_room(self, controllers: Collection[str]) -> bool:
-        """Whether work that waits for these controllers may begin."""
+    def has_room(self, controllers: Collection[str], most: Callable[[str], int] | None = None) -> bool:
+        """Whether work that waits for these controllers may begin.
+
+        Args:
+            controllers: by name.
+            most: of each controller, the highest number of pieces, where that is lower than the limit for all.
+        """
         used = [name for names, _ in self._running.values() for name in names]
-        return all(used.count(name) < self._most for name in controllers)
+        return all(used.count(name) < min(self._most, most(name) if most else self._most) for name in controllers)
 
     def begin(self, key: _K, subject: str, controllers: Collection[str], work: Callable[[], Awaitable[None]]) -> None:
         """Begin a piece of work.

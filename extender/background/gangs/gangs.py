@@ -122,6 +122,11 @@ class Gangs(BackgroundTask):
         is_member = pod.gang_key is not None and not is_alone(pod, snapshot)
         return Found.ASK if is_member and self._rejected.names(pod) is None else Found.KNOWN
 
+    def judge_anew(self, pod: Pod) -> None:
+        """Something has changed that no snapshot tells: the gang of a pod may fit now."""
+        if pod.gang_key is not None and pod.gang_key in self._watches:
+            self._watches[pod.gang_key].is_due = True
+
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""
         snapshot = self._state.snapshot

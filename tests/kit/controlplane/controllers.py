@@ -56,11 +56,14 @@ def entry(claim_name: str) -> RawObject:
 
 @asynccontextmanager
 async def licensing(
-    plane: ControlPlane, client: Client, transports: Sequence[Transport], licenses: int
+    plane: ControlPlane, client: Client, transports: Sequence[Transport], licenses: int, delay: float = 0.0
 ) -> AsyncIterator[Sequence[Licensing]]:
     """A controller for each transport, with its device class, and with that many licenses.
 
     An extender that asks by PodSchedulingContexts has to start within the context: the kind is defined here.
+
+    Args:
+        delay: seconds that each answer about nodes takes.
     """
     async with AsyncExitStack() as stack:
         if "PodSchedulingContext" in transports:
@@ -71,15 +74,18 @@ async def licensing(
             metadata = {"annotations": {"dra-extender.dev/controller": name}}
             made = await client.create(CLASSES, api_object("DeviceClass", name, metadata=metadata, spec={}))
             stack.push_async_callback(client.delete, CLASSES, key_of(made))
-            found.append(await stack.enter_async_context(_one(plane, name, transport, licenses)))
+            found.append(await stack.enter_async_context(_one(plane, name, transport, licenses, delay)))
         yield found
 
 
 @asynccontextmanager
-async def _one(plane: ControlPlane, name: str, transport: Transport, licenses: int) -> AsyncIterator[Licensing]:
+async def _one(
+    plane: ControlPlane, name: str, transport: Transport, licenses: int, delay: float
+) -> AsyncIterator[Licensing]:
     folder = Path(mkdtemp(prefix="licenses-", dir=plane.folder))
     log = plane.logs / f"{folder.name}.log"
     command = [sys.executable, "-m", "tests.kit.licensing", "--folder", str(folder), "--licenses", str(licenses)]
+    command += ["--delay", str(delay)]
     address: dict[str, str] = {"transport": transport}
     ready: Callable[[], bool] = log.exists  # contexts wait until it reads them
     if transport == "Http":
