@@ -143,8 +143,8 @@ def make_service(
     nominator, evictor = Nominator(api, now), Evictor(api, now, tell)
     preemptor = Preemptor(state, decider, nominator, evictor, binder.is_binding, metrics.preemption, off_loop)
     gangs = Gangs(state, decider, nominator, writer, binder.is_binding, metrics.gangs, off_loop)
-    immediate = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
-    immediate_claims = ImmediateAllocation(state, immediate, leases[IMMEDIATE_CLAIMS], solver, tell, now)
+    allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
+    immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
@@ -155,12 +155,10 @@ def make_service(
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         gangs,
         *((preemptor,) if scheduling.preemption else ()),
-        *_controller_tasks(
-            negotiation, contexts, deallocation, solver, metrics, _judge_anew(requeue, gangs), immediate_claims
-        ),
+        *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, _judging(requeue, gangs), immediate),
         requeue,
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
-        immediate_claims,
+        immediate,
         *_keepers(overview, off_loop),
     )
     metrics.registry.register(ClusterMetrics(overview))
@@ -247,7 +245,7 @@ def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
     return deallocated
 
 
-def _judge_anew(requeue: Requeue, gangs: Gangs) -> Callable[[Pod], None]:
+def _judging(requeue: Requeue, gangs: Gangs) -> Callable[[Pod], None]:
     """Tells that a pod may fit now. The pods of gangs are woken with their gangs."""
 
     def judge_anew(pod: Pod) -> None:
