@@ -28,7 +28,7 @@ from extender.state.consumers import claim_keys
 from extender.state.objects.claim_annotations import is_immediate, mode_problem
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.bind.immediate_claims import turn
+from extender.verbs.bind.immediate_claims import in_order
 from extender.verbs.json.wire import BindArgs, FilterArgs
 
 
@@ -78,7 +78,7 @@ async def schedule(
 async def _allocate_immediate(service: Service, cluster: EmbeddedCluster) -> None:
     """Allocate the immediate claims. Pods of those that cannot be allocated are told that their claims wait."""
     claims = [each for each in cluster.state.snapshot.claims.values() if is_immediate(each.claim)]
-    for each in sorted(claims, key=turn):
+    for each in in_order(claims, lambda claim: claim):
         if each.claim.allocation is None and not mode_problem(each.claim.annotations):
             with suppress(RefusedError):
                 await service.allocate_claim(each)

@@ -16,7 +16,7 @@ from extender.cli.main import app
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from extender.offload import at_once
+from extender.offload import Offload, at_once
 from extender.pods.claims import Blocked, claims_of
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
@@ -69,10 +69,15 @@ class Scene:
         by = replace(solver(), clock=self.clock)
         void = DoubleAllocations(count=lambda: None, tell=self._hear)
         binder = binder_over(self.transport, self.state, now=self.now, by=by, double_allocations=void)
-        lease = SharedLease(self.transport, IMMEDIATE_CLAIMS, holder, self.now, self.clock)
-        decider = Decider(by, self.state.changes_since)
-        claims = ImmediateClaims(self.state, decider, binder.pinned, at_once, binder.negotiation)
-        self.task = ImmediateAllocation(self.state, claims, lease, by, self._hear, self.now)
+        self.lease = SharedLease(self.transport, IMMEDIATE_CLAIMS, holder, self.now, self.clock)
+        self.binder, self.solver = binder, by
+        self.task = self.task_over(at_once)
+
+    def task_over(self, off_loop: Offload) -> ImmediateAllocation:
+        """The task, with searches in a place of their own."""
+        decider = Decider(self.solver, self.state.changes_since)
+        claims = ImmediateClaims(self.state, decider, self.binder.pinned, off_loop, self.binder.negotiation)
+        return ImmediateAllocation(self.state, claims, self.lease, self.solver, self._hear, self.now)
 
     def clock(self) -> float:
         return self.passed.total_seconds()

@@ -26,7 +26,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
-from extender.verbs.bind.immediate_claims import ImmediateClaims, turn
+from extender.verbs.bind.immediate_claims import ImmediateClaims, in_order
 from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease
@@ -156,11 +156,8 @@ class ImmediateAllocation(BackgroundTask):
                 each.rejected.attention = Attention.NOW
 
     async def _serve_due(self) -> None:
-        due = sorted(
-            (each for each in self._waiting.values() if each.rejected.attention is Attention.NOW),
-            key=lambda each: turn(each.claim),
-        )
-        await self._work.turn(due)
+        due = [each for each in self._waiting.values() if each.rejected.attention is Attention.NOW]
+        await self._work.turn(in_order(due, lambda each: each.claim))
 
     async def _serve(self, waiting_claim: _Waiting) -> None:
         uid = waiting_claim.claim.claim.uid

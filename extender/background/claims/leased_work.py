@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 from extender.background.controllers.work import ControllerWork
 from extender.background.requeue.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.decisions.solver import Solver
+from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
 from extender.pods.negotiated_claims import waiting
 from extender.state.objects.pods import Pod
@@ -22,6 +23,12 @@ _CONTROLLER_SECONDS: Final = 30.0
 
 _MOST_AT_ONCE: Final = 16
 """Pieces that wait for one controller at the same time."""
+
+PIECE_SECONDS: Final = 0.1
+"""How long a turn waits for one piece. A piece that takes longer goes on after the turn."""
+
+MOST_LONG: Final = 16
+"""Pieces that go on after the turn, without a controller; of each namespace, there is one at most."""
 
 
 @dataclass(slots=True)
@@ -83,23 +90,30 @@ class LeasedWork(Generic[_W]):
         self._solver = solver
         self._serve = serve
         self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
+        self._turns = Turns(solver.clock)
+        self._long: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """By uid: the namespace, and the piece that is served."""
 
     def __contains__(self, each: _W) -> bool:
-        """Whether it is being served, by a controller that takes its time."""
-        return each.uid in self._work
+        """Whether it is being served, and takes its time."""
+        return each.uid in self._work or each.uid in self._long
 
     @property
     def running(self) -> Sequence[asyncio.Task[None]]:
         """The work that goes on between the turns."""
-        return self._work.running
+        return [*self._work.running, *(task for _, task in self._long.values())]
 
     async def turn(self, due: Sequence[_W]) -> None:
-        """Serve what is due, in this order, as long as there is time. What is being served is left alone."""
+        """Serve what is due in fair turns of the namespaces, as long as there is time.
+
+        Args:
+            due: in the order that counts while no namespace has used much time. What is being served is left alone.
+        """
         due = [each for each in due if each not in self]
         if not await self._may_serve(due):
             return
         until = self._solver.clock() + LOOK_SECONDS
-        for each in due:
+        for each in self._turns.ordered(due, lambda work: work.rejected.pod.namespace):
             await self._begin(each)
             if self._solver.clock() > until:
                 return
@@ -107,7 +121,7 @@ class LeasedWork(Generic[_W]):
     async def _may_serve(self, due: Sequence[_W]) -> bool:
         """Whether this replica holds the lease. After a while without work, it gives the lease back."""
         try:
-            if due or self._work:
+            if due or self.running:
                 return await self._lease.take()
             await self._lease.give_back()
         except (WriteRefusedError, OutcomeUnknownError) as error:
@@ -117,14 +131,25 @@ class LeasedWork(Generic[_W]):
         return False
 
     async def _begin(self, each: _W) -> None:
-        """Serve one. If it needs a controller, that goes on after the turn; without room, it begins later."""
+        """Serve one. If it needs a controller or takes long, that goes on after the turn; without room, it waits."""
         controllers = self._awaited(each.rejected.pod)
-        if not self._work.has_room(controllers):
+        if not (self._work.has_room(controllers) if controllers else self._has_room(each)):
             return
         each.rejected.postpone(self._solver.clock(), _CONTROLLER_SECONDS if controllers else LONGEST_SECONDS)
         if controllers:
             each.reason = each.reason or ", ".join(map(waiting, sorted(controllers)))
-            self._work.begin(each.uid, each.subject, controllers, partial(self._serve, each))
+            self._work.begin(each.uid, each.subject, controllers, partial(self._served, each))
             return
-        with self._solver.faults.of(each.subject):
+        task = asyncio.create_task(self._served(each))
+        self._long[each.uid] = each.rejected.pod.namespace, task
+        task.add_done_callback(lambda _: self._long.pop(each.uid))
+        await asyncio.wait([task], timeout=PIECE_SECONDS)
+
+    def _has_room(self, each: _W) -> bool:
+        """Whether one more piece may take long."""
+        namespaces = [namespace for namespace, _ in self._long.values()]
+        return len(namespaces) < MOST_LONG and each.rejected.pod.namespace not in namespaces
+
+    async def _served(self, each: _W) -> None:
+        with self._turns.of(each.rejected.pod.namespace), self._solver.faults.of(each.subject):
             await self._serve(each)

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from extender.background.task import BackgroundTask, Found, Rejection
+from extender.fairness.backlog import Backlog
 from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER, no_attempt
@@ -97,8 +98,8 @@ class Rescan(BackgroundTask):
         self._scope: Collection[str] | None = None
         """The namespaces that are read; None: all, because this process has just started."""
         self._missed: set[str] = set()
-        self._left: dict[str, deque[str]] = {}
-        """By namespace: the uids of the pods that wait and that the tasks are to be told of."""
+        self._backlog = Backlog[str]()
+        """The uids of the pods that wait and that the tasks are to be told of."""
         self._has_begun = False
         self._again = 0.0
 
@@ -131,7 +132,7 @@ class Rescan(BackgroundTask):
 
     def _begin(self, snapshot: Snapshot) -> None:
         """Begin to read, if there is reason to and the last rescan is over."""
-        if self._unread is not None or self._left:
+        if self._unread is not None or self._backlog:
             return
         if not self._has_begun:
             self._has_begun, self._scope = True, None
@@ -150,7 +151,7 @@ class Rescan(BackgroundTask):
         for pod in pods:
             if pod.is_pending and (self._scope is None or pod.namespace in self._scope) and self._is_tried(pod):
                 if pod.scheduler_name in self._met:
-                    self._left.setdefault(pod.namespace, deque()).append(pod.uid)
+                    self._backlog.add(pod.namespace, pod.uid)
                 elif self._scope is None:
                     self._unmet.setdefault(pod.scheduler_name, _Unmet(deque())).uids.append(pod.uid)
         if len(pods) < READ_AT_ONCE:
@@ -166,7 +167,7 @@ class Rescan(BackgroundTask):
             for uid in self._unmet.pop(name).uids:
                 pod = self._state.snapshot.pod(uid)
                 if pod is not None:
-                    self._left.setdefault(pod.namespace, deque()).append(uid)
+                    self._backlog.add(pod.namespace, uid)
 
     def _probes(self, snapshot: Snapshot) -> Sequence[Pod]:
         """A pod of each scheduler of which it is not known whether it asks this process."""
@@ -188,23 +189,19 @@ class Rescan(BackgroundTask):
     def _find(self, snapshot: Snapshot) -> Sequence[Pod]:
         """Tell the tasks of pods, one of each namespace after the other; returns those that are to be asked about."""
         asked: list[Pod] = []
-        turns, full = deque(self._left), []
-        for _ in range(FOUND_AT_ONCE):
-            if not turns or len(asked) == WOKEN_AT_ONCE:
-                break
-            namespace = turns.popleft()
-            uids = self._left[namespace]
-            pod = snapshot.pod(uids[0])
-            found = self._told(pod, snapshot) if pod is not None and pod.is_pending else Found.KNOWN
-            if found is Found.FULL:
-                full.append(namespace)
-                continue
-            if pod is not None and found is Found.ASK:
+
+        def tell(uid: str) -> bool:
+            pod = snapshot.pod(uid)
+            if pod is None or not pod.is_pending:
+                return True
+            found = self._told(pod, snapshot)
+            if found is Found.FULL or (found is Found.ASK and len(asked) == WOKEN_AT_ONCE):
+                return False
+            if found is Found.ASK:
                 asked.append(pod)
-            uids.popleft()
-            if uids:
-                turns.append(namespace)
-        self._left = {namespace: self._left[namespace] for namespace in (*turns, *full)}
+            return True
+
+        self._backlog.offer(tell, FOUND_AT_ONCE)
         return asked
 
     def _told(self, pod: Pod, snapshot: Snapshot) -> Found:

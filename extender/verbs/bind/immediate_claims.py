@@ -3,11 +3,11 @@
 The steps are those of a pinned pod without the reservation; a stand-in takes the place of the pod.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
@@ -24,12 +24,27 @@ from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.verbs.prioritize import score_nodes
 
+T = TypeVar("T")
+
 SEARCH_SECONDS: Final = 2.0
 """The longest search for the node of one claim, by the solver's clock."""
 
 
-def turn(claim: ClaimObject) -> tuple[int, str, ObjectKey]:
-    """Sorts immediate claims: those with the highest priority first, then the oldest."""
+def in_order(items: Collection[T], claim_of: Callable[[T], ClaimObject]) -> list[T]:
+    """What concerns immediate claims, in the order in which the claims are allocated: the oldest first.
+
+    Priorities order the claims of one namespace, in the places that its claims have by their age: whoever makes a claim
+    writes its priority, so it counts nothing among namespaces.
+    """
+    own: dict[str, list[T]] = defaultdict(list)
+    for each in sorted(items, key=lambda each: _turn(claim_of(each)), reverse=True):
+        own[claim_of(each).key.namespace].append(each)
+    oldest_first = sorted(items, key=lambda each: (claim_of(each).created, claim_of(each).key))
+    return [own[claim_of(each).key.namespace].pop() for each in oldest_first]
+
+
+def _turn(claim: ClaimObject) -> tuple[int, str, ObjectKey]:
+    """Sorts the claims of one namespace: those with the highest priority first, then the oldest."""
     return -priority_of(claim.claim), claim.created, claim.key
 
 
