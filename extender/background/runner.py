@@ -15,6 +15,9 @@ from extender.verbs.json.wire import FilterArgs
 PAUSE_SECONDS: Final = 0.2
 """Between two turns of the tasks."""
 
+TURN_SECONDS: Final = 0.1
+"""How long the others wait for the turn of one task. A turn that takes longer goes on beside those of the others."""
+
 
 class BackgroundRunner:
     """Runs the tasks. Filter calls of a scheduler give them work; explanations and sessions do not.
@@ -29,7 +32,8 @@ class BackgroundRunner:
         # Few of the tasks hear of pods that fit, and most pods do.
         self._on_passed = [each.on_passed for each in tasks if type(each).on_passed is not BackgroundTask.on_passed]
         self._faults = faults
-        self._turns: asyncio.Task[None] | None = None
+        self._run: asyncio.Task[None] | None = None
+        self._turns: dict[BackgroundTask, asyncio.Task[None]] = {}
         self._stopping = asyncio.Event()
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
@@ -55,13 +59,18 @@ class BackgroundRunner:
 
     async def run(self) -> None:
         """Give the tasks their turns until `finish` is called."""
-        self._turns = asyncio.current_task()
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PAUSE_SECONDS):
-                    await self._stopping.wait()
-                    return
-            await self.tick()
+        self._run = asyncio.current_task()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PAUSE_SECONDS):
+                        await self._stopping.wait()
+                        return
+                await self.tick(TURN_SECONDS)
+        except asyncio.CancelledError:
+            for turn in self._turns.values():
+                turn.cancel()
+            raise
 
     async def finish(self, seconds: float) -> int:
         """Begin no turn any more, and let what was begun come to its end.
@@ -87,11 +96,23 @@ class BackgroundRunner:
 
     def _begun(self) -> list[asyncio.Task[None]]:
         """The turns, and what they have begun."""
-        turns = [] if self._turns is None or self._turns.done() else [self._turns]
-        return [*turns, *self.unfinished]
+        run = [] if self._run is None or self._run.done() else [self._run]
+        return [*run, *self._turns.values(), *self.unfinished]
 
-    async def tick(self) -> None:
-        """Give each task a turn. What fails in one task keeps no other from its work."""
+    async def tick(self, seconds: float | None = None) -> None:
+        """Give each task a turn, unless its last one goes on. What fails in one task keeps no other from its work.
+
+        Args:
+            seconds: how long to wait for each turn; None: until it is over.
+        """
         for task in self._tasks:
+            if task not in self._turns:
+                turn = self._turns[task] = asyncio.create_task(self._turn(task))
+                await asyncio.wait([turn], timeout=seconds)
+
+    async def _turn(self, task: BackgroundTask) -> None:
+        try:
             with self._faults.of(type(task).__name__):
                 await task.tick()
+        finally:
+            del self._turns[task]

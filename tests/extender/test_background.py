@@ -1,6 +1,8 @@
 """The runner of background tasks: all hear the same, and what fails in one task keeps no other from its work."""
 
-from extender.background.runner import BackgroundRunner
+import asyncio
+
+from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.state.objects.pods import Pod
@@ -57,3 +59,47 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     virtualtime.run(runner.tick())
     assert hearing.heard == ["rejected p", "passed p", "victims for p", "tick"]
     assert log.subjects == [("fault", "pod ns/p"), ("fault", "Failing")]
+
+
+class Slow(BackgroundTask):
+    """Its turns take long.
+
+    Attributes:
+        begun: how many turns have begun.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def tick(self) -> None:
+        self.begun += 1
+        await virtualtime.elapse(30.0)
+
+
+async def ticks_in(seconds: float, *tasks: BackgroundTask) -> int:
+    """The tasks have their turns for some seconds; returns how many turns have not ended then."""
+    runner = BackgroundRunner(tasks, Faults(Told()))
+    running = asyncio.create_task(runner.run())
+    await virtualtime.elapse(seconds)
+    unfinished = await runner.finish(0.0)
+    await asyncio.gather(running, return_exceptions=True)
+    return unfinished
+
+
+def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
+    slow, hearing = Slow(), Hearing()
+    assert virtualtime.run(ticks_in(10.0, slow, hearing)) > 0
+    assert slow.begun == 1
+    assert len(hearing.heard) >= 10.0 / (PAUSE_SECONDS + TURN_SECONDS)
+
+
+def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
+    async def story() -> set[asyncio.Task[None]]:
+        running = asyncio.create_task(BackgroundRunner([Slow()], Faults(Told())).run())
+        await virtualtime.elapse(1.0)
+        running.cancel()
+        await asyncio.wait([running])
+        await virtualtime.elapse(0.1)
+        return {each for each in asyncio.all_tasks() if each is not asyncio.current_task()}
+
+    assert virtualtime.run(story()) == set()
