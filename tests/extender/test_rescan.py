@@ -106,7 +106,7 @@ async def test_every_pod_beyond_the_bound_is_found_in_the_end() -> None:
     beyond = waiting("p", "q")
     scene = Scene.of(*WORLD, *hopeless(2 * MOST_PODS, "ns"), *beyond, *waiting("asked"))
     scene.reject("asked", asked=["b"])
-    await scene.put(local_slice("a", 2))
+    await scene.put(local_slice("a", 3))
     pods = 2 * MOST_PODS
     rounds = pods / FOUND_AT_ONCE + pods / READ_AT_ONCE
     assert {"p", "q"} <= {*await scene.turns(GRACE_SECONDS + (rounds + 10) * 0.2)}
