@@ -25,6 +25,7 @@ from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
 from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
+from extender.pods.claims_to_come import Foreseen
 from extender.pods.decision_case import refreshed
 from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.pods.pod_quota import is_counted
@@ -37,6 +38,7 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.bind.bind import Binder
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims
+from extender.verbs.claim_arrival import ClaimArrival
 from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
@@ -89,6 +91,7 @@ class Service:
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._volume_gate = VolumeGate(overview.state, binder.has_decided)
+        self._claim_arrival = ClaimArrival(overview.state)
         self.verb_priority = VerbPriority()
         self.explanations = Explanations(overview, binder.negotiation, self.verb_priority, scheduling)
         self.is_stopping = False
@@ -150,17 +153,43 @@ class Service:
             return FilterResult(args.names)
         solver = self._for_call()
         await self._volume_gate.wait(pod)
-        snapshot = self._state.known()
-        if snapshot.controllers:
-            sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
-            await self.binder.negotiation.ask(refreshed(pod, snapshot), args.names, sent, in_filter=True)
-            snapshot = self._state.known()
-        result = await self._filter(args, snapshot, solver)
-        if not self._state.is_made_up(pod):
+        snapshot, result = await self._decided(args, solver)
+        is_real = not self._state.is_made_up(pod)
+        if is_real and result.is_blocked:
+            snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
+        self._note(args, result)
+        if is_real:
             if result.passed:
                 self._volume_gate.give(pod)
             self.background.note(args, result, snapshot)
         return result
+
+    async def _decided(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
+        """The present snapshot, and what is decided on it."""
+        snapshot = self._state.known()
+        if snapshot.controllers:
+            sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
+            await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_filter=True)
+            snapshot = self._state.known()
+        return snapshot, await self._filtered(args, snapshot, solver)
+
+    async def _with_its_claims(
+        self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult
+    ) -> tuple[Snapshot, FilterResult]:
+        """The same once claims that were missing are there; or a decision from their templates."""
+        if await self._claim_arrival.wait(args.pod, snapshot):
+            return await self._decided(args, solver)
+        now = self._state.known()
+        found = self._claim_arrival.foresee(args.pod, now)
+        if found is None:
+            return snapshot, result
+        return now, await self._solve(partial(self._filtered_foreseen, found, args, now, solver))
+
+    def _filtered_foreseen(self, found: Foreseen, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
+        bounds, decider = Bounds(solver.until, self._most(len(args.names))), self._decider
+        decider.follow(snapshot)
+        pod, world = found
+        return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
 
     async def prioritize(self, args: FilterArgs) -> Sequence[int]:
         """A score for every node, in the order asked. If filter was not asked about the pod, its work is done here.
@@ -174,7 +203,9 @@ class Service:
         known = self._decisions.of(args.pod.uid)
         merits = known.merits if known and known.merits else None
         if merits is None:
-            merits = (await self._filter(args, self._state.known(), self._for_call())).merits
+            result = await self._filtered(args, self._state.known(), self._for_call())
+            self._note(args, result)
+            merits = result.merits
         return score_nodes(args.names, merits, policy)
 
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
@@ -238,8 +269,8 @@ class Service:
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             raise RefusedError(str(error)) from error
 
-    async def _filter(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
-        result = await self._filtered(args, snapshot, solver)
+    def _note(self, args: FilterArgs, result: FilterResult) -> None:
+        """Remember a result for prioritize and bind, and count it."""
         self._decisions.keep(Decision(args.pod, result.merits))
         self.metrics.verbs.filtered(
             passed=len(result.passed),
@@ -247,7 +278,6 @@ class Service:
             unresolvable=len(result.unresolvable),
             steps=result.steps,
         )
-        return result
 
     async def _filtered(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
         """Filter on the event loop if all is known; in a thread if nodes have to be examined, searched or weighed."""

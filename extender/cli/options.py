@@ -67,7 +67,7 @@ def examples(*lines: str) -> str:
     return "\n\n".join(("Examples:", *lines))
 
 
-def _path(text: str) -> Path:
+def parse_path(text: str) -> Path:
     """A path. An empty text, perhaps of an unset variable, must not mean the working directory."""
     if not text:
         raise typer.BadParameter("a path is empty")
@@ -80,32 +80,36 @@ ManifestsOption = Annotated[
         "--manifests",
         "-m",
         metavar="PATH...",
-        parser=_path,
+        parser=parse_path,
         help="YAML or JSON files, or folders of them; - is standard input. Takes several, and can be repeated.",
     ),
 ]
 PathsArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="PATH", parser=_path, help="YAML or JSON files, or folders of them; - is standard input."),
+    typer.Argument(
+        metavar="PATH", parser=parse_path, help="YAML or JSON files, or folders of them; - is standard input."
+    ),
 ]
 MorePathsArgument = Annotated[
-    list[Path] | None, typer.Argument(metavar="PATH", parser=_path, help="The same as --manifests.")
+    list[Path] | None, typer.Argument(metavar="PATH", parser=parse_path, help="The same as --manifests.")
 ]
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", parser=_path, help="Settings file, such as config/extender.yaml."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", parser=parse_path, help="Settings file, such as config/extender.yaml."
+    ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
 PlacementOutputOption = Annotated[PlacementOutput, typer.Option("--output", "-o", help="How to print the result.")]
 PictureOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.svg", parser=_path, help="Draw the nodes with their devices and pods."),
+    typer.Option(metavar="FILE.svg", parser=parse_path, help="Draw the nodes with their devices and pods."),
 ]
 KubeconfigOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        parser=_path,
+        parser=parse_path,
         help="Kubeconfig of the live cluster; default: KUBECONFIG, else the pod's own account.",
     ),
 ]
@@ -113,29 +117,37 @@ ContextOption = Annotated[
     str, typer.Option(metavar="NAME", help="Context of the kubeconfig; default: the current one.")
 ]
 NodeNameOption = Annotated[str, typer.Option(metavar="NAME", envvar="NODE_NAME", help="The node that this runs on.")]
-KubeletDirOption = Annotated[Path, typer.Option(metavar="FOLDER", parser=_path, help="The kubelet's root directory.")]
+KubeletDirOption = Annotated[
+    Path, typer.Option(metavar="FOLDER", parser=parse_path, help="The kubelet's root directory.")
+]
 CdiDirOption = Annotated[
-    Path, typer.Option(metavar="FOLDER", parser=_path, help="Where the container runtime looks for CDI files.")
+    Path, typer.Option(metavar="FOLDER", parser=parse_path, help="Where the container runtime looks for CDI files.")
 ]
 KUBELET_DIR: Final = Path("/var/lib/kubelet")
 CDI_DIR: Final = Path("/var/run/cdi")
 TokenFileOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", parser=_path, help="With --server: a file with a bearer token that says who calls."),
+    typer.Option(
+        metavar="FILE", parser=parse_path, help="With --server: a file with a bearer token that says who calls."
+    ),
 ]
 CaCertOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", parser=_path, help="With --server: authorities that are trusted for its certificate, in PEM."
+        metavar="FILE",
+        parser=parse_path,
+        help="With --server: authorities that are trusted for its certificate, in PEM.",
     ),
 ]
 CertOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", parser=_path, help="With --server: a client certificate that says who calls, in PEM."),
+    typer.Option(
+        metavar="FILE", parser=parse_path, help="With --server: a client certificate that says who calls, in PEM."
+    ),
 ]
 KeyOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", parser=_path, help="The private key of --cert, if it is in another file."),
+    typer.Option(metavar="FILE", parser=parse_path, help="The private key of --cert, if it is in another file."),
 ]
 PolicyOption = Annotated[
     str | None, typer.Option("--policy", help=f"Which devices to prefer: {', '.join(sorted(POLICIES))}.")

@@ -46,6 +46,7 @@ def test_the_scheduler_waits_longer_than_the_service_works() -> None:
 def test_one_scheduler_owns_the_devices() -> None:
     assert PROFILE["schedulerName"] == "dra-scheduler"
     assert PROFILE["plugins"]["multiPoint"]["disabled"] == [{"name": "DynamicResources"}]
+    assert PROFILE["plugins"]["preEnqueue"] == {"enabled": [{"name": "DynamicResources"}]}
     assert PROFILE["percentageOfNodesToScore"] == 100
     assert (EXTENDER["ignorable"], EXTENDER["nodeCacheCapable"]) == (False, True)
     assert "managedResources" not in EXTENDER

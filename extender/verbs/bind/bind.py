@@ -26,6 +26,7 @@ from extender.state.consumers import is_in_use
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.bind.awaited_claims import arrived, check_not_fenced
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.bind.plan import BindPlan, BindPlanner, to_give_back
@@ -189,9 +190,9 @@ class Binder:
             pod = await self._writer.read_pod(key, uid)
         made: list[Reservation] = []
         try:
-            plan = await self._planner.plan(pod, node, made, until)
+            plan = await self._planner.plan(pod, node, made, until, foresees=True)
             self._decided.add(uid)
-            pod, revision = await self._write(pod, plan, made)
+            pod, revision = await self._write(pod, plan, made, until)
             pod = await self._ready(pod, plan, made, revision, until)
             await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))
         except (WriteRefusedError, GivenBackError) as error:
@@ -204,17 +205,19 @@ class Binder:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
 
-    async def _write(self, pod: Pod, plan: BindPlan, made: list[Reservation]) -> tuple[Pod, int]:
+    async def _write(self, pod: Pod, plan: BindPlan, made: list[Reservation], until: float) -> tuple[Pod, int]:
         """Write claim by claim. `made` gets those that are written, a special claim once it is made.
 
         Returns:
             The pod in the version that is to be bound, which was there before all these writes; and the newest revision
             of what was written or read.
         """
-        begun = revision = 0
+        begun, revision, reservations = 0, 0, plan.reservations
         try:
+            if any(each.is_to_come for each in reservations):
+                pod, reservations = await arrived(pod, reservations, self._state, until)
             pod = await self._remove(pod, plan.stale)
-            for each in plan.reservations:
+            for each in reservations:
                 reservation = await self._special.make(each) if each.is_new else each
                 begun += 1
                 if reservation.is_special:
@@ -223,7 +226,7 @@ class Binder:
                 if not reservation.is_special:
                     made.append(reservation)
         finally:
-            for never_begun in plan.reservations[begun:]:
+            for never_begun in reservations[begun:]:
                 self._state.forget(never_begun.uid)
         if plan.allocates:
             self._reports.allocated(pod)
@@ -244,11 +247,11 @@ class Binder:
         """Do all that comes between the claims and the Binding; returns the pod in the version that is to be bound."""
         if pod.extended_claim != plan.status:
             told = await self._special.tell(pod, plan.status)
-            _check_not_fenced(pod, told)
+            check_not_fenced(pod, told)
             pod = told
         if plan.resources is not None and pod.resources.claims != plan.resources:
             told = await self._node_resources.tell(pod, plan.resources)
-            _check_not_fenced(pod, told)
+            check_not_fenced(pod, told)
             pod = told
         await self._hear(revision, until)
         self._check(made)
@@ -257,7 +260,7 @@ class Binder:
 
     async def _again(self, old: Pod, new: Pod, plan: BindPlan, made: list[Reservation], until: float) -> Pod:
         """The same once the pod was changed by others: whether it still has its claims, the API server says."""
-        _check_not_fenced(old, new)
+        check_not_fenced(old, new)
         revision = 0
         for each in made:
             revision = max(revision, await self._writer.confirm(each))
@@ -350,12 +353,6 @@ class Binder:
         except (WriteRefusedError, OutcomeUnknownError) as error:
             return [f"claim {reservation.claim.key} is not withdrawn: {error}"]
         return []
-
-
-def _check_not_fenced(old: Pod, new: Pod) -> None:
-    """Check that no process has begun to take claims from the pod."""
-    if new.fence != old.fence:
-        raise WriteRefusedError(f"pod {new.key}: another writer releases its claims")
 
 
 def _raise(error: BindError | None) -> None:

@@ -14,6 +14,7 @@ from extender.negotiation.merging import only_on
 from extender.negotiation.negotiation import Negotiation
 from extender.offload import Offload
 from extender.pods.claims import Blocked, PodClaims
+from extender.pods.claims_to_come import foreseen
 from extender.pods.decision_case import Case, found_at_hand, open_case
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.feasibility import KEPT_ELSEWHERE
@@ -90,7 +91,9 @@ class BindPlanner:
         """The controllers that `plan` waits for."""
         return self._negotiation.awaited(pod)
 
-    async def plan(self, pod: Pod, node_name: str, made: list[Reservation], until: float) -> BindPlan:
+    async def plan(
+        self, pod: Pod, node_name: str, made: list[Reservation], until: float, *, foresees: bool = False
+    ) -> BindPlan:
         """What a bind is to write. From here on, the new allocations are assumed.
 
         A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile; nothing else
@@ -101,12 +104,13 @@ class BindPlanner:
             node_name: the node to bind it to.
             made: gets a claim whose allocation is void, because it is to be given back.
             until: when the search ends, by the loop's clock.
+            foresees: decide for claims that are not made yet by their templates (`Reservation.is_to_come`).
 
         Raises:
             BindError: the pod can't be bound to the node.
         """
         for _ in range(MOST_TRIES):
-            case, node = self._opened(pod, node_name, made)
+            case, node = self._opened(pod, node_name, made, foresees=foresees)
             decided = await self._found(case, node, until)
             if isinstance(decided, No):
                 raise BindError(f"node {node_name}: {in_words(decided.reason, request_words(pod))}")
@@ -117,12 +121,12 @@ class BindPlanner:
                 if problem := self._negotiation.problem_of(claims):
                     raise BindError(f"node {node_name}: {problem}")
                 check_planned(case, node, decided, now)
-                plan = _plan_of(pod, case.claims, node, decided, now)
+                plan = _plan_of(case.pod, case.claims, node, decided, now)
                 plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, decided), pod)
                 return await self._negotiated(plan, pod, node, claims) if claims else plan
         raise BindError(f"node {node_name}: its devices change all the time")
 
-    def _opened(self, pod: Pod, node_name: str, made: list[Reservation]) -> tuple[Case, NodeObject]:
+    def _opened(self, pod: Pod, node_name: str, made: list[Reservation], *, foresees: bool) -> tuple[Case, NodeObject]:
         """The pod's case in the present snapshot, and the node."""
         if self._state.not_ready:
             raise BindError(f"not ready: {self._state.not_ready}")
@@ -137,6 +141,8 @@ class BindPlanner:
         case = open_case(pod, snapshot, self._solver)
         if isinstance(case, Case) and case.claims.negotiated:
             case = open_case(pod, ready_to_bind(case.claims.negotiated, snapshot), self._solver)
+        if isinstance(case, Blocked) and foresees and (found := foreseen(pod, snapshot)) is not None:
+            case = open_case(found.pod, found.snapshot, self._solver)
         if not isinstance(case, Blocked):
             return case, node
         if case.void is None:

@@ -65,6 +65,11 @@ class Reservation:
         return not self.claim.resource_version
 
     @property
+    def is_to_come(self) -> bool:
+        """The claim does not exist yet, and kube-controller-manager makes it from a template of the pod."""
+        return self.is_new and not self.is_special
+
+    @property
     def raw(self) -> RawObject:
         """The claim's JSON as it was known."""
         obj: RawObject = loads(self.claim.raw)
