@@ -47,18 +47,20 @@ class ClaimArrival:
         self._has_warned = False
 
     async def wait(self, pod: Pod, snapshot: Snapshot) -> bool:
-        """Wait until the watch shows the claims that a pod names; whether it has shown all that were missing.
+        """Wait until the watch shows the claims that a pod names; whether all that were missing are there now.
 
         Args:
             pod: as the scheduler sent it.
             snapshot: in which claims may be missing.
         """
         loop = asyncio.get_running_loop()
-        if not _misses_claims(pod, snapshot) or loop.time() < (self._paused.find(pod.namespace) or 0.0):
+        if not (_is_unmade(pod, snapshot) or _is_unseen(pod, snapshot)) or _is_unmade(pod, self._state.snapshot):
             return False
+        if loop.time() < (self._paused.find(pod.namespace) or 0.0):
+            return not _is_unseen(pod, self._state.snapshot)
         try:
             async with asyncio.timeout(MOST_SECONDS):
-                while _misses_claims(pod, self._state.snapshot):
+                while _is_unseen(pod, self._state.snapshot):
                     await self._state.passed(CLAIMS, self._state.seen(CLAIMS) + 1)
         except TimeoutError:
             self._paused.keep(pod.namespace, loop.time() + PAUSE_SECONDS)
@@ -87,7 +89,13 @@ class ClaimArrival:
             logger.warning("the scheduler asks about pods before their claims are made", advice=advice)
 
 
-def _misses_claims(pod: Pod, snapshot: Snapshot) -> bool:
+def _is_unmade(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a claim of a pod has no name yet."""
+    return any(unmade(refreshed(pod, snapshot)))
+
+
+def _is_unseen(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a claim that a pod names is missing."""
     return any(unseen(refreshed(pod, snapshot), snapshot))
 
 

@@ -8,8 +8,8 @@ A write that was refused with 4xx has not happened. A write that timed out, was 
 object is read before anything else is done, and while it can't be read, nothing is undone and the assumed allocation
 stays. Every status write names the revision that it was made from, so at most one of its repetitions can happen.
 
-Pods that share a claim are bound at the same time. In this process their writes to the claim wait for each other:
-without that, all but one would meet a conflict.
+Pods that share a claim are bound at the same time: one write reserves the claim for all that wait
+(`extender.writes.claims.reservation_queue`).
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 
 from allocator import Claim
 from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision, revision_of
 from extender.kube.resources import PODS
@@ -31,7 +32,8 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import RELEASED
 from extender.writes.claims.claim_json import Reservation, deallocated, dropped_fields
-from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released, Reserved
+from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released
+from extender.writes.claims.reservation_queue import ReservationQueue, WaitingReservation
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.conditions import DEVICES_CHANGED, marking_patch
 from extender.writes.pods.patches import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
@@ -59,7 +61,7 @@ class Writer:
     api: Api
     state: ClusterState
     now: Callable[[], datetime]
-    _locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    _queues: WeakValueDictionary[str, ReservationQueue] = field(default_factory=WeakValueDictionary, init=False)
     """By the uid of a claim that is being written."""
 
     async def reserve(self, reservation: Reservation, fence: str = "") -> int:
@@ -69,44 +71,21 @@ class Writer:
 
         Args:
             reservation: the goal.
-            fence: the latest fence of the pod in the version that will be bound. A fenced pod's claim is written in any
-                case.
+            fence: the latest fence of the pod in the version that will be bound. A fenced pod's claim is written, also
+                if it is reserved already.
 
         Raises:
             WriteRefusedError: the claim is not reserved; its assumed allocation is dropped.
             OutcomeUnknownError: it may be reserved; the assumed allocation stays until the watch shows the outcome.
         """
-        goal = Reserved(reservation, self._claims, self.now, fence)
-        key, now = reservation.claim.key, ReadClaim(reservation.raw, reservation.claim.claim)
-        lock = self._lock(reservation.uid)
-        is_old = lock.locked()
-        try:
-            async with lock:
-                if is_old or not reservation.claim.is_whole or reservation.is_made(now.claim):
-                    now = await self._read(key)
-                now = await self._reach(goal, key, now)
-        except WriteRefusedError:
-            self.state.forget(reservation.uid)
-            raise
-        except BaseException as error:
-            # Whatever the error is, a status write that was begun may have happened.
-            if goal.written_from:
-                self.state.settle(reservation.uid, goal.written_from + 1)
-            else:
-                self.state.forget(reservation.uid)
-            if not isinstance(error, Exception) or (goal.written_from and isinstance(error, OutcomeUnknownError)):
-                raise
-            cause = str(error) if isinstance(error, OutcomeUnknownError) else f"{type(error).__name__}: {error}"
-            if goal.written_from:
-                raise OutcomeUnknownError(f"claim {key}", cause) from error
-            raise WriteRefusedError(cause) from error
-        revision = revision_of(now.raw)
-        self.state.settle(reservation.uid, revision)
+        queue = self._queue(reservation.uid)
+        now = await queue.reserve(WaitingReservation(reservation, fence), self._claims, self.now)
         dropped = dropped_fields(reservation.allocation, now.claim.allocation)
         if dropped:
             await self.release(reservation.pod, [replace(reservation, frees=reservation.allocates)])
+            key = reservation.claim.key
             raise WriteRefusedError(f"the API server dropped {', '.join(dropped)} of claim {key}")
-        return revision
+        return revision_of(now.raw)
 
     async def confirm(self, reservation: Reservation) -> int:
         """Read a reserved claim to check that it is still reserved; returns its revision.
@@ -126,20 +105,22 @@ class Writer:
         """Take claims from a pod, and deallocate new claims that no other pod uses.
 
         All claims are read, then the pod is fenced if one is reserved for it, then each claim is written from what was
-        read. A claim that changed in between was perhaps confirmed by a bind: all three steps are done again. If a
-        claim is taken from a PodGroup, all its pods are fenced; a claim that one of them runs with stays.
+        read. A claim that changed in between was perhaps confirmed by a bind: all three steps are done again. A claim
+        that is taken from a PodGroup is marked first, and all pods of the group are fenced; a claim that one of them
+        runs with stays.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod can't be fenced; nothing more is released.
         """
         goals = {each.uid: Released(each, self._claims) for each in reservations}
         keys = {uid: goal.reservation.claim.key for uid, goal in goals.items()}
+        queues = [self._queue(uid) for uid in sorted(keys)]
         release = Release(goals)
         async with AsyncExitStack() as locks:
-            for uid in sorted(keys):
-                await locks.enter_async_context(self._lock(uid))
+            for queue in queues:
+                await locks.enter_async_context(queue.lock)
             for _ in range(ATTEMPTS):
-                found = await release.read()
+                found = await release.mark(await release.read())
                 is_fenced = any(goals[uid].reservation.is_reserved(now.claim) for uid, now in found.items())
                 bound = await self.fence(pod) if is_fenced else ""
                 if bound:
@@ -210,12 +191,12 @@ class Writer:
     async def _bound_user(self, claim: Claim, pod: Pod) -> str:
         """Fence all pods of PodGroups that a claim is reserved for; returns one that is bound, empty if none is.
 
-        Pods that write the claim after it was read are not fenced: their write makes ours refused. All others exist,
-        and the watch shows them once it shows the fence of a pod.
+        The claim is marked. A pod that was created before the mark is known once the watch shows a change of a pod
+        after the mark. A bind of a later pod reads the mark, and its write to the claim makes ours refused.
 
         Args:
-            claim: as it was read, before the pod was fenced.
-            pod: is fenced already.
+            claim: as it was marked.
+            pod: was changed after the mark.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: not all pods are known and fenced.
@@ -246,15 +227,44 @@ class Writer:
         Raises:
             WriteRefusedError, OutcomeUnknownError: the claim may still be allocated.
         """
-        if claim.claim.reserved_for:
-            bound = await self.fence(pod)
-            if bound:
-                raise WriteRefusedError(f"pod {pod.key} is bound to node {bound}")
+        raw: RawObject = loads(claim.raw)
         if any(each.is_pod_group for each in claim.claim.reserved_for):
-            user = await self._bound_user(claim.claim, pod)
-            if user:
-                raise WriteRefusedError(f"pod {user} runs with claim {claim.key}")
-        await self.deallocate_as_known(claim)
+            raw = await self._taken_from_group(claim, pod)
+        elif claim.claim.reserved_for:
+            await self._fence_unbound(pod)
+        await self._update_once(claim.key, deallocated(raw))
+
+    async def _taken_from_group(self, claim: ClaimObject, pod: Pod) -> RawObject:
+        """The claim, marked, once no pod of its PodGroups can be bound with it any more.
+
+        Raises:
+            WriteRefusedError, OutcomeUnknownError: a pod runs with it, or it has changed.
+        """
+        try:
+            raw = (await self._claims.mark_taking(await self._claims.whole(claim))).raw
+        except ApiError as error:
+            raise refused(f"claim {claim.key}", error) from error
+        await (self._touch(pod) if pod.node_name else self._fence_unbound(pod))
+        user = await self._bound_user(claim.claim, pod)
+        if user:
+            raise WriteRefusedError(f"pod {user} runs with claim {claim.key}")
+        return raw
+
+    async def _fence_unbound(self, pod: Pod) -> None:
+        """Fence a pod; raises WriteRefusedError if it is bound."""
+        bound = await self.fence(pod)
+        if bound:
+            raise WriteRefusedError(f"pod {pod.key} is bound to node {bound}")
+
+    async def _touch(self, pod: Pod) -> None:
+        """Change a pod that has a node, so that the watch of pods tells how far it is."""
+
+        def patch(raw: RawObject, now: Pod) -> RawObject | None:
+            if now.uid != pod.uid:
+                return None
+            return marking_patch(raw, RELEASED, "ClaimTaken", "a claim is deallocated", self.now())
+
+        await patch_status(self.api, pod.key, patch)
 
     async def deallocate_as_known(self, claim: ClaimObject) -> None:
         """Deallocate a claim that no started pod uses; one try, refused if the claim has changed.
@@ -262,7 +272,7 @@ class Writer:
         Raises:
             WriteRefusedError, OutcomeUnknownError: the claim may still be allocated.
         """
-        await self._update_once(claim, deallocated(claim))
+        await self._update_once(claim.key, deallocated(loads(claim.raw)))
 
     async def reserve_as_known(self, reservation: Reservation) -> None:
         """Reserve an allocated claim for a pod; one try, refused if the claim has changed since it was checked.
@@ -271,13 +281,13 @@ class Writer:
             WriteRefusedError, OutcomeUnknownError: the claim may not be reserved.
         """
         if not reservation.is_made(reservation.claim.claim):
-            await self._update_once(reservation.claim, reservation.made(reservation.raw, self.now()))
+            await self._update_once(reservation.claim.key, reservation.made(reservation.raw, self.now()))
 
-    async def _update_once(self, claim: ClaimObject, obj: RawObject) -> None:
+    async def _update_once(self, key: ObjectKey, obj: RawObject) -> None:
         try:
             await self._claims.update_status(obj)
         except ApiError as error:
-            raise refused(f"claim {claim.key}", error) from error
+            raise refused(f"claim {key}", error) from error
 
     async def wake(self, pod: Pod) -> None:
         """Requeue a pending pod: patch it, so that its scheduler tries it again.
@@ -309,32 +319,13 @@ class Writer:
     def _claims(self) -> ClaimWrites:
         return ClaimWrites(self.api, self.state)
 
-    def _lock(self, uid: str) -> asyncio.Lock:
-        """The lock of a claim; it exists while a task holds it or waits for it."""
-        return self._locks.setdefault(uid, asyncio.Lock())
+    def _queue(self, uid: str) -> ReservationQueue:
+        """The reservations of a claim; the queue exists while a task uses it."""
+        return self._queues.setdefault(uid, ReservationQueue())
 
-    async def _reach(self, goal: Reserved, key: ObjectKey, now: ReadClaim) -> ReadClaim:
-        """Write and read in turn until the goal is reached."""
-        unknown = None
-        for _ in range(ATTEMPTS):
-            if goal.is_reached(now):
-                return now
-            try:
-                return await goal.write(now)
-            except OutcomeUnknownError as error:
-                unknown = error
-            except ApiError as error:
-                if not error.is_conflict:
-                    raise (None if error.is_missing else unknown) or refused(f"claim {key}", error) from error
-                unknown = None
-            now = await self._read(key, unknown)
-        if goal.is_reached(now):
-            return now
-        raise unknown or changed_by_others(f"claim {key}")
-
-    async def _read(self, key: ObjectKey, unknown: OutcomeUnknownError | None = None) -> ReadClaim:
-        """The claim as it is now; if it can't be read, the earlier error ``unknown`` is raised."""
+    async def _read(self, key: ObjectKey) -> ReadClaim:
+        """The claim as it is now."""
         try:
             return await self._claims.get(key)
         except ApiError as error:
-            raise (None if error.is_missing else unknown) or refused(f"claim {key}", error) from error
+            raise refused(f"claim {key}", error) from error

@@ -51,12 +51,21 @@ class TestSuccess:
         assert scene.run(scene.bind(node_name="somewhere")) == [""]
 
     def test_pods_that_share_a_claim_are_bound_at_once(self) -> None:
-        """Each writes to the claim what the others have not seen yet: they take turns instead of giving up."""
+        """The first one writes, and one more write is for all that have waited meanwhile; nobody reads."""
         names = [f"p{number}" for number in range(3 * ATTEMPTS)]
         scene = Scene(claim("a", allocated=["n/gpu-0"]), *(pod(name, "a") for name in names))
         assert scene.run(*(scene.bind(name) for name in names)) == [""] * len(names)
         assert sorted(scene.users("a")) == sorted(names)
-        assert scene.transport.calls.count(ALLOCATE) == len(names)
+        assert scene.transport.calls.count(ALLOCATE) == 2
+        assert GET_CLAIM not in scene.transport.calls
+
+    def test_a_claim_has_256_places_and_the_others_are_told(self) -> None:
+        there = [f"q{number}" for number in range(254)]
+        names = [f"p{number}" for number in range(4)]
+        scene = Scene(claim("a", allocated=["n/gpu-0"], users=there), *(pod(name, "a") for name in names))
+        full = "claim a is reserved for 256 pods already"
+        assert sorted(scene.run(*(scene.bind(name) for name in names))) == ["", "", full, full]
+        assert len(scene.users("a")) == 256
 
     def test_a_shared_claim_follows_its_allocation(self) -> None:
         scene = Scene(claim("a"), pod("p", "a"), pod("q", "a"))

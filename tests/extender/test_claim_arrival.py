@@ -109,6 +109,20 @@ class TestService:
         result, _ = await asyncio.gather(service.filter(FilterArgs(parsed(templated(made="p-gpu")), ("n",))), come())
         assert list(result.passed) == ["n"]
 
+    async def test_a_claim_that_is_made_while_filter_decides_is_decided(self) -> None:
+        cluster = Cluster.of(GPU, node("n"), local_slice("n"), claim_template(), templated())
+        service = cluster.service()
+
+        async def made() -> None:
+            cluster.load(made_claim())
+            status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu"}]}
+            await cluster.api.patch_status(PODS, ObjectKey("ns", "p"), {"status": status})
+
+        for _ in range(2):
+            result, _ = await asyncio.gather(service.filter(FilterArgs(parsed(templated()), ("n",))), made())
+            assert list(result.passed) == ["n"]
+            await cluster.api.delete(CLAIMS, ObjectKey("ns", "p-gpu"))
+
     async def test_before_the_claim_is_made_the_template_decides_once(self) -> None:
         cluster = Cluster.of(GPU, node("n"), node("m"), local_slice("n"), claim_template(), templated())
         service, asked = cluster.service(), FilterArgs(parsed(templated()), ("n", "m"))
@@ -152,7 +166,7 @@ def coming(scene: Scene, name: str, after: float, claim_name: str = "", *request
     """kube-controller-manager makes the claim of a pod after some seconds, and then writes the pod's status."""
 
     async def come() -> None:
-        await asyncio.sleep(after)
+        await elapse(after)
         own = claim_name or f"{name}-gpu"
         owner = {**OWNED["ownerReferences"][0], "name": name, "uid": f"uid-{name}"}
         scene.api.load(CLAIMS, claim(own, *requests, metadata={"uid": f"uid-{own}", "ownerReferences": [owner]}))
@@ -193,7 +207,7 @@ class TestBindWaitsForTheClaim:
         scene = Scene(claim_template(), templated())
 
         async def delete() -> None:
-            await asyncio.sleep(1)
+            await elapse(1)
             await scene.api.delete(PODS, ObjectKey("ns", "p"))
 
         answers = scene.run(scene.bind(), delete())

@@ -15,9 +15,10 @@ from extender.state.consumers import consumer_of, users_of
 from extender.state.pod_fields.conditions import RELEASED
 from extender.state.snapshot import Snapshot
 from extender.verbs.json.wire import FilterArgs
+from extender.writes.claims.claim_json import TAKING
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
-from tests.extender.binding_scene import FORBIDDEN, Scene, action
+from tests.extender.binding_scene import FORBIDDEN, GET_CLAIM, Scene, action
 from tests.extender.test_pod_groups import GROUP, TEMPLATE, member, shared
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over
@@ -140,11 +141,26 @@ def test_a_pod_that_is_not_bound_leaves_the_claim_to_its_group() -> None:
     assert there.run(there.bind("q")) == [""]
 
 
-def test_each_bind_writes_the_claim_so_that_nobody_takes_it_with_what_was_read_before() -> None:
-    there = scene(team(), held(GROUP), user("p"))
+def test_a_claim_that_is_reserved_for_the_group_is_read_and_not_written() -> None:
+    names = [f"p{number}" for number in range(20)]
+    there = scene(team(), held(GROUP), *map(user, names))
+    before = there.get("team-gpu")["metadata"]["resourceVersion"]
+    assert there.run(*map(there.bind, names)) == [""] * 20
+    assert there.get("team-gpu")["metadata"]["resourceVersion"] == before
+    assert there.transport.calls.count(GET_CLAIM) == 2, "one read is for all that wait when it begins"
+
+
+def test_a_bind_that_meets_the_mark_of_a_taker_writes_so_that_the_taker_is_refused() -> None:
+    marked = held(GROUP)
+    marked["metadata"]["annotations"] = {**marked["metadata"].get("annotations", {}), TAKING: "1"}
+    there = scene(team(), marked, user("p"), user("q"))
     before = there.get("team-gpu")["metadata"]["resourceVersion"]
     assert there.run(there.bind("p")) == [""]
-    assert there.get("team-gpu")["metadata"]["resourceVersion"] != before
+    after = there.get("team-gpu")["metadata"]
+    assert after["resourceVersion"] != before
+    assert TAKING not in after["annotations"]
+    assert there.run(there.bind("q")) == [""]
+    assert there.get("team-gpu")["metadata"] == after
 
 
 # --- the claim is taken from the group ------------------------------------------------------------------------------

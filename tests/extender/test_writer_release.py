@@ -160,10 +160,10 @@ class TestReserveAfterAFence:
     def test_is_one_write_after_each_fence(self) -> None:
         scene = Scene(claim("gpu", allocated=["n/gpu-0"], users=["p"], metadata={"finalizers": [FINALIZER]}))
         assert self.reserve(scene, "") == [READ]
-        assert self.reserve(scene, "7") == [READ, PROTECT]
+        assert self.reserve(scene, "7") == [PROTECT]
         assert scene.claim["metadata"]["annotations"] == {CONFIRMED: "uid-p 7"}
         assert self.reserve(scene, "7") == [READ]
-        assert self.reserve(scene, "8") == [READ, PROTECT]
+        assert self.reserve(scene, "8") == [PROTECT]
         assert (scene.device, scene.users) == ("gpu-0", ["p"])
 
     def test_a_claim_that_had_to_be_written_needs_no_other(self) -> None:

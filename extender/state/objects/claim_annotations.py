@@ -18,6 +18,9 @@ SPECIAL: Final = "resource.kubernetes.io/extended-resource-claim"
 CONFIRMED: Final = "dra-extender/confirmed"
 """Annotation of a claim: the pod of its last confirmed reservation, and that pod's latest fence at that time."""
 
+TAKING: Final = "dra-extender/taking"
+"""Annotation of a claim that somebody is about to take from a PodGroup: the version that the mark was made from."""
+
 MARK: Final = "dra-extender.dev/negotiation"
 """Annotation of a claim: controller, number of the attempt, and state."""
 

@@ -209,7 +209,10 @@ class PinnedClaims:
             return
         if claim.claim.reserved_for and (await self._writer.read_pod(pod.key, pod.uid)).has_started:
             return
-        await self._writer.deallocate_as_known(claim)
+        if any(each.is_pod_group for each in claim.claim.reserved_for):
+            await self._writer.deallocate(claim, pod)  # binds of other pods of the group write nothing to the claim
+        else:
+            await self._writer.deallocate_as_known(claim)
 
 
 def _idle(pod: Pod, snapshot: Snapshot) -> Iterable[ClaimObject]:

@@ -11,7 +11,7 @@ from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
 from extender.state.consumers import own_consumer
-from extender.state.objects.claim_annotations import CONFIRMED, MARK
+from extender.state.objects.claim_annotations import CONFIRMED, MARK, TAKING
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.writes.claims.controller_marks import asks_to_deallocate
@@ -105,12 +105,21 @@ class Reservation:
 
     def made(self, raw: RawObject, at: datetime) -> RawObject:
         """The claim with the reservation, and with the allocation unless it has one."""
-        status, user = self._allocated(raw, at), self.group or own_consumer(self.pod)
+        status, user = self._allocated(raw, at), self._consumer
         consumer = {"resource": user.resource, "name": user.name, "uid": user.uid}
         if user.api_group:
             consumer["apiGroup"] = user.api_group
         status["reservedFor"] = [*(status.get("reservedFor") or []), consumer]
         return {**raw, "status": status}
+
+    def after(self, claim: Claim) -> Claim:
+        """The claim as `made` writes it, as a value."""
+        allocation = self.allocation if claim.allocation is None else claim.allocation
+        return replace(claim, allocation=allocation, reserved_for=(*claim.reserved_for, self._consumer))
+
+    @property
+    def _consumer(self) -> Consumer:
+        return self.group or own_consumer(self.pod)
 
     def _allocated(self, raw: RawObject, at: datetime) -> RawObject:
         status = dict(raw.get("status") or {})
@@ -159,6 +168,10 @@ class AllocationFirst(Reservation):
         """The claim with the allocation."""
         return {**raw, "status": self._allocated(raw, at)}
 
+    def after(self, claim: Claim) -> Claim:
+        """The claim as `made` writes it, as a value."""
+        return replace(claim, allocation=self.allocation)
+
     def _has_its_reservation(self, _now: Claim) -> bool:
         return True
 
@@ -205,6 +218,27 @@ def confirmed(raw: RawObject, pod: Pod, fence: str) -> RawObject:
     return {**raw, "metadata": {**metadata, "annotations": annotations}}
 
 
+def is_being_taken(raw: RawObject) -> bool:
+    """Whether somebody is about to take the claim from a PodGroup, or has begun to and ended early."""
+    return TAKING in (raw["metadata"].get("annotations") or {})
+
+
+def taking(raw: RawObject) -> RawObject:
+    """The claim with the mark that somebody is about to take it. No two marks of a claim are equal."""
+    metadata = raw["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), TAKING: metadata["resourceVersion"]}
+    return {**raw, "metadata": {**metadata, "annotations": annotations}}
+
+
+def without_taking(raw: RawObject) -> RawObject:
+    """The claim without that mark."""
+    if not is_being_taken(raw):
+        return raw
+    metadata = raw["metadata"]
+    annotations = {name: text for name, text in metadata["annotations"].items() if name != TAKING}
+    return {**raw, "metadata": {**metadata, "annotations": annotations}}
+
+
 def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tuple[str, ...]:
     """The fields of an allocation that the API server dropped, each with its feature gate."""
     if kept is None:
@@ -217,9 +251,8 @@ def dropped_fields(sent: AllocationResult, kept: AllocationResult | None) -> tup
     )
 
 
-def deallocated(claim: ClaimObject) -> RawObject:
-    """The claim's JSON without allocation and reservations."""
-    raw: RawObject = loads(claim.raw)
+def deallocated(raw: RawObject) -> RawObject:
+    """The claim without allocation and reservations."""
     status = raw.get("status") or {}
     gone = {"allocation", "devices", "reservedFor"}
     return {**raw, "status": {name: value for name, value in status.items() if name not in gone}}

@@ -1,8 +1,6 @@
-"""Goals of writes: a claim is reserved, or released. A goal writes from what was read."""
+"""Reads and writes of claims, and their release: each write is made from what was read."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -10,18 +8,11 @@ from allocator import Claim, InvalidObjectError
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import key_of, revision_of
+from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claims import ClaimObject, without_managers
-from extender.writes.claims.claim_json import (
-    Reservation,
-    confirmed,
-    is_confirmed,
-    is_protected,
-    protected,
-    unprotected,
-)
+from extender.writes.claims.claim_json import Reservation, is_protected, taking, unprotected
 from extender.writes.pods.patches import changed_by_others
 
 
@@ -66,6 +57,10 @@ class ClaimWrites:
         """Replace the status."""
         return self._read(key_of(obj), await self.api.update_status(CLAIMS, obj))
 
+    async def mark_taking(self, raw: RawObject) -> ReadClaim:
+        """Mark a claim that is about to be taken from a PodGroup, if it has not changed since it was read."""
+        return await self.update(taking(raw))
+
     async def delete(self, now: ReadClaim) -> None:
         """Delete the claim, if it has not changed since it was read."""
         key, metadata = key_of(now.raw), now.raw["metadata"]
@@ -77,47 +72,6 @@ class ClaimWrites:
         except InvalidObjectError as error:
             # This is no answer of an API server: the call may have had its effect.
             raise OutcomeUnknownError(f"claim {key}", error.summary) from error
-
-
-@dataclass(slots=True)
-class Reserved:
-    """Finalizer first, so that an allocated claim is always protected; then allocation and reservation in one write.
-
-    The API server refuses a reservation without an allocation. `claim_json.AllocationFirst` is for claims of a pod that
-    has its node already: reserved in a write of its own.
-
-    If the pod was fenced, a claim that is reserved already is written as well: the writer that fenced the pod may still
-    take the claim away with what it read before the fence. This write makes the API server refuse that. A claim of a
-    PodGroup is written in any case: the writer that takes it away may not know the pod yet.
-    """
-
-    reservation: Reservation
-    claims: ClaimWrites
-    clock: Callable[[], datetime]
-    fence: str
-    written_from: int = 0
-    """Revision that the last status write was made from; 0 without such a write."""
-
-    def is_reached(self, now: ReadClaim) -> bool:
-        """A special claim must have the finalizer: an undo that has begun to delete it removes the finalizer first."""
-        is_made = self.reservation.is_made(now.claim)
-        is_certain = not self._confirms or is_confirmed(now.raw, self.reservation.pod, self.fence)
-        return is_made and is_certain and (is_protected(now.raw) or not self.reservation.is_special)
-
-    async def write(self, now: ReadClaim) -> ReadClaim:
-        """Write from what was read; returns the claim as it is then."""
-        is_made = self.reservation.is_made(now.claim)
-        if is_made or not is_protected(now.raw):
-            raw = confirmed(now.raw, self.reservation.pod, self.fence) if is_made and self._confirms else now.raw
-            now = await self.claims.update(protected(raw))
-            if self.reservation.is_made(now.claim):
-                return now
-        self.written_from = revision_of(now.raw)
-        return await self.claims.update_status(self.reservation.made(now.raw, self.clock()))
-
-    @property
-    def _confirms(self) -> bool:
-        return bool(self.fence) or self.reservation.group is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +123,37 @@ class Release:
                 found[uid] = now
         return found
 
+    async def mark(self, found: dict[str, ReadClaim]) -> dict[str, ReadClaim]:
+        """Mark the claims that are taken from PodGroups; returns all that could be marked, or need no mark."""
+        marked = {}
+        for uid, now in found.items():
+            try:
+                is_of_group = self.waiting[uid].reservation.group is not None
+                marked[uid] = await self.waiting[uid].claims.mark_taking(now.raw) if is_of_group else now
+            except (ApiError, OutcomeUnknownError) as error:
+                self._failed(uid, error)
+        return marked
+
     async def write(self, found: dict[str, ReadClaim]) -> None:
         """Write from what was read."""
         for uid, now in found.items():
             try:
                 await self.waiting[uid].write(now)
-            except OutcomeUnknownError as error:
-                self.failed[uid] = error
-            except ApiError as error:
-                if error.is_conflict:
-                    self.failed[uid] = changed_by_others("it")
-                    continue
-                del self.waiting[uid]
-                self._note(uid, error)
+            except (ApiError, OutcomeUnknownError) as error:
+                self._failed(uid, error)
             else:
                 del self.waiting[uid]
                 self.failed.pop(uid, None)
+
+    def _failed(self, uid: str, error: ApiError | OutcomeUnknownError) -> None:
+        """Note why a write failed. It is tried again if the claim has changed, or if the outcome is unknown."""
+        if isinstance(error, OutcomeUnknownError):
+            self.failed[uid] = error
+        elif error.is_conflict:
+            self.failed[uid] = changed_by_others("it")
+        else:
+            del self.waiting[uid]
+            self._note(uid, error)
 
     def leave(self, uid: str) -> None:
         """Do not release a claim that another pod runs with."""
