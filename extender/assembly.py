@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +57,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.immediate_claims import ImmediateClaims
+from extender.verbs.bind.plan import BindTimes
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.double_allocations import DoubleAllocations
@@ -136,8 +137,9 @@ def make_service(
     double_allocations = DoubleAllocations(metrics.claims.clashed, tell)
     reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
     scheduling, now, faults = settings.scheduling, around.now, solver.faults
-    deadline, schedulers = scheduling.deadline_seconds, scheduling.scheduler_names
-    binder = Binder(state, writer, solver, reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
+    schedulers = scheduling.scheduler_names
+    times = BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
+    binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
     leases = _leases(api, now, solver.clock)
     nominator, evictor = Nominator(api, now), Evictor(api, now, tell)

@@ -249,6 +249,11 @@ class SchedulingSettings(Section):
     )
     max_steps: int = Field(default=100_000, description="Devices tried for one pod on one node before giving up.", ge=1)
     max_seconds: float = Field(default=1.0, description="Time for one pod on one node before giving up.", gt=0)
+    binding_timeout_seconds: float = Field(
+        default=600.0,
+        description="How long a claim may wait for binding conditions of its devices, after its allocation.",
+        ge=1,
+    )
     preemption: bool = Field(
         default=True,
         description="Evict pods of lower priority for a pod that fits nowhere for want of devices.",

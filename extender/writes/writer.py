@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from allocator import Claim
+from allocator import Claim, printable
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -40,6 +40,9 @@ from extender.writes.pods.patches import ATTEMPTS, changed_by_others, check_unbo
 
 _HEARING_SECONDS: Final = 5.0
 """The longest wait until the watch shows a write of ours."""
+
+_LONGEST_CAUSE: Final = 1024
+"""The most characters that a pod's condition says of why its claims are released."""
 
 
 class ReleaseOutcome(NamedTuple):
@@ -101,13 +104,18 @@ class Writer:
             raise WriteRefusedError(f"claim {key} was taken from pod {reservation.pod.key}")
         return revision_of(now.raw)
 
-    async def release(self, pod: Pod, reservations: Iterable[Reservation]) -> ReleaseOutcome:
+    async def release(self, pod: Pod, reservations: Iterable[Reservation], why: str = "") -> ReleaseOutcome:
         """Take claims from a pod, and deallocate new claims that no other pod uses.
 
         All claims are read, then the pod is fenced if one is reserved for it, then each claim is written from what was
         read. A claim that changed in between was perhaps confirmed by a bind: all three steps are done again. A claim
         that is taken from a PodGroup is marked first, and all pods of the group are fenced; a claim that one of them
         runs with stays.
+
+        Args:
+            pod: loses the claims.
+            reservations: what is taken back.
+            why: for the pod's condition.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod can't be fenced; nothing more is released.
@@ -122,7 +130,7 @@ class Writer:
             for _ in range(ATTEMPTS):
                 found = await release.mark(await release.read())
                 is_fenced = any(goals[uid].reservation.is_reserved(now.claim) for uid, now in found.items())
-                bound = await self.fence(pod) if is_fenced else ""
+                bound = await self.fence(pod, why) if is_fenced else ""
                 if bound:
                     return ReleaseOutcome(bound)
                 for uid, now in list(found.items()):
@@ -170,8 +178,12 @@ class Writer:
             pod = now
         raise unknown or changed_by_others(f"pod {pod.key}")
 
-    async def fence(self, pod: Pod) -> str:
+    async def fence(self, pod: Pod, why: str = "") -> str:
         """Change the pod, so that a Binding with an earlier revision that is still on its way will be refused.
+
+        Args:
+            pod: the pod.
+            why: why it loses its claims; its condition says so.
 
         Returns:
             The node that the pod is bound to already; empty if it is not bound, and no such Binding can bind it.
@@ -183,7 +195,8 @@ class Writer:
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
             if now.uid != pod.uid or now.node_name:
                 return None
-            return marking_patch(raw, RELEASED, "BindFailed", "claims are released", self.now())
+            message = f"{printable(why)[:_LONGEST_CAUSE]}: claims are released" if why else "claims are released"
+            return marking_patch(raw, RELEASED, "BindFailed", message, self.now())
 
         now = await patch_status(self.api, pod.key, patch)
         return now.node_name if now is not None and now.uid == pod.uid else ""

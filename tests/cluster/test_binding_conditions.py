@@ -1,15 +1,21 @@
 """Devices that must get ready first (KEP-5007): the pod waits across binds, and what fails is allocated anew."""
 
+import time
+
 import pytest
 
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.resources import CLAIMS, EVENTS, PODS
+from extender.kube.resources import CLAIMS, CLASSES, EVENTS, PODS, SLICES
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.conditions import report_condition
 from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import bound, by_name, findings, held, rejection
-from tests.kit.objects.manifests import claim, is_bound, pod, request, requests
+from tests.kit.controlplane.service import SERVE
+from tests.kit.objects.manifests import claim, device_class, is_bound, pod, request, requests
+from tests.kit.objects.parts import api_object, slice_spec
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -59,6 +65,43 @@ async def test_a_device_that_fails_is_given_back_and_the_pod_is_told(
     events = [each for each in (await client.list(EVENTS, namespace)).items if each["reason"] == "DevicesNotReady"]
     assert [each["regarding"]["uid"] for each in events] == [waiting["metadata"]["uid"]]
     assert "said the driver" in events[0]["note"]
+
+
+TIMEOUT_SECONDS = 6.0
+
+
+@pytest.mark.parametrize("recovers", [False, True], ids=["no other device", "another device without conditions"])
+async def test_after_the_binding_timeout_the_pod_says_so_and_gets_another_device_if_there_is_one(
+    client: Client, plane: ControlPlane, namespace: str, recovers: bool
+) -> None:
+    """As upstream's own plugin with ``bindingTimeout``."""
+    name = f"timing-{namespace}"
+    driver, key = f"gpu.{namespace}.example.com", ObjectKey(namespace, "pod")
+    variable = "DRA_EXTENDER__SCHEDULING__BINDING_TIMEOUT_SECONDS"
+    serve = ("env", f"{variable}={TIMEOUT_SECONDS}", *SERVE)
+    async with pair(client, plane, name, serve=serve):
+        await client.create(CLASSES, device_class(driver, driver))
+        await client.create(SLICES, _fabric(f"a-{namespace}", driver, attachable("slow")))
+        await client.create(CLAIMS, claim(namespace, "claim", requests(request("gpu", driver))))
+        await client.create(PODS, pod(namespace, "pod", claims=[by_name("claim")], scheduler=name))
+        await client.wait_for(CLAIMS, ObjectKey(namespace, "claim"), is_allocated)
+        began = time.monotonic()
+        if recovers:
+            await client.create(SLICES, _fabric(f"b-{namespace}", driver, {"name": "quick"}))
+        await client.wait_for(PODS, key, lambda obj: "binding timeout" in str(_status(obj).get("conditions")))
+        assert TIMEOUT_SECONDS - 1 <= time.monotonic() - began <= 1.9 * TIMEOUT_SECONDS
+        if recovers:
+            assert await bound(client, key)
+            assert held(await client.get(CLAIMS, ObjectKey(namespace, "claim"))) == [(f"b-{namespace}", "quick")]
+        else:
+            assert not is_bound(await client.get(PODS, key))
+    for each in (f"a-{namespace}", *([f"b-{namespace}"] if recovers else [])):
+        await client.delete(SLICES, ObjectKey("", each))
+    await client.delete(CLASSES, ObjectKey("", driver))
+
+
+def _fabric(pool: str, driver: str, device: RawObject) -> RawObject:
+    return api_object("ResourceSlice", pool, spec=slice_spec(pool, [device], driver=driver, allNodes=True))
 
 
 def _status(obj: RawObject | None) -> RawObject:

@@ -191,7 +191,7 @@ class Replica:
             each for each in claims if not each.claim.reserved_for or each.claim.is_reserved_for(pod.uid, pod.pod_group)
         ]
         if may and not pod.node_name:
-            self.binder.give_back(pod, may)
+            self.binder.give_back(pod, may, "not ready in time")
             await self.binder.finish(1000)
         return ""
 

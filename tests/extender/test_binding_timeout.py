@@ -13,10 +13,9 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
-from extender.writes.claims.binding_conditions import BINDING_TIMEOUT
 from extender.writes.events import Note
 from tests.kit import virtualtime
-from tests.kit.binders import binder_over, unheard
+from tests.kit.binders import BINDING_TIMEOUT, binder_over, unheard
 from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod, solver
 from tests.kit.servers.memory import NOW, NOW_TEXT, Transport, memory_api, writes
 
@@ -75,6 +74,12 @@ class Scene:
         virtualtime.run(self.api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"devices": [device]}}))
 
     @property
+    def conditions(self) -> list[str]:
+        """The messages of the pod's conditions."""
+        found: RawObject = virtualtime.run(self.api.get(PODS, KEY))
+        return [each["message"] for each in found["status"].get("conditions", [])]
+
+    @property
     def status(self) -> dict[str, Any]:
         found: RawObject = virtualtime.run(self.api.get(CLAIMS, ObjectKey("ns", "a")))
         return dict(found.get("status") or {})
@@ -130,7 +135,9 @@ def test_when_time_is_up_though_nothing_happens() -> None:
     scene.now += timedelta(seconds=1)
     scene.look()
     assert not scene.status.get("allocation")
-    assert scene.told == [("DevicesNotReady", f"claim a: no longer waiting for {READY} of {DRIVER}/n/gpu-0")]
+    lapsed = f"claim a: binding timeout after 600 s of waiting for {READY} of {DRIVER}/n/gpu-0"
+    assert scene.told == [("DevicesNotReady", lapsed)]
+    assert scene.conditions == [f"{lapsed}: claims are released as of revision 7"]
 
 
 def test_a_claim_that_others_use_stays_with_them() -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from allocator import DeviceId
 from extender.state.objects.claims import ClaimObject, parse_claim_object
-from extender.writes.claims.binding_conditions import BINDING_TIMEOUT, AwaitedCondition, Failed, unmet
+from extender.writes.claims.binding_conditions import AwaitedCondition, Failed, unmet
+from tests.kit.binders import BINDING_TIMEOUT
 from tests.kit.clusters import DRIVER, claim
 
 ALLOCATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -36,7 +37,7 @@ def _reported(name: str, said: Said) -> dict[str, Any]:
 
 
 def waiting(condition: str, device: str) -> AwaitedCondition:
-    return AwaitedCondition(condition, DeviceId(DRIVER, "n", device), ALLOCATED + BINDING_TIMEOUT)
+    return AwaitedCondition(condition, DeviceId(DRIVER, "n", device), ALLOCATED)
 
 
 def failed(device: str) -> Failed:
@@ -94,17 +95,17 @@ def test_another_share_of_the_device_is_another_device() -> None:
 @pytest.mark.parametrize(
     ("after", "over"), [(timedelta(0), False), (BINDING_TIMEOUT, False), (BINDING_TIMEOUT * 1.01, True)]
 )
-def test_waiting_ends_ten_minutes_after_the_allocation(after: timedelta, over: bool) -> None:
+def test_waiting_ends_after_the_binding_timeout(after: timedelta, over: bool) -> None:
     found = unmet(allocated({"a": None}))
     assert isinstance(found, AwaitedCondition)
-    assert found.is_over(ALLOCATED + after) is over
+    assert bool(found.lapse(ALLOCATED + after, BINDING_TIMEOUT)) is over
 
 
 def test_not_if_the_allocation_does_not_say_since_when_it_is_there() -> None:
     found = unmet(allocated({"a": None}, since=None))
     assert isinstance(found, AwaitedCondition)
-    assert found.until is None
-    assert not found.is_over(ALLOCATED + timedelta(days=1))
+    assert found.since is None
+    assert not found.lapse(ALLOCATED + timedelta(days=1), BINDING_TIMEOUT)
 
 
 def test_an_unmet_condition_names_condition_and_device() -> None:

@@ -1,7 +1,7 @@
 """Binders of pods over an API server of a test."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from extender.decisions.solver import Solver
@@ -13,6 +13,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.errors import BindError
+from extender.verbs.bind.plan import BindTimes
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Note
@@ -21,6 +22,7 @@ from tests.kit.clusters import solver
 from tests.kit.servers.memory import NOW
 
 DEADLINE = 4.0
+BINDING_TIMEOUT = timedelta(seconds=600)
 
 
 def unheard() -> DoubleAllocations:
@@ -44,7 +46,8 @@ def binder_over(
     writer = Writer(api, state, now)
     reports = Reports(double_allocations or unheard(), allocated, tell)
     negotiation = Negotiation(state, Allocating({}, ClaimWrites(api, state), now), lambda: 0.0)
-    return Binder(state, writer, by or solver(), reports, negotiation=negotiation, deadline=deadline, off_loop=off_loop)
+    times = BindTimes(deadline, BINDING_TIMEOUT)
+    return Binder(state, writer, by or solver(), reports, negotiation=negotiation, times=times, off_loop=off_loop)
 
 
 def held(state: ClusterState) -> set[str]:

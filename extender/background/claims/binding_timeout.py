@@ -85,7 +85,7 @@ class BindingTimeout(BackgroundTask):
         hopeless = [found for found in self._hopeless(claims, snapshot) if _may_give_back(found[0], pod)]
         if not hopeless or self._binder.is_binding(pod.uid):
             return False
-        self._binder.give_back(known, [claim for claim, _ in hopeless])
+        self._binder.give_back(known, [claim for claim, _ in hopeless], hopeless[0][1].text)
         for _, note in hopeless:
             self._tell(pod, note)
         return True
@@ -107,8 +107,8 @@ class BindingTimeout(BackgroundTask):
             lack = unmet(each)
             if isinstance(lack, Failed):
                 yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lack}")
-            elif lack is not None and lack.is_over(self._now()):
-                yield each, Note("DevicesNotReady", f"claim {each.claim.name}: no longer {lack}")
+            elif lack is not None and (lapse := lack.lapse(self._now(), self._binder.times.binding_timeout)):
+                yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lapse}")
 
 
 def _may_give_back(claim: ClaimObject, pod: Pod) -> bool:

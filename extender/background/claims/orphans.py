@@ -57,7 +57,7 @@ class OrphanCollector(BackgroundTask):
             with self._faults.of(f"the special claims of the pod with uid {uid}"):
                 for pod, claim in list(orphans(uid, snapshot, now)):
                     if not self._binder.is_binding(uid):
-                        self._binder.give_back(pod, [claim])
+                        self._binder.give_back(pod, [claim], f"claim {claim.claim.name}: no pod uses it")
 
 
 def orphans(uid: str, snapshot: Snapshot, now: datetime) -> Iterator[tuple[Pod, ClaimObject]]:

@@ -29,7 +29,7 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.bind.awaited_claims import arrived, check_not_fenced
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
 from extender.verbs.bind.pinned_claims import PinnedClaims
-from extender.verbs.bind.plan import BindPlan, BindPlanner, to_give_back
+from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back
 from extender.verbs.bind.quota import check_written
 from extender.writes.claims.binding_conditions import Failed, unmet
 from extender.writes.claims.claim_json import Reservation
@@ -72,11 +72,12 @@ class Binder:
     Attributes:
         pinned: allocates the claims of pods that have a node already.
         negotiation: with the controllers of negotiated claims.
+        times: how long a call may take, and how long claims may wait.
 
     Args:
         reports: gets double allocations, allocations and Events.
-        deadline: seconds that a call may take, less than the scheduler's timeout. A bind that takes longer goes on,
-            but posts no Binding any more: the next call carries on from what it has written.
+        times: how long a call may take. A bind that takes longer goes on, but posts no Binding any more: the next call
+            carries on from what it has written.
         off_loop: where devices are searched.
     """
 
@@ -88,7 +89,7 @@ class Binder:
         reports: Reports,
         *,
         negotiation: Negotiation,
-        deadline: float,
+        times: BindTimes,
         off_loop: Offload = in_thread,
     ) -> None:
         self.negotiation = negotiation
@@ -97,11 +98,17 @@ class Binder:
         self._special = SpecialClaims(writer.api, state)
         self._node_resources = NodeResources(writer.api)
         self._solver = solver
-        self._deadline = deadline
+        self.times = times
         self._reports = reports
         self._planner = BindPlanner(state, solver, reports.double_allocations, off_loop, negotiation)
         self.pinned = PinnedClaims(
-            state, writer, self._planner, reports.double_allocations, reports.allocated, solver, deadline
+            state,
+            writer,
+            self._planner,
+            reports.double_allocations,
+            reports.allocated,
+            solver,
+            times,
         )
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
         self._decided: set[str] = set()
@@ -119,7 +126,7 @@ class Binder:
             BindError: the pod is not bound to the node, and why.
         """
         now = asyncio.get_running_loop().time()
-        until, own = now + self._deadline, now + self._deadline * _STEPS_SHARE
+        until, own = now + self.times.deadline, now + self.times.deadline * _STEPS_SHARE
         while uid in self._running:
             target, task = self._running[uid]
             error = await _answer(task, until)
@@ -143,7 +150,7 @@ class Binder:
         """Whether a bind of the pod of that uid is running, and others see the devices that it has decided on."""
         return uid in self._decided
 
-    def give_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
+    def give_back(self, pod: Pod, claims: Sequence[ClaimObject], why: str) -> None:
         """Take allocations from a pod that can't be bound with them, in the background; not while it is being bound.
 
         The snapshot shows what has become of it.
@@ -151,9 +158,10 @@ class Binder:
         Args:
             pod: waits to be bound.
             claims: as they are known; what other pods use as well they keep.
+            why: for the pod's condition.
         """
         if not self.is_binding(pod.uid):
-            self._start(pod.uid, "", self._given_back(pod, claims))
+            self._start(pod.uid, "", self._given_back(pod, claims, why))
 
     def _start(
         self, uid: str, node: str, work: Coroutine[None, None, BindError | None]
@@ -196,7 +204,7 @@ class Binder:
             pod = await self._ready(pod, plan, made, revision, until)
             await self._writer.bind(pod, node, lambda old, new: self._again(old, new, plan, made, until))
         except (WriteRefusedError, GivenBackError) as error:
-            left = await self._undo(pod, node, made)
+            left = await self._undo(pod, node, made, str(error))
             if left is None:
                 return
             if isinstance(error, OverQuotaError | QuotaExceededError):
@@ -306,8 +314,8 @@ class Binder:
         lack = unmet(claim) if self._solver.features.binding_conditions else None
         if isinstance(lack, Failed):
             raise LapsedError(f"claim {claim.key}: {lack}")
-        if lack is not None and lack.is_over(self._writer.now()):
-            raise LapsedError(f"claim {claim.key}: no longer {lack}")
+        if lack is not None and (lapse := lack.lapse(self._writer.now(), self.times.binding_timeout)):
+            raise LapsedError(f"claim {claim.key}: {lapse}")
         if lack is not None:
             raise BindError(str(lack))
 
@@ -318,14 +326,14 @@ class Binder:
             if awaited := gang_refusal(each, snapshot):
                 raise WriteRefusedError(f"pod {pod.key}: {awaited}")
 
-    async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject]) -> None:
-        left = await self._undo(pod, "", to_give_back(pod, claims, self._state.snapshot))
+    async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject], why: str) -> None:
+        left = await self._undo(pod, "", to_give_back(pod, claims, self._state.snapshot), why)
         logger.info("claims given back", pod=str(pod), claims=[str(each.key) for each in claims], left=left)
 
-    async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation]) -> list[str] | None:
+    async def _undo(self, pod: Pod, node: str, made: Sequence[Reservation], why: str) -> list[str] | None:
         """Take back what was made; returns what could not be, or None if the pod turns out to be bound to the node."""
         try:
-            bound, failed = await self._writer.release(pod, made)
+            bound, failed = await self._writer.release(pod, made, why)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             return [f"claims are not released: {error}"]
         if bound:

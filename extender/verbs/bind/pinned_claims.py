@@ -25,7 +25,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
-from extender.verbs.bind.plan import BindPlan, BindPlanner
+from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes
 from extender.verbs.bind.quota import check_written
 from extender.writes.claims.binding_conditions import Failed, unmet
 from extender.writes.claims.claim_json import AllocationFirst, Reservation
@@ -53,7 +53,7 @@ class PinnedClaims:
         double_allocations: told of every double allocation that is found.
         allocated: told of each pod whose claims were allocated.
         solver: its features decide whether there are binding conditions, and its selectors are for quotas.
-        deadline: seconds for one pod.
+        times: how long one pod may take, and how long its claims may wait.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PinnedClaims:
         double_allocations: DoubleAllocations,
         allocated: Callable[[Pod], None],
         solver: Solver,
-        deadline: float,
+        times: BindTimes,
     ) -> None:
         self._state = state
         self._writer = writer
@@ -73,7 +73,7 @@ class PinnedClaims:
         self._double_allocations = double_allocations
         self._allocated = allocated
         self._solver = solver
-        self._deadline = deadline
+        self._times = times
         self._unchecked: Recent[int] = Recent(_KEPT)
 
     def awaited(self, pod: Pod) -> Collection[str]:
@@ -89,7 +89,7 @@ class PinnedClaims:
             BindError: the claims cannot be allocated for the node now, or their devices are not ready.
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
-        until = asyncio.get_running_loop().time() + self._deadline
+        until = asyncio.get_running_loop().time() + self._times.deadline
         plan = await self._planned(pod, until)
         checked = await self._allocated_and_checked(pod, plan, until)
         if plan.resources is not None and pod.resources.claims != plan.resources:
@@ -107,7 +107,7 @@ class PinnedClaims:
             BindError: the claims cannot be allocated for the node now, or their devices are not ready.
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
-        until = asyncio.get_running_loop().time() + self._deadline
+        until = asyncio.get_running_loop().time() + self._times.deadline
         try:
             await self._allocated_and_checked(pod, await self._planner.plan(pod, pod.node_name, [], until), until)
         finally:
@@ -194,8 +194,8 @@ class PinnedClaims:
             return
         if isinstance(lack, Failed):
             cause = str(lack)
-        elif lack.is_over(self._writer.now()):
-            cause = f"no longer {lack}"
+        elif lapse := lack.lapse(self._writer.now(), self._times.binding_timeout):
+            cause = lapse
         else:
             raise BindError(str(lack))
         await self._take_back(claim, pod)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Final
 
@@ -44,6 +45,19 @@ MOST_TRIES: Final = 5
 
 NOTHING_OF_OURS: Final = AllocationResult()
 """What our search finds for a claim that a controller serves alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindTimes:
+    """How long binds may take.
+
+    Attributes:
+        deadline: seconds of a call, less than the scheduler's timeout.
+        binding_timeout: how long a claim may wait for binding conditions after its allocation.
+    """
+
+    deadline: float
+    binding_timeout: timedelta
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,28 +6,31 @@ A driver reports conditions in ``status.devices``. A condition that is not repor
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from allocator import AllocationResult, DeviceId, DeviceResult
 from extender.kube.api import RawObject
 from extender.kube.encoding import loads
 from extender.state.objects.claims import ClaimObject
 
-BINDING_TIMEOUT: Final = timedelta(seconds=600)
-"""How long a claim may wait after its allocation (upstream's default)."""
-
 
 @dataclass(frozen=True, slots=True)
 class AwaitedCondition:
-    """A condition that is not true yet; ``until`` is None if the allocation has no timestamp: it never times out."""
+    """A condition that is not true yet.
+
+    Attributes:
+        since: when the claim was allocated; None if the allocation has no timestamp: it never times out.
+    """
 
     condition: str
     device: DeviceId
-    until: datetime | None
+    since: datetime | None
 
-    def is_over(self, now: datetime) -> bool:
-        """Whether the binding timeout is over."""
-        return self.until is not None and now > self.until
+    def lapse(self, now: datetime, timeout: timedelta) -> str:
+        """Why the claim is not waited for any longer; empty while the binding timeout is not over."""
+        if self.since is None or now <= self.since + timeout:
+            return ""
+        return f"binding timeout after {timeout.total_seconds():g} s of {self}"
 
     def __str__(self) -> str:
         return f"waiting for {self.condition} of {self.device}"
@@ -61,19 +64,19 @@ _Reported: TypeAlias = Mapping[tuple[DeviceId, str | None], Mapping[str, RawObje
 
 
 def _lacking(allocation: AllocationResult, reported: _Reported) -> Iterator[Unmet]:
-    until = _until(allocation)
+    since = None if allocation.timestamp is None else datetime.fromisoformat(allocation.timestamp)
     for result in allocation.results:
         if result.binding_conditions:
-            yield from _of_device(result, reported.get((result.device, result.share_id), {}), until)
+            yield from _of_device(result, reported.get((result.device, result.share_id), {}), since)
 
 
-def _of_device(result: DeviceResult, conditions: Mapping[str, RawObject], until: datetime | None) -> Iterator[Unmet]:
+def _of_device(result: DeviceResult, conditions: Mapping[str, RawObject], since: datetime | None) -> Iterator[Unmet]:
     for name in result.binding_failure_conditions or ():
         if _is_true(conditions, name):
             yield Failed(name, result.device, str(conditions[name].get("message") or ""))
     for name in result.binding_conditions or ():
         if not _is_true(conditions, name):
-            yield AwaitedCondition(name, result.device, until)
+            yield AwaitedCondition(name, result.device, since)
 
 
 def _is_true(conditions: Mapping[str, RawObject], name: str) -> bool:
@@ -89,7 +92,3 @@ def _reported(raw: RawObject) -> _Reported:
         }
         for each in devices
     }
-
-
-def _until(allocation: AllocationResult) -> datetime | None:
-    return None if allocation.timestamp is None else datetime.fromisoformat(allocation.timestamp) + BINDING_TIMEOUT
