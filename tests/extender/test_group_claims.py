@@ -12,10 +12,10 @@ from extender.pods.claims import without_pods
 from extender.preemption.choice import holders_near
 from extender.simulation.cluster import Cluster as Simulation
 from extender.state.consumers import consumer_of, users_of
+from extender.state.objects.claim_annotations import TAKING
 from extender.state.pod_fields.conditions import RELEASED
 from extender.state.snapshot import Snapshot
 from extender.verbs.json.wire import FilterArgs
-from extender.writes.claims.claim_json import TAKING
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import FORBIDDEN, GET_CLAIM, Scene, action

@@ -48,6 +48,7 @@ READ: Final = frozenset(
         POD_CLAIM_NAME,
         PRIORITY,
         SPECIAL,
+        TAKING,
     }
 )
 """All annotations of a claim that are read."""

@@ -7,6 +7,7 @@ from extender.kube.api import ObjectKey
 from extender.pods.claims import is_made_for
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_name
+from extender.state.objects.claim_annotations import READ
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -65,7 +66,8 @@ def _for_claim(stand_in: Reservation, pod: Pod, claims: Mapping[str, ClaimObject
     if made_claim is None:
         raise WriteRefusedError(f"claim {expected.name} was not made")
     claim = made_claim.claim
-    is_as_expected = claim.spec == expected.spec and expected.annotations.items() <= claim.annotations.items()
+    told = {name: text for name, text in expected.annotations.items() if name in READ}
+    is_as_expected = claim.spec == expected.spec and told.items() <= claim.annotations.items()
     if claim.deleting or claim.allocation is not None or not is_made_for(pod, claim) or not is_as_expected:
         raise WriteRefusedError(f"claim {claim.name} was made otherwise than its template said")
     return replace(stand_in, claim=made_claim, pod=pod)
