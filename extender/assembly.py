@@ -21,7 +21,8 @@ from extender.background.controllers.releases import ControllerReleases
 from extender.background.controllers.scheduling_contexts import SchedulingContexts
 from extender.background.controllers.waits import ControllerWaits
 from extender.background.gangs.gangs import Gangs
-from extender.background.preemption.preemptor import Preemptor
+from extender.background.preemption.preemptor import PreemptionWrites, Preemptor
+from extender.background.preemption.scheduler_evictions import SchedulerEvictions
 from extender.background.requeue.requeue import Requeue
 from extender.background.requeue.rescan import Rescan
 from extender.background.requeue.unserved import Unserved
@@ -52,6 +53,7 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pending import PendingPods
 from extender.offload import Offload, in_thread
+from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
@@ -142,9 +144,8 @@ def make_service(
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
     leases = _leases(api, now, solver.clock)
-    nominator, evictor = Nominator(api, now), Evictor(api, now, tell)
-    preemptor = Preemptor(state, decider, nominator, evictor, binder.is_binding, metrics.preemption, off_loop)
-    gangs = Gangs(state, decider, nominator, writer, binder.is_binding, metrics.gangs, off_loop)
+    writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell))
+    gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, metrics.gangs, off_loop)
     allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
@@ -156,7 +157,7 @@ def make_service(
         *_status_tasks(api, state, solver, leases, now, off_loop),
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         gangs,
-        *((preemptor,) if scheduling.preemption else ()),
+        *_eviction_tasks(writer, decider, writes, binder, settings, metrics, off_loop),
         *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, _judging(requeue, gangs), immediate),
         requeue,
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
@@ -167,6 +168,26 @@ def make_service(
     rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
     runner = BackgroundRunner((rescan, *tasks), faults)
     return Service(decider, binder, runner, metrics, overview, scheduling=scheduling, off_loop=off_loop)
+
+
+def _eviction_tasks(
+    writer: Writer,
+    decider: Decider,
+    writes: PreemptionWrites,
+    binder: Binder,
+    settings: Settings,
+    metrics: Metrics,
+    off_loop: Offload,
+) -> tuple[BackgroundTask, ...]:
+    """The background tasks for both ways to evict pods, which share their limits."""
+    state, solver, set_caps = writer.state, decider.solver, settings.evictions
+    caps = EvictionCaps(set_caps.for_pod, set_caps.of_namespace, set_caps.for_namespace)
+    limits = EvictionLimits(caps, solver.clock, metrics.preemption.refused)
+    by_scheduler = SchedulerEvictions(state, limits, solver, writer)
+    if not settings.scheduling.preemption:
+        return (by_scheduler,)
+    preemptor = Preemptor(state, decider, writes, binder.is_binding, metrics.preemption, limits, off_loop)
+    return by_scheduler, preemptor
 
 
 def _leases(api: Api, now: Callable[[], datetime], clock: Clock) -> Mapping[ObjectKey, SharedLease]:

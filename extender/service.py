@@ -228,8 +228,8 @@ class Service:
         snapshot = self._state.known()
         pod = refreshed(args.pod, snapshot)
         found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
-        if found and not self._state.is_made_up(pod):
-            self.background.note_victims(pod)
+        if not self._state.is_made_up(pod):
+            found = self.background.note_preempt(pod, args.victims, found)
         return found
 
     async def bind(self, args: BindArgs) -> None:
@@ -242,6 +242,7 @@ class Service:
         try:
             await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
         except BindError as error:
+            self.background.note_bind_failed(args.uid, args.node, error)
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
 

@@ -1,7 +1,7 @@
 """The background tasks, with one life cycle: each hears what filter has answered, and each gets a turn."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -9,8 +9,10 @@ from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
+from extender.verbs.preempt.preempt import Victims
 
 PAUSE_SECONDS: Final = 0.2
 """Between two turns of the tasks."""
@@ -47,10 +49,26 @@ class BackgroundRunner:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
 
-    def note_victims(self, pod: Pod) -> None:
-        """Tell the tasks that the scheduler of a pod now evicts others for it."""
+    def note_preempt(self, pod: Pod, nodes: Collection[str], offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """Tell the tasks where the scheduler of a pod would evict others, and whom preempt has chosen.
+
+        Returns:
+            the evictions that all tasks allow.
+        """
         for task in self._tasks:
-            task.on_victims(pod)
+            with self._faults.of(f"pod {pod}"):
+                task.on_preempt(pod, nodes)
+                offered = task.allowed(pod, offered)
+        if offered:
+            for task in self._tasks:
+                task.on_victims(pod)
+        return offered
+
+    def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """Tell the tasks that the pod of this uid was not bound to a node."""
+        for task in self._tasks:
+            with self._faults.of(f"pod {uid}"):
+                task.on_bind_failed(uid, node, error)
 
     async def prepare(self, pod: Pod) -> None:
         """Let the tasks do at once what a pod of a simulation would wait for."""

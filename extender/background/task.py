@@ -1,14 +1,16 @@
 """What a background task is: told what filter has answered, and given a turn several times a second."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from extender.pods.decision_case import refreshed
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
+from extender.verbs.preempt.preempt import Victims
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,18 @@ class BackgroundTask:
         """The namespaces of which pods were forgotten for want of room, if they may be helped now. Tells each once."""
         return ()
 
+    def on_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        """A scheduler has asked preempt about a pod: it would evict others on these nodes."""
+
+    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:  # noqa: ARG002 - a default
+        """Return those of the evictions that preempt may offer to the pod's scheduler now, by node."""
+        return offered
+
     def on_victims(self, pod: Pod) -> None:
         """Preempt has named victims: the pod's scheduler evicts them, and nominates the pod."""
+
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """The pod of this uid was not bound to a node."""
 
     async def prepare(self, pod: Pod) -> None:
         """A simulation is going to ask filter about a pod, and gives no turns: do what the pod would wait for."""

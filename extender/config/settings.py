@@ -231,6 +231,18 @@ class ShapeSettings(Section):
         return Shape(_parsed(self.requests, []), _millis(self.cpu))
 
 
+class EvictionSettings(Section):
+    """The most pods that are evicted, also of those that kube-scheduler would evict for pods with devices."""
+
+    for_pod: int = Field(default=32, description="The most pods that are evicted for one pod, in its whole life.", ge=0)
+    of_namespace: int = Field(
+        default=120, description="The most pods of one namespace that are evicted in a minute.", ge=0
+    )
+    for_namespace: int = Field(
+        default=120, description="The most pods that are evicted in a minute for pods of one namespace.", ge=0
+    )
+
+
 class SchedulingSettings(Section):
     """How pods are decided."""
 
@@ -374,6 +386,7 @@ class Settings(Section):
     api: ApiSettings = ApiSettings()
     cluster: ClusterSettings = ClusterSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
+    evictions: EvictionSettings = EvictionSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()
     peers: PeersSettings = PeersSettings()
     grpc: GrpcSettings = GrpcSettings()

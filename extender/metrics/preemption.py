@@ -22,6 +22,12 @@ class PreemptionMetrics:
             "Evicted pods whose devices the pod did not take, although the node and the devices were left for it.",
             registry=registry,
         )
+        self._refused = Counter(
+            "dra_extender_evictions_refused",
+            "Preemptions that were put off: a cap of evictions, or evictions in vain before.",
+            ["by"],
+            registry=registry,
+        )
         self._seconds = Histogram(
             "dra_extender_preemption_duration_seconds",
             "Time from the choice of the victims until the pod is bound.",
@@ -40,6 +46,10 @@ class PreemptionMetrics:
     def in_vain(self, victims: int) -> None:
         """A pod did not take the devices of this number of victims."""
         self._in_vain.inc(victims)
+
+    def refused(self, by: str) -> None:
+        """A pod may not evict others now. ``by``: what keeps it from that (`RefusedBy`)."""
+        self._refused.labels(by).inc()
 
     def took(self, seconds: float) -> None:
         """A pod was bound to the node where victims were evicted for it."""

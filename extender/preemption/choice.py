@@ -6,7 +6,7 @@ devices are missing there. Source of the order of nodes: ``pickOneNodeForPreempt
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -53,7 +53,13 @@ class Preemption:
         return Keeping(self.node.name, self.devices, tuple(victim.uid for victim in self.victims))
 
 
-def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -> Preemption | None:
+def choose(
+    pod: Pod,
+    names: Sequence[str],
+    snapshot: Snapshot,
+    solver: Solver,
+    may_evict: Callable[[Sequence[Pod]], bool] = lambda _: True,
+) -> Preemption | None:
     """The best preemption for a pod; None if no eviction helps.
 
     The preemption has no victims if the pod fits on a node once terminating pods are gone.
@@ -63,6 +69,7 @@ def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -
         names: the nodes that kube-scheduler's own checks have passed.
         snapshot: the cluster.
         solver: the allocator. When its time is up, the best preemption that was found so far is the result.
+        may_evict: whether some pods may be evicted together.
     """
     if not pod.may_preempt or not any(each.priority < pod.priority for each in snapshot.pods.values()):
         return None
@@ -79,7 +86,8 @@ def choose(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver) -
         smallest = list(_smallest(options, solver))
     except (InvalidClaimError, SelectorError):
         return None
-    best = min(smallest, key=lambda each: (each[0].rank(each[1]), each[0].node.name), default=None)
+    smallest.sort(key=lambda each: (each[0].rank(each[1]), each[0].node.name))
+    best = next((each for each in smallest if may_evict(each[0].pods(each[1]))), None)
     return None if best is None else _preemption(*best, solver)
 
 
@@ -114,7 +122,7 @@ def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple
     if is_feasible(found.pod, node, evictions.snapshot, solver):
         return ()
     needed = evictions.irreducible(replace(solver, among=frozenset(found.devices)) if found.devices else solver)
-    return None if needed is None else tuple(evictions.candidates[each].pod for each in needed)
+    return None if needed is None else tuple(evictions.pods(needed))
 
 
 def without_rivals(pod: Pod, snapshot: Snapshot) -> Snapshot:
@@ -147,8 +155,7 @@ def _smallest(options: Sequence[tuple[Evictions, Members]], solver: Solver) -> I
 
 
 def _preemption(evictions: Evictions, members: Members, solver: Solver) -> Preemption:
-    chosen = [evictions.candidates[each] for each in members]
-    victims = tuple(each.pod for each in chosen)
+    chosen, victims = [evictions.candidates[each] for each in members], tuple(evictions.pods(members))
     devices = _devices(evictions, victims, solver)
     return Preemption(evictions.pod, evictions.node, victims, devices, violations(chosen, evictions.allowed))
 

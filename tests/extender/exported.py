@@ -56,6 +56,7 @@ def exported() -> Mapping[str, Exported]:
 async def _scraped() -> str:
     metrics = Metrics(CollectorRegistry())
     metrics.verbs.answered("filter", "ok", 0.1)
+    metrics.preemption.refused("pause")
     metrics.verbs.filtered(passed=1, failed=1, unresolvable=1, steps=1)
     metrics.controllers.asked("licenses.example.com", "allocate", "ok", 0.1)
     metrics.controllers.watch(dict, {"licenses.example.com": SimpleNamespace(problem="")})

@@ -6,13 +6,14 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from extender.background.preemption.preemptor import PATIENCE_SECONDS, Preemptor
+from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
+from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
@@ -24,6 +25,7 @@ from tests.kit.servers.memory import Transport
 
 T = TypeVar("T")
 
+MANY = EvictionCaps(1000, 1000, 1000)
 MARK, DELETE = "patch_status pods", "delete pods"
 
 
@@ -63,6 +65,7 @@ class Scene:
         searches: searches for victims.
         search_seconds: how long each of them takes.
         meanwhile: what happens after a search, before the task goes on.
+        caps: of evictions.
     """
 
     cluster: Cluster
@@ -73,11 +76,13 @@ class Scene:
     searches: int = 0
     search_seconds: float = 0.0
     meanwhile: Callable[[], Awaitable[None]] | None = None
+    caps: EvictionCaps = MANY
 
     def __post_init__(self) -> None:
         self.solver = replace(solver(), clock=lambda: self.now)
         self.registry = CollectorRegistry()
         self.metrics = PreemptionMetrics(self.registry)
+        self.limits = EvictionLimits(self.caps, self.solver.clock, self.metrics.refused)
         self.start(Transport(self.cluster.api))
 
     @classmethod
@@ -90,10 +95,10 @@ class Scene:
         self.task = Preemptor(
             self.cluster.state,
             Decider(self.solver, self.cluster.state.changes_since),
-            Nominator(transport, lambda: NOW),
-            Evictor(transport, lambda: NOW, self._tell),
+            PreemptionWrites(Nominator(transport, lambda: NOW), Evictor(transport, lambda: NOW, self._tell)),
             self.binding.__contains__,
             self.metrics,
+            self.limits,
             self._search,
         )
 

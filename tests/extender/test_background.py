@@ -1,17 +1,23 @@
 """The runner of background tasks: all hear the same, and what fails in one task keeps no other from its work."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 
 from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import EMPTY
+from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
+from extender.verbs.preempt.preempt import Victims
 from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")
+VICTIMS = Victims(("v",))
+PREEMPT = [*["preempt for p on n"] * 2, "victims for p"]
+NOT_BOUND = "not bound uid-p to n: no"
 
 
 class Told:
@@ -42,8 +48,17 @@ class Hearing(BackgroundTask):
     def on_passed(self, pod: Pod) -> None:
         self.heard.append(f"passed {pod.name}")
 
+    def on_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        self.heard.append(f"preempt for {pod.name} on {', '.join(nodes)}")
+
+    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        return {node: victims for node, victims in offered.items() if pod.name == "p" and node != "not-now"}
+
     def on_victims(self, pod: Pod) -> None:
         self.heard.append(f"victims for {pod.name}")
+
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        self.heard.append(f"not bound {uid} to {node}: {error}")
 
     async def tick(self) -> None:
         self.heard.append("tick")
@@ -55,9 +70,11 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable={"n": "no"}), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
-    runner.note_victims(POD)
+    assert runner.note_preempt(POD, ["n"], {"not-now": VICTIMS}) == {}
+    assert runner.note_preempt(POD, ["n"], {"n": VICTIMS, "not-now": VICTIMS}) == {"n": VICTIMS}
+    runner.note_bind_failed("uid-p", "n", BindError("no"))
     virtualtime.run(runner.tick())
-    assert hearing.heard == ["rejected p", "passed p", "victims for p", "tick"]
+    assert hearing.heard == ["rejected p", "passed p", *PREEMPT, NOT_BOUND, "tick"]
     assert log.subjects == [("fault", "pod ns/p"), ("fault", "Failing")]
 
 

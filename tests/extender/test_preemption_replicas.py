@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.background.preemption.preemptor import PATIENCE_SECONDS, Preemptor
+from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.background.task import Rejection
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
@@ -29,12 +29,13 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
+from extender.preemption.eviction_limits import EvictionLimits
 from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator
 from tests.extender.interleaving import BrokenError, Dice, Step, play
-from tests.extender.preempting import full, runs, waits
+from tests.extender.preempting import MANY, full, runs, waits
 from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch
 from tests.extender.replicas import FAULTS
 from tests.kit import virtualtime
@@ -102,8 +103,9 @@ class Replica:
         self._solver = replace(solver(), clock=lambda: self._now)
         metrics = PreemptionMetrics(CollectorRegistry())
         evictor = Evictor(self.gate, lambda: NOW, lambda pod, _: self.evicted.add(pod.name))
-        arguments = (Nominator(self.gate, lambda: NOW), evictor, lambda _: False, metrics, at_once)
-        self.task = Preemptor(self.state, Decider(self._solver, self.state.changes_since), *arguments)
+        writes, limits = PreemptionWrites(Nominator(self.gate, lambda: NOW), evictor), EvictionLimits(MANY, lambda: 0.0)
+        decider = Decider(self._solver, self.state.changes_since)
+        self.task = Preemptor(self.state, decider, writes, lambda _: False, metrics, limits, at_once)
         self.work = asyncio.ensure_future(self._work())
 
     async def _work(self) -> None:

@@ -127,6 +127,19 @@ class Gangs(BackgroundTask):
         if pod.gang_key is not None and pod.gang_key in self._watches:
             self._watches[pod.gang_key].is_due = True
 
+    def on_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        """The scheduler of a member would evict others. On the kept node it does so; else the gang is planned first."""
+        if pod.gang_key is None or is_alone(pod, self._state.snapshot):
+            return
+        watch, now = self._watch(pod.gang_key), self._clock()
+        watch.active = now
+        if pod.kept.node in nodes:
+            self._rejected.answered(pod)
+            watch.making_room[pod.uid] = now + KEPT_SECONDS
+        else:
+            self._rejected.note_evictions(pod, nodes)
+            watch.asked_again(now)
+
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""
         snapshot = self._state.snapshot
@@ -323,7 +336,7 @@ class Gangs(BackgroundTask):
 
     async def _keep(self, watch: Watch, plan: GangPlan) -> None:
         """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
-        watch.writing = {seat.pod.uid: seat.keeping for seat in plan}
+        watch.writing, watch.making_room = {seat.pod.uid: seat.keeping for seat in plan}, {}
         watch.written, watch.shortfall = self._clock(), None
         for seat in plan:
             self._rejected.answered(seat.pod)
@@ -351,7 +364,9 @@ class Gangs(BackgroundTask):
         if gang.lost:
             await self._writes.end(gang.lost, lambda pod: LOST.format(pod.kept.node))
             return
-        await at_most([partial(self._answer, *each) for each in self._rejected.unanswered(gang.kept)])
+        making, now = self._watch(gang.key).making_room, self._clock()
+        pods = [pod for pod in gang.kept if making.get(pod.uid, 0.0) <= now]
+        await at_most([partial(self._answer, *each) for each in self._rejected.unanswered(pods)])
 
     async def _answer(self, pod: Pod, rejected: RejectedMember) -> None:
         """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects."""

@@ -48,6 +48,8 @@ class GangPlans:
     async def made(self, gang: Gang, solver: Solver) -> GangPlan | Shortfall | None:
         """A plan, or why there is none. None: the plan is void.
 
+        If the nodes that schedulers may take do not suffice, nodes are tried where they would evict others.
+
         A plan is void if its devices are kept for other pods by now, or if one of its pods does not wait any more.
         Nothing else runs between this check and the return. A plan holds if a pod without a gang has taken one of its
         devices: only the member that loses the device gets another place (`extender.pods.lost_members`).
@@ -59,6 +61,9 @@ class GangPlans:
         present = self._state.snapshot
         planner = GangPlanner(self._with_written(present), self._decider, solver, self._names(present))
         found = await self._off_loop(partial(self._planned, planner, gang, present))
+        if isinstance(found, Shortfall) and any(map(self._rejected.with_evictions, gang.free)):
+            planner = replace(planner, names_of=self._names(present, with_evictions=True))
+            found = await self._off_loop(partial(self._planned, planner, gang, present))
         is_void = not isinstance(found, Shortfall) and self._is_void(found, planner.snapshot)
         return None if is_void else found
 
@@ -66,8 +71,8 @@ class GangPlans:
         """Equal for gangs that get the same answer: after one finds no place, the next finds none. None: unlike any."""
         if gang.bound or gang.kept or shared_claims(gang.free):
             return None
-        snapshot, names = self._state.snapshot, self._rejected.names
-        kinds = sorted(hash((likeness_of(pod, snapshot), names(pod))) for pod in gang.free)
+        snapshot, names, evictions = self._state.snapshot, self._rejected.names, self._rejected.with_evictions
+        kinds = sorted(hash((likeness_of(pod, snapshot), names(pod), evictions(pod))) for pod in gang.free)
         return gang.size, gang.topology, tuple(kinds)
 
     def _planned(self, planner: GangPlanner, gang: Gang, present: Snapshot) -> GangPlan | Shortfall:
@@ -87,8 +92,13 @@ class GangPlans:
         devices = (device for seat in plan for device in seat.keeping.devices)
         return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
 
-    def _names(self, snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
-        """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take."""
+    def _names(self, snapshot: Snapshot, *, with_evictions: bool = False) -> Callable[[Pod], Sequence[str]]:
+        """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take.
+
+        Args:
+            snapshot: the cluster.
+            with_evictions: also the nodes where its scheduler would evict others.
+        """
         likely = likely_nodes(snapshot)
 
         def names(pod: Pod) -> Sequence[str]:
@@ -96,7 +106,8 @@ class GangPlans:
             if asked is None:
                 return may
             known = set(may)
-            return [name for name in asked if name in known]
+            more = self._rejected.with_evictions(pod) if with_evictions else ()
+            return [name for name in dict.fromkeys((*asked, *more)) if name in known]
 
         return names
 

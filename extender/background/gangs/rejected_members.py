@@ -20,6 +20,7 @@ class RejectedMember:
         latest: the nodes of the latest call.
         was_ready: in the latest call, the gang was ready, but the pod found no devices on the node that is kept for it.
         is_answered: since the latest call, something was done for the pod.
+        with_evictions: the nodes where the pod's scheduler would evict others, so that all but devices suffices.
     """
 
     since: float
@@ -27,6 +28,7 @@ class RejectedMember:
     latest: Sequence[str]
     was_ready: bool
     is_answered: bool = False
+    with_evictions: Sequence[str] = ()
 
 
 class RejectedMembers:
@@ -47,11 +49,16 @@ class RejectedMembers:
         before = self._known.get(rejection.sent.uid)
         # Names come anew with each request: those of many pods are to be in memory once.
         latest = names = tuple(map(intern, rejection.names))
-        if before is not None and len(names) < 2:
+        if before is not None and before.names and len(names) < 2:
             names = tuple(before.names)
         since, was_ready = self._clock() if before is None else before.since, not rejection.result.is_blocked
         self._known[rejection.sent.uid] = RejectedMember(since, names, latest, was_ready)
         return before is not None
+
+    def note_evictions(self, pod: Pod, names: Iterable[str]) -> None:
+        """Remember where the scheduler of a member would evict others for it, until filter is asked again."""
+        known = self._known.setdefault(pod.uid, RejectedMember(self._clock(), (), (), was_ready=False))
+        known.with_evictions = tuple(map(intern, sorted(names)))
 
     def answered(self, pod: Pod) -> None:
         """Something was done for a pod, or filter has let it pass."""
@@ -67,12 +74,17 @@ class RejectedMembers:
                 yield pod, known
 
     def names(self, pod: Pod) -> Sequence[str] | None:
-        """The nodes that the pod's scheduler may take; None if filter has not rejected the pod."""
+        """The nodes that the pod's scheduler may take without evictions; None if it has not asked about the pod."""
         known = self._known.get(pod.uid)
         return None if known is None else known.names
 
+    def with_evictions(self, pod: Pod) -> Sequence[str]:
+        """The nodes where the pod's scheduler would evict others for it."""
+        known = self._known.get(pod.uid)
+        return () if known is None else known.with_evictions
+
     def since(self, pods: Iterable[Pod]) -> Sequence[float]:
-        """When those of the pods that filter has rejected were rejected first."""
+        """When those of the pods that were asked about, and have got no node, were asked about first."""
         return [self._known[pod.uid].since for pod in pods if pod.uid in self._known]
 
     def forget(self, others: Collection[str], snapshot: Snapshot) -> Sequence[Pod]:

@@ -27,6 +27,7 @@ class Watch:
         until: when devices are given back.
         active: when this process was last asked about a member, or has last written a plan.
         shortfall: why there was no plan.
+        making_room: until when the scheduler of a member makes room on the kept node by evictions, by the pod's uid.
     """
 
     members: tuple[int, frozenset[str]] = (0, frozenset())
@@ -43,6 +44,7 @@ class Watch:
     until: float = 0.0
     active: float = -inf
     shortfall: Shortfall | None = None
+    making_room: dict[str, float] = field(default_factory=dict)
 
     def asked_again(self, now: float) -> None:
         """A scheduler tries a member again: something may have changed that is not known here, such as free CPU."""

@@ -19,11 +19,13 @@ from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.choice import holders_near
+from extender.preemption.eviction_limits import Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
+from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 
@@ -38,6 +40,13 @@ WAITING_SECONDS: Final = 60.0
 CHECK_SECONDS: Final = 3.0
 """Between two checks whether the pod can still get what is kept for it. After two in a row that fail, the nomination
 ends: a driver that publishes its devices anew takes less time."""
+
+RETRY_SECONDS: Final = 20.0
+"""After a bind that has failed, a nomination lasts this time at least: kube-scheduler tries a pod again after 10 s at
+the latest."""
+
+MOST_REFUSALS: Final = 3
+"""After so many binds that were refused (by a controller, or over quota), a nomination ends."""
 
 _MOST_ENDED: Final = 1024
 """At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""
@@ -55,6 +64,10 @@ class Nomination:
         leaving_since: since when all victims are gone or terminating; None while one is not.
         checked: when it was checked last whether the pod can get what is kept for it.
         is_lost: the last check has failed.
+        evicted: the latest evictions for the pod; None: this process has evicted no pod for it.
+        failed: when a bind of the pod has failed last; None: none has.
+        refusals: how many binds were refused.
+        cause: why the last one was refused; empty if none was.
     """
 
     pod: Pod
@@ -65,6 +78,14 @@ class Nomination:
     leaving_since: float | None = None
     checked: float = 0.0
     is_lost: bool = False
+    evicted: Evicted | None = None
+    failed: float | None = None
+    refusals: int = 0
+    cause: str = ""
+
+    def is_retried(self, now: float) -> bool:
+        """Whether a bind has failed not long ago, so that the pod's scheduler tries the pod again."""
+        return self.failed is not None and now < self.failed + RETRY_SECONDS
 
 
 class Nominations:
@@ -76,6 +97,7 @@ class Nominations:
         nominator: writes nominations.
         is_binding: whether a bind of the pod with this uid is running.
         metrics: counts what victims were good for.
+        limits: remember evictions in vain.
         planned: the cluster after all chosen preemptions.
     """
 
@@ -86,6 +108,7 @@ class Nominations:
         nominator: Nominator,
         is_binding: Callable[[str], bool],
         metrics: PreemptionMetrics,
+        limits: EvictionLimits,
         planned: Callable[[], Snapshot],
     ) -> None:
         self._state = state
@@ -93,6 +116,7 @@ class Nominations:
         self._nominator = nominator
         self._is_binding = is_binding
         self._metrics = metrics
+        self._limits = limits
         self._planned = planned
         self._known: dict[str, Nomination] = {}
         self._ended: Recent[int] = Recent(_MOST_ENDED)
@@ -128,10 +152,20 @@ class Nominations:
                 found.append(pod)
         return found
 
+    def bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """A pod was not bound to a node. Its devices are kept until the next try, but refusals are counted."""
+        nomination = self._known.get(uid)
+        if nomination is None or nomination.keeping.node != node:
+            return
+        nomination.failed = self._solver.clock()
+        if isinstance(error, ControllerRefusesError | QuotaExceededError):
+            nomination.refusals += 1
+            nomination.cause = str(error).removeprefix(f"node {node}: ")
+
     async def checked(self, pod: Pod, *, is_lost: bool) -> None:
         """A pod was checked. ``is_lost``: it can't get what is kept for it, even if its victims go."""
         nomination = self.of(pod, pod.kept)
-        if is_lost and nomination.is_lost:
+        if is_lost and nomination.is_lost and not nomination.is_retried(self._solver.clock()):
             await self.give_up(pod, f"the pod can't get devices on node {pod.kept.node} any more")
         nomination.is_lost = is_lost
 
@@ -150,8 +184,8 @@ class Nominations:
         pod = snapshot.pod(uid)
         if pod is None or not pod.is_pending:
             del self._known[uid]
-            if pod is not None and nomination.victims:
-                self._count_outcome(nomination, pod)
+            if nomination.victims:
+                self._count_outcome(nomination, "" if pod is None else pod.node_name)
             return
         if uid in chosen or self._is_binding(uid):
             return
@@ -161,7 +195,9 @@ class Nominations:
         nomination.free_since = _since(nomination.free_since, now, holds=not self._is_waiting(pod, snapshot))
         is_leaving = bool(pod.kept.victims) and are_leaving(pod.kept, snapshot)
         nomination.leaving_since = _since(nomination.leaving_since, now, holds=is_leaving)
-        if _has_passed(nomination.free_since, KEPT_SECONDS, now):
+        if nomination.refusals >= MOST_REFUSALS:
+            await self.give_up(pod, f"the pod was not bound: {nomination.cause}")
+        elif _has_passed(nomination.free_since, KEPT_SECONDS, now) and not nomination.is_retried(now):
             await self.give_up(pod, "the pod was not bound in time")
         elif _has_passed(nomination.leaving_since, WAITING_SECONDS, now):
             await self._let_go(pod)
@@ -178,15 +214,21 @@ class Nominations:
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not let go", pod=str(pod), error=str(error))
 
-    def _count_outcome(self, nomination: Nomination, pod: Pod) -> None:
-        if pod.node_name == nomination.keeping.node:
+    def _count_outcome(self, nomination: Nomination, bound_to: str) -> None:
+        """Count what the victims of a pod were good for that waits no more. ``bound_to``: empty if it is gone."""
+        if bound_to and nomination.evicted is not None:
+            self._limits.note_served(nomination.evicted)
+        if bound_to == nomination.keeping.node:
             self._metrics.took(self._solver.clock() - nomination.since)
-        elif pod.node_name:
-            self._count_unused(nomination)
+        else:
+            self._count_unused(nomination, is_bound=bool(bound_to))
 
-    def _count_unused(self, nomination: Nomination) -> None:
-        if is_in_vain(nomination.pod, nomination.keeping, self._planned()):
-            self._metrics.in_vain(nomination.victims)
+    def _count_unused(self, nomination: Nomination, *, is_bound: bool = False) -> None:
+        if not is_in_vain(nomination.pod, nomination.keeping, self._planned()):
+            return
+        self._metrics.in_vain(nomination.victims)
+        if nomination.evicted is not None and not is_bound:
+            self._limits.note_in_vain(nomination.evicted, nomination.cause)
 
     def _forget(self, uid: str) -> None:
         """Count that the pod does not take the devices of its victims."""

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from sys import intern
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -38,10 +38,12 @@ from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import Offload
 from extender.pods.gangs import is_alone
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
+from extender.preemption.eviction_limits import EvictionLimits, EvictionRefusal
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.bind.errors import BindError
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator
@@ -62,6 +64,9 @@ _MOST_NAMES: Final = 64
 
 _LOWEST_SECONDS: Final = 10.0
 """For this time, it is remembered which priority is the lowest that a pod with a node has."""
+
+_LOOKING_SECONDS: Final = 10.0
+"""Between two looks whether a pod still may not evict others."""
 
 _SEEN_SECONDS: Final = 10.0
 """If the watch does not show a nomination within this time, another process has ended it."""
@@ -93,6 +98,13 @@ class _Chosen:
     names: Sequence[str]
 
 
+class PreemptionWrites(NamedTuple):
+    """Writes nominations, and evicts pods."""
+
+    nominator: Nominator
+    evictor: Evictor
+
+
 class Preemptor(BackgroundTask):
     """Preempts for one pod after the other, the pod with the highest priority first.
 
@@ -100,10 +112,10 @@ class Preemptor(BackgroundTask):
         state: the cluster.
         decider: remembers where pods fit. Its solver decides which pods are evicted, and has the faults, which get
             unexpected errors.
-        nominator: writes nominations.
-        evictor: evicts pods.
+        writes: nominates and evicts pods.
         is_binding: whether a bind of the pod with this uid is running.
         metrics: counts preemptions and victims.
+        limits: says who may evict now.
         off_loop: runs the choice of victims in a thread.
     """
 
@@ -111,19 +123,19 @@ class Preemptor(BackgroundTask):
         self,
         state: ClusterState,
         decider: Decider,
-        nominator: Nominator,
-        evictor: Evictor,
+        writes: PreemptionWrites,
         is_binding: Callable[[str], bool],
         metrics: PreemptionMetrics,
+        limits: EvictionLimits,
         off_loop: Offload,
     ) -> None:
         self._state = state
         self._decider = decider
         self._solver = solver = decider.solver
-        self._nominator = nominator
-        self._evictor = evictor
+        self._writes = writes
         self._is_binding = is_binding
         self._metrics = metrics
+        self._limits = limits
         self._faults = solver.faults
         self._off_loop = off_loop
         self._fruitless = Fruitless(state.changes_since, solver.clock)
@@ -135,7 +147,7 @@ class Preemptor(BackgroundTask):
         """Until when it is remembered, and the lowest priority of a pod with a node."""
         self._chosen: dict[str, _Chosen] = {}
         self._waiting: dict[str, Preemption] = {}
-        self._nominations = Nominations(state, solver, nominator, is_binding, metrics, self._planned)
+        self._nominations = Nominations(state, solver, writes.nominator, is_binding, metrics, limits, self._planned)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod. The latest call counts: a scheduler asks about a nominated node before all others.
@@ -175,6 +187,10 @@ class Preemptor(BackgroundTask):
         """The pod's scheduler makes room itself. A choice of victims that is being made is void."""
         self._asked.pop(pod.uid)
         self._choosing.discard(pod.uid)
+
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """What is kept for a pod is kept until the next try."""
+        self._nominations.bind_failed(uid, node, error)
 
     async def tick(self) -> None:
         """Take the next step of each preemption, if the cluster is known well enough."""
@@ -227,33 +243,67 @@ class Preemptor(BackgroundTask):
                 await self._carry_on(pod, asked.names)
         elif not pod.nominated_node:
             planned = self._planned()
-            wait = self._fruitless.wait(pod, asked.names, planned)
+            wait = self._limits.pause(pod, planned) or self._fruitless.wait(pod, asked.names, planned)
             if not wait:
                 await self._choose_anew(pod, asked.names, planned, solver)
             elif wait < math.inf:
-                self._asked.keep(pod.namespace, uid, replace(asked, due=self._solver.clock() + wait))
+                self._ask_later(pod, asked.names, wait)
+
+    def _ask_later(self, pod: Pod, names: Sequence[str], seconds: float) -> None:
+        """Choose for a pod later, but look every 10 s whether it has to wait for so long."""
+        later = self._solver.clock() + min(seconds, _LOOKING_SECONDS)
+        self._asked.keep(pod.namespace, pod.uid, _Asked(pod, names, later))
 
     async def _choose_anew(self, pod: Pod, names: Sequence[str], planned: Snapshot, solver: Solver) -> None:
         began = self._solver.clock()
         self._choosing.add(pod.uid)
-        found = await self._off_loop(partial(self._choice, pod, names, planned, self._state.snapshot, solver))
+        refused: list[EvictionRefusal] = []
+        choice = partial(self._choice, pod, names, planned, self._state.snapshot, solver, refused)
+        found = await self._off_loop(choice)
         if pod.uid not in self._choosing:
             return
         self._choosing.discard(pod.uid)
-        if found is None:
+        if found is None and refused:
+            self._refuse(pod, names, min(refused, key=lambda each: each.seconds))
+        elif found is None:
             self._fruitless.note(pod, names, planned, began, is_complete=not solver.is_late)
         elif not found.victims:
             self._waiting[pod.uid] = found
-        elif await self._is_kept(found):
-            self._chosen[pod.uid] = _Chosen(found, names)
-            self._nominations.of(pod, found.keeping)
+        else:
+            self._limits.plan(pod, [(found.victims, len(found.victims))])
+            if await self._is_kept(found):
+                self._chosen[pod.uid] = _Chosen(found, names)
+                self._nominations.of(pod, found.keeping)
+
+    def _refuse(self, pod: Pod, names: Sequence[str], refusal: EvictionRefusal) -> None:
+        """No pod may be evicted for a pod now."""
+        self._limits.count_refused(refusal)
+        logger.info("evictions refused", pod=str(pod), reason=refusal.reason, seconds=round(refusal.seconds, 1))
+        self._ask_later(pod, names, refusal.seconds)
 
     def _choice(
-        self, pod: Pod, names: Sequence[str], planned: Snapshot, present: Snapshot, solver: Solver
+        self,
+        pod: Pod,
+        names: Sequence[str],
+        planned: Snapshot,
+        present: Snapshot,
+        solver: Solver,
+        refused: list[EvictionRefusal],
     ) -> Preemption | None:
-        """The best preemption, without victims if a node takes the pod without evictions."""
+        """The best preemption, without victims if a node takes the pod without evictions.
+
+        ``refused`` gets why victims may not be evicted now.
+        """
         node = self._taking(pod, names, planned, present, solver.until)
-        return choose(pod, names, planned, solver) if node is None else Preemption(pod, node, ())
+        if node is not None:
+            return Preemption(pod, node, ())
+
+        def may_evict(victims: Sequence[Pod]) -> bool:
+            refusal = self._limits.refusal(pod, (victims, len(victims)), planned)
+            refused.extend([] if refusal is None else [refusal])
+            return refusal is None
+
+        return choose(pod, names, planned, solver, may_evict)
 
     def _taking(
         self, pod: Pod, names: Sequence[str], planned: Snapshot, present: Snapshot, until: float
@@ -293,7 +343,7 @@ class Preemptor(BackgroundTask):
 
     async def _is_kept(self, found: Preemption) -> bool:
         try:
-            await self._nominator.keep(found.pod, found.keeping)
+            await self._writes.nominator.keep(found.pod, found.keeping)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not nominated", pod=str(found.pod), node=found.node.name, error=str(error))
             return False
@@ -318,6 +368,8 @@ class Preemptor(BackgroundTask):
         victims = await self._still_needed(found, planned)
         if self._chosen.pop(uid, None) is None:
             return  # Filter has let the pod pass meanwhile.
+        refusal = self._limits.refusal(pod, (victims, len(victims)), planned) if victims else None
+        self._limits.drop_plan(uid)
         if taking is not None and taking.name != pod.kept.node:
             await self._nominations.give_up(pod, f"the pod fits on node {taking.name} without evictions")
         elif victims is None:
@@ -326,6 +378,9 @@ class Preemptor(BackgroundTask):
             await self._nominations.give_up(
                 pod, f"evictions can't free enough devices on node {pod.kept.node} any more"
             )
+        elif refusal is not None:
+            self._refuse(pod, chosen.names, refusal)
+            await self._nominations.give_up(pod, refusal.reason)
         elif victims and self._pending(uid) is not None:
             await self._evict_all(victims, pod)
 
@@ -351,13 +406,16 @@ class Preemptor(BackgroundTask):
             return None
 
     async def _evict_all(self, victims: Sequence[Pod], pod: Pod) -> None:
-        failed = await self._evictor.evict(victims, pod)
+        snapshot = self._state.snapshot
+        failed = await self._writes.evictor.evict(victims, pod)
         evicted = [victim for victim in victims if victim.uid not in failed]
         nomination = self._nominations.of(pod, pod.kept)
         if evicted and not nomination.victims:
             self._metrics.preempted()
         self._metrics.evicted(len(evicted))
         nomination.victims += len(evicted)
+        if evicted:
+            nomination.evicted = self._limits.note_evicted(pod, (evicted, len(evicted)), snapshot)
         left = [f"pod {victim}: {failed[victim.uid]}" for victim in victims if victim.uid in failed]
         logger.info("preempted", pod=str(pod), node=pod.kept.node, victims=list(map(str, evicted)), left=left)
 

@@ -159,12 +159,15 @@ class Evictions:
         finer = [(each.budgets, kind, self.borrowers.kind(each.pod)) for each, kind in pairs]
         return smallest_set(finer, is_enough, self._order, size, solver.look, least_members=size) or fewest
 
+    def pods(self, members: Members) -> Sequence[Pod]:
+        """The pods of some candidates."""
+        return [self.candidates[each].pod for each in members]
+
     def _asking(self, solver: Solver) -> Callable[[Members], bool]:
         """Whether the pod could be bound once some of the candidates are gone."""
 
         def is_enough(members: Members) -> bool:
-            gone = [self.candidates[each].pod for each in members]
-            return is_feasible(self.pod, self.node, without_pods(self.snapshot, gone), solver)
+            return is_feasible(self.pod, self.node, without_pods(self.snapshot, self.pods(members)), solver)
 
         return is_enough
 
@@ -201,8 +204,7 @@ class Evictions:
 
         After the budgets, only pods count that do not give back borrowed devices. All pods count where these are equal.
         """
-        chosen = [self.candidates[each] for each in members]
-        pods = [each.pod for each in chosen]
+        chosen, pods = [self.candidates[each] for each in members], self.pods(members)
         entitled, harm = self.borrowers.entitled(pods), _harm(pods)
         return violations(chosen, self.allowed), harm if len(entitled) == len(pods) else _harm(entitled), harm
 

@@ -1,0 +1,80 @@
+"""Gangs that lack CPU: their schedulers evict others for all pods of a gang, or for none."""
+
+from collections.abc import Mapping
+
+from extender.pods.decision_case import refreshed
+from extender.verbs.preempt.preempt import Victims, choose_victims
+from tests.extender.ganging import Scene, members, nodes
+from tests.kit.clusters import pod
+
+
+def victims_on(*names: str) -> Mapping[str, Victims]:
+    """Where kube-scheduler would evict others, one pod on each node, for want of CPU."""
+    return {name: Victims((f"uid-cpu-{name}",)) for name in names}
+
+
+class Preempting(Scene):
+    """A scene with a scheduler that asks preempt."""
+
+    def preempt(self, name: str, *names: str) -> list[str]:
+        """The nodes on which the pod's scheduler may evict others."""
+        asked = refreshed(self.known(name), self.cluster.state.snapshot)
+        found = choose_victims(asked, victims_on(*names), self.cluster.state.snapshot, self.solver)
+        self.task.on_preempt(asked, names)
+        return sorted(found)
+
+
+async def test_a_gang_that_lacks_cpu_is_planned_before_a_pod_is_evicted_for_it() -> None:
+    scene = Preempting(*nodes("abc"), *members("x", 2))
+    assert scene.preempt("x0", "a", "b") == scene.preempt("x1", "a", "b") == []
+    await scene.turns()
+    kept = {name: scene.known(name).kept.node for name in ("x0", "x1")}
+    assert sorted(kept.values()) == ["a", "b"], "not c, where nothing helps"
+    for name, there in kept.items():
+        assert scene.preempt(name, "a", "b") == [there]
+    await scene.schedule()
+    assert len(scene.bound()) == 2
+
+
+async def test_no_pod_is_evicted_for_a_gang_that_finds_no_place_as_a_whole() -> None:
+    scene = Preempting(*nodes("ab"), *members("x", 3))
+    for _ in range(3):
+        assert [scene.preempt(f"x{number}", "a", "b") for number in range(3)] == [[]] * 3
+        await scene.turns()
+    assert not any(scene.known(f"x{number}").kept.node for number in range(3))
+
+
+async def test_nodes_that_need_no_evictions_go_first() -> None:
+    scene = Preempting(*nodes("abcd"), *members("x", 2))
+    for name in ("x0", "x1"):
+        scene.filter(name, names="cd")
+        scene.preempt(name, "a", "b")
+    await scene.turns()
+    assert sorted(scene.known(name).kept.node for name in ("x0", "x1")) == ["c", "d"]
+
+
+async def test_what_is_kept_waits_until_the_evicted_pods_are_gone() -> None:
+    """Meanwhile the scheduler asks about other nodes: the kept node has no CPU yet."""
+    scene = Preempting(*nodes("abc"), *members("x", 2))
+    for name in ("x0", "x1"):
+        scene.preempt(name, "a", "b")
+    await scene.turns()
+    for _ in range(5):
+        for name in ("x0", "x1"):
+            assert scene.preempt(name, "a", "b")
+            scene.filter(name, names="c")
+        await scene.turns()
+    await scene.schedule()
+    assert len(scene.bound()) == 2
+
+
+async def test_a_gang_whose_kept_node_gets_no_room_is_planned_anew() -> None:
+    scene = Preempting(*nodes("abc"), *members("x", 1), pod("other"))
+    scene.preempt("x0", "a")
+    await scene.turns()
+    assert scene.known("x0").kept.node == "a"
+    scene.filter("x0", names="c")
+    await scene.turns(2)
+    scene.filter("x0", names="c")
+    await scene.turns(2)
+    assert scene.known("x0").kept.node == "c"

@@ -1,0 +1,137 @@
+"""What preempt offers to a scheduler, within the limits of evictions, and what became of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from extender.background.preemption.scheduler_evictions import (
+    BINDING_SECONDS,
+    LOOKING_SECONDS,
+    MOST_REFUSALS,
+    OFFERED_SECONDS,
+    SchedulerEvictions,
+)
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
+from extender.preemption.eviction_limits import FIRST_PAUSE_SECONDS, EvictionCaps, EvictionLimits
+from extender.state.objects.pods import Pod
+from extender.verbs.bind.errors import BindError, ControllerRefusesError
+from extender.verbs.preempt.preempt import Victims
+from extender.writes.writer import Writer
+from tests.extender.preempting import MANY, full, runs, waits
+from tests.kit.clusters import NOW, Object, solver
+
+WOKEN = "dra-extender/DevicesChanged"
+
+
+class Scene:
+    """Two nodes whose devices are in use; the pods p and q wait.
+
+    Attributes:
+        now: seconds.
+    """
+
+    def __init__(self, caps: EvictionCaps = MANY) -> None:
+        held: list[Object] = [*runs("v", "a/gpu-0", on="a"), *runs("w", "b/gpu-0", on="b")]
+        self.cluster = full("ab", *waits("p"), *waits("q"), *held)
+        self.now = 0.0
+        timed = replace(solver(), clock=lambda: self.now)
+        self.limits = EvictionLimits(caps, timed.clock)
+        writer = Writer(self.cluster.api, self.cluster.state, lambda: NOW)
+        self.task = SchedulerEvictions(self.cluster.state, self.limits, timed, writer)
+
+    def pod(self, name: str) -> Pod:
+        return self.cluster.state.snapshot.pods[ObjectKey("ns", name)]
+
+    def allowed(self, name: str, *nodes: str) -> Sequence[str]:
+        """The nodes where a scheduler may evict the pod that holds the device, and a pod that needs none."""
+        held = {"a": "uid-v", "b": "uid-w"}
+        return [*self.task.allowed(self.pod(name), {each: Victims((held[each], "uid-cpu")) for each in nodes})]
+
+    async def evict(self, name: str, node: str, victim: str) -> None:
+        """The scheduler evicts the pod, and nominates the other one."""
+        nominated = {"status": {"nominatedNodeName": node}}
+        await self.cluster.api.patch_status(PODS, ObjectKey("ns", name), nominated)
+        await self.task.tick()
+        await self.cluster.api.delete(PODS, ObjectKey("ns", victim))
+        await self.cluster.settle()
+        await self.task.tick()
+
+    def pause(self, name: str) -> float:
+        return self.limits.pause(self.pod(name), self.cluster.state.snapshot)
+
+    async def is_woken(self, name: str) -> bool:
+        raw = await self.cluster.api.get(PODS, ObjectKey("ns", name))
+        return any(each["type"] == WOKEN for each in raw["status"].get("conditions", []))
+
+
+async def test_evictions_count_once_the_scheduler_has_nominated_the_pod() -> None:
+    scene = Scene(EvictionCaps(9, 9, 3))
+    assert scene.allowed("p", "a", "b") == ["a", "b"]
+    assert scene.allowed("q", "b") == [], "two pods may be evicted for p"
+    scene.now = OFFERED_SECONDS
+    await scene.task.tick()
+    assert scene.allowed("q", "b") == ["b"], "nobody was evicted for p"
+    await scene.evict("q", "b", "w")
+    scene.now += OFFERED_SECONDS
+    assert scene.allowed("p", "a") == [], "two pods were evicted for q"
+    scene.now += 60.0
+    assert scene.allowed("p", "a") == ["a"]
+
+
+async def test_a_pod_that_had_to_wait_is_tried_again() -> None:
+    scene = Scene(EvictionCaps(9, 9, 0))
+    assert scene.allowed("p", "a") == []
+    await scene.task.tick()
+    assert not await scene.is_woken("p")
+    scene.now = LOOKING_SECONDS
+    await scene.task.tick()
+    assert await scene.is_woken("p")
+
+
+async def test_a_pod_that_is_not_bound_in_time_has_evicted_in_vain() -> None:
+    scene = Scene()
+    assert scene.allowed("p", "a") == ["a"]
+    await scene.evict("p", "a", "v")
+    scene.now = BINDING_SECONDS - 1
+    await scene.task.tick()
+    assert scene.pause("q") == 0.0
+    scene.now = BINDING_SECONDS
+    await scene.task.tick()
+    assert scene.pause("q") == FIRST_PAUSE_SECONDS
+    assert scene.allowed("q", "b") == []
+
+
+async def test_a_pod_that_is_gone_has_evicted_in_vain() -> None:
+    scene = Scene()
+    scene.allowed("p", "a")
+    await scene.evict("p", "a", "v")
+    await scene.cluster.api.delete(PODS, ObjectKey("ns", "p"))
+    await scene.task.tick()
+    assert scene.pause("q") == FIRST_PAUSE_SECONDS
+
+
+async def test_a_pod_whose_binds_are_refused_has_evicted_in_vain() -> None:
+    scene = Scene()
+    scene.allowed("p", "a")
+    await scene.evict("p", "a", "v")
+    for _ in range(MOST_REFUSALS):
+        scene.task.on_bind_failed("uid-p", "a", BindError("out of time"))
+        await scene.task.tick()
+    assert scene.pause("q") == 0.0, "these may succeed later"
+    for _ in range(MOST_REFUSALS):
+        scene.task.on_bind_failed("uid-p", "a", ControllerRefusesError("node a: controller c: no"))
+        await scene.task.tick()
+    assert scene.pause("q") == FIRST_PAUSE_SECONDS
+    scene.now = FIRST_PAUSE_SECONDS
+    assert scene.allowed("q", "b") == [], "the same victims on the same cause"
+
+
+async def test_a_pod_that_is_bound_needs_no_pause() -> None:
+    scene = Scene()
+    scene.allowed("p", "a")
+    await scene.evict("p", "a", "v")
+    await scene.cluster.api.bind_pod(ObjectKey("ns", "p"), "a", uid="uid-p")
+    await scene.task.tick()
+    scene.now = BINDING_SECONDS
+    await scene.task.tick()
+    assert scene.pause("q") == 0.0
