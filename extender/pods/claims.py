@@ -3,7 +3,7 @@
 A reason is the same text at each try: a text that changes makes the scheduler try the pod again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,6 +47,13 @@ class PodClaims:
     def is_empty(self) -> bool:
         """The pod needs no devices."""
         return not (self.allocated or self.pending or self.negotiated or self.special.is_needed)
+
+    @property
+    def open_specs(self) -> Sequence[ClaimSpec]:
+        """What is to be allocated, by us or by controllers: the specs of the claims without an allocation."""
+        whole = {each.uid: each.claim.claim.spec for each in self.negotiated}
+        ours = [each.claim.spec for each in self.pending if each.claim.uid not in whole]
+        return [*ours, *whole.values()]
 
     def on(self, node: NodeObject) -> Needs | str:
         """What has to be allocated on a node; or why the pod cannot run there, whatever is free."""

@@ -52,9 +52,10 @@ class Admitted:
             TimeoutError: selectors of the quotas took too long.
         """
         needs = "" if self.quota is None else self.case.claims.on(node)
-        if self.quota is None or isinstance(needs, str) or not needs.pending:
+        negotiated = self.case.claims.negotiated
+        if self.quota is None or isinstance(needs, str) or not (needs.pending or negotiated):
             return ""
-        overrun = self.quota.refusal_of(needs.pending, found)
+        overrun = self.quota.refusal_of(needs.pending, found, negotiated)
         return "" if overrun is None else overrun.reason
 
 

@@ -54,6 +54,12 @@ class NegotiatedClaim:
         """The uid of the claim."""
         return self.claim.claim.uid
 
+    @property
+    def negotiated_spec(self) -> ClaimSpec:
+        """The spec of the claim with the negotiated requests only."""
+        spec = self.claim.claim.spec
+        return replace(spec, requests=tuple(each for each in spec.requests if each.name in self.requests))
+
     def requests_of(self, class_name: str) -> tuple[str, ...]:
         """The negotiated requests of one of the classes."""
         asked = {each.name: each.alternatives[0].device_class for each in self.claim.claim.spec.requests}

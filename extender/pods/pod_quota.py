@@ -18,6 +18,7 @@ from allocator import (
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
 from extender.pods.kept_claims import kept_claims, rank
+from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.quota.device_quotas.kept import KeptTotal
 from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
 from extender.quota.device_quotas.totals import Total
@@ -72,7 +73,7 @@ class PodQuota:
 
     def depends_on_devices(self, claims: PodClaims) -> bool:
         """Whether quota has to be compared on each node, because it depends on the devices there."""
-        ways = [request.alternatives for each in claims.pending for request in each.claim.spec.requests]
+        ways = [request.alternatives for each in claims.open_specs for request in each.requests]
         is_open = claims.special.is_needed or any(
             len(each) != 1 or each[0].mode is not AllocationMode.EXACT_COUNT for each in ways
         )
@@ -82,9 +83,8 @@ class PodQuota:
         """Whether the claims are within quota with any devices. May be False although they are. Raises as `refusal`."""
         if claims.special.is_needed:
             return False
-        specs = [each.claim.spec for each in claims.pending]
         largest = partial(self.solver.totals.largest.of, self.snapshot.inventory)
-        return self._overrun(partial(most, specs=specs, largest=largest), self._in_use) is None
+        return self._overrun(partial(most, specs=claims.open_specs, largest=largest), self._in_use) is None
 
     def refusal(self, claims: PodClaims) -> Refusal | None:
         """The reason that keeps a pod off all nodes: a limit that its claims exceed with any devices.
@@ -94,13 +94,38 @@ class PodQuota:
         """
         if self.unreadable:
             return UnreadableQuota(self.unreadable)
-        return self._overrun(partial(least, specs=[each.claim.spec for each in claims.pending]), self._in_use)
+        ours = [each.claim.spec for each in claims.pending]
+        return self._overrun(
+            lambda limit: _sum(least(limit, ours), self._asked(limit, claims.negotiated)), self._in_use
+        )
 
-    def refusal_of(self, pending: Sequence[ClaimObject], found: Allocation) -> Overrun | None:
-        """The limit that claims would exceed with an allocation. Raises as `refusal`."""
+    def refusal_of(
+        self, pending: Sequence[ClaimObject], found: Allocation, negotiated: Sequence[NegotiatedClaim]
+    ) -> Overrun | None:
+        """The limit that claims would exceed with an allocation, and what controllers are asked for.
+
+        Raises:
+            TimeoutError: as `refusal`.
+        """
         taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
         meter = meter_of(self.snapshot, self.solver)
-        return self._overrun(lambda limit: meter.measured(limit, taken), self._in_use)
+        return self._overrun(
+            lambda limit: _sum(meter.measured(limit, taken), self._asked(limit, negotiated)), self._in_use
+        )
+
+    def _asked(self, limit: DeviceLimit, negotiated: Sequence[NegotiatedClaim]) -> Amounts:
+        """What controllers are asked for; or what one has allocated before, if that was over quota and given back."""
+        amounts: Amounts = {}
+        for each in negotiated:
+            spec = each.negotiated_spec
+            returned = self.solver.totals.returned.of(each.uid, self.solver.clock())
+            if returned is None:
+                amounts = _sum(amounts, least(limit, [spec]))
+                continue
+            theirs = tuple(result for result in returned.results if result.request in each.requests)
+            taken = [Taken(spec, replace(returned, results=theirs))]
+            amounts = _sum(amounts, meter_of(self.snapshot, self.solver).allocated(limit, taken))
+        return amounts
 
     def refusal_after(self, claim: ClaimObject) -> Overrun | None:
         """The limit that an allocated claim exceeds, if only earlier allocations count. Raises as `refusal`."""
@@ -114,7 +139,7 @@ class PodQuota:
             others = ((self.snapshot.claim(uid), part.amounts) for uid, part in parts.items() if uid != claim.claim.uid)
             return total(amounts for other, amounts in others if other is not None and is_before(other, claim))
 
-        return self._overrun(lambda limit: meter.measured(limit, taken), used_before)
+        return self._overrun(lambda limit: meter.allocated(limit, taken), used_before)
 
     def _overrun(self, needed: Measure, use: Use) -> Overrun | None:
         try:
@@ -127,7 +152,7 @@ class PodQuota:
         assumed = [taken for uid, taken in in_flight(quota.namespace, self.snapshot) if uid != self.pod.uid]
         amounts = [self._total(quota, limit).amounts]
         if assumed:
-            amounts.append(meter_of(self.snapshot, self.solver).measured(limit, assumed))
+            amounts.append(meter_of(self.snapshot, self.solver).allocated(limit, assumed))
         if kept := self._kept(quota, limit):
             amounts.append(kept)
         return amounts[0] if len(amounts) == 1 else total(amounts)
@@ -155,6 +180,10 @@ class PodQuota:
 
     def _total(self, quota: DeviceQuota, limit: DeviceLimit) -> Total:
         return total_of(quota, limit, self.snapshot, self.solver)
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    return total((one, other)) if one and other else one or other
 
 
 def within_quota(pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> PodClaims:

@@ -82,7 +82,7 @@ def test_filter_lets_pass_exactly_the_nodes_whose_devices_are_within_quota(
 
     def is_within(name: str) -> bool:
         found = case.at(snapshot.nodes[name])
-        return isinstance(found, Allocation) and compared.refusal_of(case.claims.pending, found) is None
+        return isinstance(found, Allocation) and compared.refusal_of(case.claims.pending, found, ()) is None
 
     within = [] if compared.refusal(case.claims) else [name for name in names if is_within(name)]
     assert list(filter_nodes(waiting, names, snapshot, judge).passed) == within

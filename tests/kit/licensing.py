@@ -16,10 +16,11 @@ from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, s
 
 NONE_LEFT = "no license is left"
 DRIVER = "licenses.example.com"
+CLOSED = "closed"
 
 
 class Licenses:
-    """Some licenses; implements `extender.driver.Controller`.
+    """Some licenses; implements `extender.driver.Controller`. While a file ``closed`` is beside the folder, none is left.
 
     Args:
         folder: a taken license is a file with its number for a name, and the uid of its claim.
@@ -36,7 +37,8 @@ class Licenses:
     def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> Mapping[str, str]:
         time.sleep(self._delay)
         others = sum(each.claim.uid != claim.uid for each in held)
-        return {} if others < self._number else {each.name: NONE_LEFT for each in nodes}
+        is_closed = (self._folder.parent / CLOSED).exists()
+        return {} if others < self._number and not is_closed else {each.name: NONE_LEFT for each in nodes}
 
     def allocate(self, claim: ClaimAsk, *_: object, simulation: bool) -> Mapping[str, JSON]:
         if simulation:

@@ -8,6 +8,7 @@ from allocator import Claim
 from extender.kube.api import RawObject
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.totals import Total
+from extender.quota.device_quotas.usage import Taken
 from extender.state.consumers import pods_of
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
@@ -73,7 +74,11 @@ def _pods(claim: Claim, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _devices(claim: ClaimObject) -> int:
-    return len(claim.claim.allocation.results) if claim.claim.allocation is not None else 0
+    """The devices of a claim, and those that it has asked a controller for that names none."""
+    if claim.claim.allocation is None:
+        return 0
+    taken = Taken(claim.claim.spec, claim.claim.allocation)
+    return len(taken.allocation.results) + sum(each.alternatives[0].count for each in taken.unlisted)
 
 
 def _texts(amounts: Amounts) -> dict[str, str]:

@@ -22,6 +22,9 @@ _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()
 _MOST_PARTS: Final = 200_000
 """The most claims that are remembered. A claim counts once for each limit."""
 
+_MOST_RETURNED: Final = 4096
+_RETURNED_SECONDS: Final = 300.0
+
 
 class LimitPart(NamedTuple):
     """What a claim takes of a limit.
@@ -55,17 +58,39 @@ class Total:
     amounts: Amounts = field(default_factory=dict)
 
 
+class Returned:
+    """What controllers have allocated to claims, and what was given back because it was over quota.
+
+    A controller may return devices of which nobody knew before. So it is asked to allocate for such a claim again only
+    when the quota has room for as much; or after some minutes, because it may return less then.
+    """
+
+    def __init__(self) -> None:
+        self._known: Recent[tuple[float, AllocationResult]] = Recent(_MOST_RETURNED)
+
+    def note(self, claim_uid: str, allocation: AllocationResult, now: float) -> None:
+        """Note the allocation of a claim that is over quota; ``now`` is in seconds of the solver's clock."""
+        self._known.keep(claim_uid, (now + _RETURNED_SECONDS, allocation))
+
+    def of(self, claim_uid: str, now: float) -> AllocationResult | None:
+        """The latest allocation of a claim that was over quota; None if it is not known, or too old."""
+        until, allocation = self._known.find(claim_uid) or (now, None)
+        return allocation if now < until else None
+
+
 class Totals:
     """Remembers the totals of all limits. Threads may ask about different snapshots and forks at the same time.
 
     Attributes:
         largest: remembers the largest capacities.
         kept: remembers what is kept.
+        returned: what controllers have allocated to claims that were over quota with it.
     """
 
     def __init__(self) -> None:
         self.largest = Largest()
         self.kept = KeptTotals()
+        self.returned = Returned()
         self._known: Recent[Total] = Recent(_MOST_PARTS, lambda _, total: 1 + len(total.parts))
 
     def knows(self, quota: DeviceQuota) -> bool:
@@ -101,7 +126,7 @@ def _moved(old: Total, held: Map[str, AllocationResult], snapshot: Snapshot, met
             claim = snapshot.claim(uid)
             taken = Taken(NO_SPEC if claim is None else claim.claim.spec, allocation)
             own = frozenset(each.device.pool_id for each in allocation.results)
-            parts[uid] = part = LimitPart(allocation, own, meter.measured(old.limit, [taken]))
+            parts[uid] = part = LimitPart(allocation, own, meter.allocated(old.limit, [taken]))
             pools.update((each, published.get(each)) for each in own)
             _add(nano, part.amounts, 1)
     if None in changed.values():

@@ -1,6 +1,6 @@
 """The amounts that claims take of a limit of a DeviceQuota: with an allocation, and at least without one."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -40,6 +40,12 @@ class Taken(NamedTuple):
     spec: ClaimSpec
     allocation: AllocationResult
 
+    @property
+    def unlisted(self) -> Sequence[Request]:
+        """The required requests without results: a controller serves them, and need not name devices."""
+        served = {each.request.partition("/")[0] for each in self.allocation.results}
+        return [each for each in required(self.spec).requests if each.name not in served]
+
 
 def total(all_amounts: Iterable[Amounts]) -> Amounts:
     """The sum."""
@@ -63,8 +69,18 @@ class LimitMeter:
     inventory: Inventory
     selectors: TimedSelectors
 
+    def allocated(self, limit: DeviceLimit, taken: Sequence[Taken]) -> Amounts:
+        """What allocated claims take of a limit: their devices, and of a request without devices what it asks for.
+
+        Raises:
+            SearchLimitError: time is up.
+        """
+        unlisted = [request for each in taken for request in each.unlisted]
+        measured = self.measured(limit, taken)
+        return total((measured, least_of(limit, unlisted))) if unlisted else measured
+
     def measured(self, limit: DeviceLimit, taken: Iterable[Taken]) -> Amounts:
-        """What some claims take of a limit. Raises SearchLimitError: time is up."""
+        """What the devices of some claims take of a limit. Raises SearchLimitError: time is up."""
         members = ClassMembers(DeviceClass(limit.name, limit.selectors), self.selectors)
         return total(
             self._amounts(limit, result, device)
@@ -103,9 +119,12 @@ def in_flight(namespace: str, snapshot: Snapshot) -> Iterator[tuple[str, Taken]]
 
 def least(limit: DeviceLimit, specs: Iterable[ClaimSpec]) -> Amounts:
     """The least that claims take of a limit, with any devices, without their optional requests."""
-    if limit.selectors:
-        return {}
-    return total(_least(limit, request) for spec in specs for request in required(spec).requests)
+    return least_of(limit, (request for spec in specs for request in required(spec).requests))
+
+
+def least_of(limit: DeviceLimit, requests: Iterable[Request]) -> Amounts:
+    """The least that requests take of a limit, with any devices. A limit with selectors depends on the devices."""
+    return {} if limit.selectors else total(_least(limit, request) for request in requests)
 
 
 def _least(limit: DeviceLimit, request: Request) -> Amounts:

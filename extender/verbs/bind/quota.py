@@ -10,6 +10,7 @@ from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, QuotaExceededError
+from extender.writes.claims.controller_marks import is_marked
 
 _LATE = "out of time: selectors of the namespace's DeviceQuotas take too long"
 
@@ -23,12 +24,13 @@ def check_planned(case: Case, node: NodeObject, found: Allocation, now: Snapshot
     """
     needs = case.claims.on(node)
     quota = PodQuota.of(case.pod, now, case.solver)
-    if isinstance(needs, str) or not needs.pending or quota is None:
+    negotiated = case.claims.negotiated
+    if isinstance(needs, str) or not (needs.pending or negotiated) or quota is None:
         return
     if quota.unreadable:
         raise QuotaExceededError(quota.unreadable)
     try:
-        refusal = quota.refusal_of(needs.pending, found)
+        refusal = quota.refusal_of(needs.pending, found, negotiated)
     except TimeoutError as error:
         raise BindError(_LATE) from error
     if refusal is not None:
@@ -52,4 +54,6 @@ def check_written(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solv
     except TimeoutError as error:
         raise BindError(_LATE) from error
     if refusal is not None:
+        if claim.claim.allocation is not None and is_marked(claim.claim):
+            solver.totals.returned.note(claim.claim.uid, claim.claim.allocation, solver.clock())
         raise QuotaExceededError(f"claim {claim.key} was allocated after others: {refusal}")
