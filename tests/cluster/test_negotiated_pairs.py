@@ -1,4 +1,4 @@
-"""Negotiated claims together with gangs and with DeviceQuotas, with a real kube-scheduler and a controller of licenses."""
+"""Negotiated claims with gangs and with DeviceQuotas: a real kube-scheduler, and a controller of licenses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -50,9 +50,11 @@ async def _defined(plane: ControlPlane) -> None:
 
 @pytest.fixture(name="licenses")
 async def _licenses(client: Client, plane: ControlPlane) -> AsyncIterator[Licensing]:
-    async with licensing(plane, client, ["Http"], LICENSES) as controllers:
-        async with pair(client, plane, SCHEDULER, serve=serving_with(plane, controllers)):
-            yield controllers[0]
+    async with (
+        licensing(plane, client, ["Http"], LICENSES) as controllers,
+        pair(client, plane, SCHEDULER, serve=serving_with(plane, controllers)),
+    ):
+        yield controllers[0]
 
 
 async def add_pods(client: Client, licenses: Licensing, namespace: str, *names: str, gang: str = "") -> list[ObjectKey]:

@@ -20,7 +20,9 @@ CLOSED = "closed"
 
 
 class Licenses:
-    """Some licenses; implements `extender.driver.Controller`. While a file ``closed`` is beside the folder, none is left.
+    """Some licenses; implements `extender.driver.Controller`.
+
+    While a file ``closed`` is beside the folder, no license is left.
 
     Args:
         folder: a taken license is a file with its number for a name, and the uid of its claim.
