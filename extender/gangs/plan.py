@@ -9,10 +9,18 @@ from extender.state.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What is to be kept for one pod."""
+    """What is to be kept for one pod.
+
+    Attributes:
+        pod: as it is once that is written.
+    """
 
     pod: Pod
-    keeping: Keeping
+
+    @property
+    def keeping(self) -> Keeping:
+        """The node and the devices."""
+        return self.pod.kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class GangSearch:
         """The step after a pod, in one of its ways, has got a node. ``tried`` as in `_step`."""
         number = step.number + 1
         fork = found.held(pod, name, step.fork)
-        seats = (*step.seats, Seat(pod, _keeping(found, name, self.snapshot)))
+        seats = (*step.seats, Seat(replace(pod, nominated_node=name, kept=_keeping(found, name, self.snapshot))))
         options = None
         is_local = found.pools.issubset(fork.inventory.local.get(name, ()))
         if is_local and step.options is not None and len(seats) < self.wanted and self._is_same_kind(number):

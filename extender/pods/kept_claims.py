@@ -42,17 +42,32 @@ def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[
     Raises:
         TimeoutError: the solver's time is up.
     """
-    uids = snapshot.kept.in_namespaces.get(namespace)
-    if uids is None:
+    uids, keeping = snapshot.kept.in_namespaces.get(namespace), snapshot.keeping
+    if uids is None and not keeping:
         return ()
     claims = (snapshot.claims, snapshot.special, snapshot.assumed)
     basis = (uids, *claims, snapshot.nodes, snapshot.inventory, *_rules(snapshot))
+    basis = (*basis, keeping, snapshot.pods) if keeping else basis
     key = "namespace", namespace
     found = solver.kept_claims.find(key, basis)
     if found is None:
-        found = _found_in(namespace, [snapshot.pods[snapshot.pod_keys[uid]] for uid in uids], snapshot, solver)
+        found = _found_in(namespace, list(_nominated(namespace, snapshot)), snapshot, solver)
         solver.kept_claims.keep(key, basis, found)
     return found
+
+
+def _nominated(namespace: str, snapshot: Snapshot) -> Iterator[Pod]:
+    """The nominated pods of a namespace, also those whose nomination the watch has not shown yet."""
+    assumed = {
+        uid: each.pod
+        for uid, each in snapshot.keeping.items()
+        if each.pod.namespace == namespace and each.counts(snapshot.pod(uid))
+    }
+    for uid in snapshot.kept.in_namespaces.get(namespace, ()):
+        pod = snapshot.pod(uid)
+        if pod is not None and uid not in assumed:
+            yield pod
+    yield from assumed.values()
 
 
 def _rules(snapshot: Snapshot) -> tuple[object, ...]:

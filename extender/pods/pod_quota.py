@@ -215,6 +215,33 @@ def _without(claims: PodClaims, withheld: Sequence[tuple[str, str]]) -> PodClaim
     return replace(claims, pending=tuple(pending), withheld=(*claims.withheld, *left_out))
 
 
+def kept_overrun(namespace: str, snapshot: Snapshot, solver: Solver) -> Overrun | None:
+    """The limit that a namespace exceeds with all that is kept for its pods.
+
+    Raises:
+        TimeoutError: selectors of the quotas took too long.
+    """
+
+    def use(quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
+        held = total_of(quota, limit, snapshot, solver).amounts
+        assumed = [taken for _, taken in in_flight(quota.namespace, snapshot)]
+        kept = {} if quota.namespace == namespace else kept_of(quota, limit, snapshot, solver).amounts
+        return total((held, meter_of(snapshot, solver).measured(limit, assumed), kept))
+
+    try:
+        for quota in quotas_of(namespace, snapshot):
+            needed = partial(_kept_amounts, quota, snapshot=snapshot, solver=solver)
+            if found := overrun([quota], needed, use, snapshot):
+                return found
+    except SearchLimitError as error:
+        raise TimeoutError from error
+    return None
+
+
+def _kept_amounts(quota: DeviceQuota, limit: DeviceLimit, *, snapshot: Snapshot, solver: Solver) -> Amounts:
+    return kept_of(quota, limit, snapshot, solver).amounts
+
+
 def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
     """Whether the use of the quotas of a pod is remembered.
 

@@ -48,6 +48,11 @@ class Preemption:
     violations: int = 0
 
     @property
+    def nominated(self) -> Pod:
+        """The pod as it is once the preemption is nominated."""
+        return replace(self.pod, nominated_node=self.node.name, kept=self.keeping)
+
+    @property
     def keeping(self) -> Keeping:
         """The devices to keep for the pod, with the node and the victims."""
         return Keeping(self.node.name, self.devices, tuple(victim.uid for victim in self.victims))
@@ -141,8 +146,7 @@ def without_rivals(pod: Pod, snapshot: Snapshot) -> Snapshot:
 
 def carried_out(found: Preemption, snapshot: Snapshot) -> Snapshot:
     """The cluster once the victims have gone, and the pod is nominated to the node."""
-    nominated = replace(found.pod, nominated_node=found.node.name, kept=found.keeping)
-    return without_pods(snapshot, found.victims).with_pod(nominated)
+    return without_pods(snapshot, found.victims).with_pod(found.nominated)
 
 
 def _smallest(options: Sequence[tuple[Evictions, Members]], solver: Solver) -> Iterator[tuple[Evictions, Members]]:

@@ -16,6 +16,7 @@ from extender.state.assumed_allocations import after_event, moved_pools
 from extender.state.change_log import Change, ChangeLog
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.indexes.assumed_allocation import NO_SPEC, AssumedAllocation
+from extender.state.indexes.assumed_nomination import AssumedNomination
 from extender.state.indexes.node_requests import NodeRequests
 from extender.state.kinds import Topic, WatchedKind, all_kinds
 from extender.state.objects.claims import ClaimObject
@@ -242,6 +243,30 @@ class ClusterState:
         """Drop an assumed allocation that is not written and never will be."""
         before, after = self._snapshot, self._snapshot.without_assumed(claim_uid)
         self._commit_assumed(before, after, claim_uid)
+
+    def assume_kept(self, pods: Iterable[Pod]) -> None:
+        """Assume that pods will be nominated as they are here: what is kept for them counts in quotas at once."""
+        keeping = self._snapshot.keeping
+        for uid, each in keeping.items():
+            if not each.counts(self._snapshot.pod(uid)):
+                keeping = keeping.delete(uid)
+        for pod in pods:
+            keeping = keeping.set(pod.uid, AssumedNomination(pod))
+        self._snapshot = self._snapshot._replace(keeping=keeping)
+
+    def settle_kept(self, pod: Pod) -> None:
+        """Note that the nomination is written; ``pod`` is in the version that the write has replaced."""
+        known = self._snapshot.keeping.get(pod.uid)
+        if known is not None:
+            settled = replace(known, ends_after=revision(pod.resource_version))
+            self._snapshot = self._snapshot._replace(keeping=self._snapshot.keeping.set(pod.uid, settled))
+
+    def forget_kept(self, pod: Pod) -> None:
+        """Drop an assumed nomination that is not written. If it is written nevertheless, it counts once it is shown."""
+        if pod.uid in self._snapshot.keeping:
+            edit = SnapshotEdit(self._snapshot._replace(keeping=self._snapshot.keeping.delete(pod.uid)))
+            edit.touch([(Topic.POD, pod.key)])  # other pods of the namespace may be within quota now
+            self._commit(edit)
 
     def promise(self, pod: Pod, node: str, amounts: Amounts) -> None:
         """Count what a pod that is about to be bound requests of its node (`extender.state.indexes.node_requests`)."""

@@ -25,6 +25,7 @@ from allocator import (
 from extender.kube.api import ObjectKey
 from extender.state.controller_answers import ControllerAnswer
 from extender.state.indexes.assumed_allocation import AssumedAllocation
+from extender.state.indexes.assumed_nomination import AssumedNomination
 from extender.state.indexes.gang_index import GangIndex
 from extender.state.indexes.kept_index import KeptIndex
 from extender.state.indexes.nested_maps import added, put, removed, with_cpu
@@ -66,6 +67,7 @@ class Snapshot(NamedTuple):
         answers: what controllers have said about claims, by uid of the claim. No change of them counts as a version.
         special: uid of a pod to the uids of the claims that were made for its extended resources.
         assumed: by uid of the claim.
+        keeping: what is about to be kept for pods, by uid; the watch may show it already.
         plain: the objects of kinds without an attribute here, by class; `objects` reads them.
         problems: kind and key of an object that cannot be read, to the problem.
     """
@@ -98,6 +100,7 @@ class Snapshot(NamedTuple):
     usage: Usage = Usage()
     holders: Map[PoolId, Map[str, None]] = Map()
     assumed: Map[str, AssumedAllocation] = Map()
+    keeping: Map[str, AssumedNomination] = Map()
     plain: Map[type, Map[Any, Any]] = Map()
     problems: Map[tuple[str, ObjectKey], str] = Map()
 

@@ -338,11 +338,16 @@ class Gangs(BackgroundTask):
         """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
         watch.writing, watch.making_room = {seat.pod.uid: seat.keeping for seat in plan}, {}
         watch.written, watch.shortfall = self._clock(), None
+        self._state.assume_kept(seat.pod for seat in plan)
         for seat in plan:
             self._rejected.answered(seat.pod)
 
         async def keep(pod: Pod, keeping: Keeping) -> None:
-            if not await self._writes.keep(pod, keeping):
+            before = await self._writes.keep(pod, keeping)
+            if before is not None:
+                self._state.settle_kept(before)
+            else:
+                self._state.forget_kept(pod)
                 watch.writing.pop(pod.uid, None)
                 watch.again = self._clock() + AGAIN_SECONDS
 

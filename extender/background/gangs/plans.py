@@ -14,6 +14,8 @@ from extender.offload import Offload
 from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
 from extender.pods.node_resources import is_counted
+from extender.pods.pod_quota import kept_overrun
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
@@ -50,9 +52,10 @@ class GangPlans:
 
         If the nodes that schedulers may take do not suffice, nodes are tried where they would evict others.
 
-        A plan is void if its devices are kept for other pods by now, or if one of its pods does not wait any more.
-        Nothing else runs between this check and the return. A plan holds if a pod without a gang has taken one of its
-        devices: only the member that loses the device gets another place (`extender.pods.lost_members`).
+        A plan is void if its devices are kept for other pods by now, if one of its pods does not wait any more, or if
+        it exceeds a DeviceQuota by now: other pods of the namespace have got devices meanwhile. Nothing else runs
+        between this check and the return. A plan holds if a pod without a gang has taken one of its devices: only the
+        member that loses the device gets another place (`extender.pods.lost_members`).
 
         Args:
             gang: lacks something.
@@ -77,7 +80,10 @@ class GangPlans:
 
     def _planned(self, planner: GangPlanner, gang: Gang, present: Snapshot) -> GangPlan | Shortfall:
         self._decider.follow(present)
-        return planner.plan(gang)
+        found = planner.plan(gang)
+        if not isinstance(found, Shortfall):
+            self._is_over_quota(found, planner.snapshot)  # what is measured here is remembered
+        return found
 
     def _is_void(self, plan: GangPlan, before: Snapshot) -> bool:
         """Whether a pod of a plan waits no more, or something of it is kept for others, since the plan was begun."""
@@ -89,8 +95,21 @@ class GangPlans:
         counts = now.device_quotas or is_counted(now, self._decider.solver.features)
         if counts and not _pods_with_devices(now) <= _pods_with_devices(before):
             return True
+        if self._is_over_quota(plan, now):
+            return True
         devices = (device for seat in plan for device in seat.keeping.devices)
         return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
+
+    def _is_over_quota(self, plan: GangPlan, snapshot: Snapshot) -> bool:
+        """Whether a namespace would exceed a quota with what a plan keeps for its pods."""
+        if not plan or not quotas_of(plan[0].pod.namespace, snapshot):
+            return False
+        for seat in plan:
+            snapshot = snapshot.with_pod(seat.pod)
+        try:
+            return kept_overrun(plan[0].pod.namespace, snapshot, self._decider.solver) is not None
+        except TimeoutError:
+            return True
 
     def _names(self, snapshot: Snapshot, *, with_evictions: bool = False) -> Callable[[Pod], Sequence[str]]:
         """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take.

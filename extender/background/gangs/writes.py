@@ -33,14 +33,13 @@ class GangWrites:
     nominator: Nominator
     writer: Writer
 
-    async def keep(self, pod: Pod, keeping: Keeping) -> bool:
-        """Keep devices for a pod; returns whether that was written."""
+    async def keep(self, pod: Pod, keeping: Keeping) -> Pod | None:
+        """Keep devices for a pod; returns the version that the write has replaced, or None if nothing was written."""
         try:
-            await self.nominator.keep(pod, keeping, in_gang=True)
+            return await self.nominator.keep(pod, keeping, in_gang=True)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("devices not kept for pod", pod=str(pod), group=str(pod.gang_key), error=str(error))
-            return False
-        return True
+            return None
 
     async def end(self, pods: Collection[Pod], why: Callable[[Pod], str]) -> None:
         """End what is kept for pods."""

@@ -37,6 +37,7 @@ from extender.kube.errors import OutcomeUnknownError
 from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import Offload
 from extender.pods.gangs import is_alone
+from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.preemption.eviction_limits import EvictionLimits, EvictionRefusal
 from extender.state.cluster_state import ClusterState
@@ -342,9 +343,20 @@ class Preemptor(BackgroundTask):
         return snapshot
 
     async def _is_kept(self, found: Preemption) -> bool:
+        """Nominate the pod, unless it would exceed a quota: other pods of its namespace have got devices meanwhile."""
+        pod, now = found.nominated, self._state.snapshot
         try:
-            await self._writes.nominator.keep(found.pod, found.keeping)
+            over = kept_overrun(pod.namespace, now.with_pod(pod), self._solver)
+        except TimeoutError:
+            return False
+        if over is not None:
+            logger.info("pod not nominated", pod=str(pod), node=found.node.name, error=str(over))
+            return False
+        self._state.assume_kept([pod])
+        try:
+            self._state.settle_kept(await self._writes.nominator.keep(found.pod, found.keeping))
         except (WriteRefusedError, OutcomeUnknownError) as error:
+            self._state.forget_kept(pod)
             logger.info("pod not nominated", pod=str(found.pod), node=found.node.name, error=str(error))
             return False
         return True

@@ -123,6 +123,8 @@ def local_nodes(pool: PoolId, before: Snapshot, after: Snapshot) -> set[str]:
 def _gave_up_nomination(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:
     """A pod no longer keeps others from what it needs on the node that it was nominated for."""
     old, new = before.pods.get(key), after.pods.get(key)
+    if old is not None and old.uid in before.keeping and old.uid not in after.keeping:
+        return new is None or not new.kept.node
     if old is None or old.node_name or not old.nominated_node:
         return False
     if new is None or new.uid != old.uid or new.deleting or new.is_finished:

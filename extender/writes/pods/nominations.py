@@ -23,7 +23,7 @@ class Nominator:
     api: Api
     now: Callable[[], datetime]
 
-    async def keep(self, pod: Pod, keeping: Keeping, *, in_gang: bool = False) -> None:
+    async def keep(self, pod: Pod, keeping: Keeping, *, in_gang: bool = False) -> Pod:
         """Nominate a pod: from now on its devices on the node are kept from pods of equal or lower priority.
 
         The nomination names the devices and the victims. So a process that carries on evicts only these pods.
@@ -32,6 +32,9 @@ class Nominator:
             pod: a pending pod.
             keeping: what is kept for it.
             in_gang: for the gang of the pod; it goes before a nomination by a scheduler.
+
+        Returns:
+            The pod in the version that the write has replaced.
 
         Raises:
             WriteRefusedError, OutcomeUnknownError: the pod may not be nominated, so no pod may be evicted for it.
@@ -47,8 +50,10 @@ class Nominator:
             found["status"]["nominatedNodeName"] = keeping.node
             return found
 
-        if await patch_status(self.api, pod.key, patch) is None:
+        before = await patch_status(self.api, pod.key, patch)
+        if before is None:
             raise WriteRefusedError(f"pod {pod.key} is gone")
+        return before
 
     async def end(self, pod: Pod, why: str) -> Pod | None:
         """End a nomination by dra-extender. A pod that is gone or bound has none.
