@@ -96,6 +96,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_tables_resources.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_quota_totals.py tests/extender/test_quota_bound.py
+	ACCOUNT_EXAMPLES=3000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_quota_account_laws.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
 	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py tests/extender/test_library_laws.py
 	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_explain_proposals.py

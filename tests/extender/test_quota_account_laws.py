@@ -116,11 +116,11 @@ class Slow(Transport):
     is_cut: bool = False
 
     async def _call(self, name: str, resource: Resource, call: Callable[[], Awaitable[_T]]) -> _T:
-        await asyncio.sleep(self.chance.choice((0, 0, 0.01, 0.1)))
+        await virtualtime.elapse(self.chance.choice((0, 0, 0.01, 0.1)))
         if self.is_cut:
             raise OutcomeUnknownError(name, "the process has ended")
         found = await super()._call(name, resource, call)
-        await asyncio.sleep(self.chance.choice((0, 0, 0.01, 0.1)))
+        await virtualtime.elapse(self.chance.choice((0, 0, 0.01, 0.1)))
         return found
 
 
@@ -229,7 +229,7 @@ class Scene:
 
     async def _thread(self, work: Callable[[], _T]) -> _T:
         found = work()
-        await asyncio.sleep(self._chance.choice((0, 0.01, 0.1)))
+        await virtualtime.elapse(self._chance.choice((0, 0.01, 0.1)))
         return found
 
     def _load(self, obj: Object, namespace: str) -> None:
@@ -361,6 +361,7 @@ async def played(history: History) -> Scene:
 @given(histories())
 def test_no_namespace_withholds_more_than_its_quotas_allow(history: History) -> None:
     scene = virtualtime.run(played(history))
+    assert scene.account.broken == []
     snapshot = scene.account.truth.snapshot
     event(f"kept: {any(each.kept.devices for each in snapshot.pods.values())}")
     event(f"bound: {min(3, sum(bool(each.node_name) for each in snapshot.pods.values()))}")
