@@ -91,8 +91,8 @@ class GangPlans:
         pods = [now.pod(seat.pod.uid) for seat in plan]
         if any(pod is None or not pod.is_pending or pod.kept.node for pod in pods):
             return True
-        # What others got meanwhile counts for quotas, and what devices take of their nodes.
-        counts = now.device_quotas or is_counted(now, self._decider.solver.features)
+        # What others got meanwhile counts for what devices take of their nodes.
+        counts = is_counted(now, self._decider.solver.features)
         if counts and not _pods_with_devices(now) <= _pods_with_devices(before):
             return True
         if self._is_over_quota(plan, now):
