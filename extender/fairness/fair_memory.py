@@ -51,6 +51,11 @@ class FairMemory(Generic[T]):
         """The entries of a namespace with their uids, the oldest first."""
         return [(uid, self._entries[uid][1]) for uid in self._namespaces.get(namespace, ())]
 
+    def oldest(self, namespace: str) -> tuple[str, T] | None:
+        """The oldest entry of a namespace with its uid; None if the namespace has none."""
+        uid = next(iter(self._namespaces.get(namespace, ())), None)
+        return None if uid is None else (uid, self._entries[uid][1])
+
     def keep(self, namespace: str, uid: str, value: T) -> T:
         """Keep an entry as the youngest one, instead of the one before; returns it."""
         self.pop(uid)
@@ -59,6 +64,11 @@ class FairMemory(Generic[T]):
         while len(self._entries) > self._limit:
             self.forget_oldest(max(self._namespaces, key=lambda each: len(self._namespaces[each])))
         return value
+
+    def replace(self, uid: str, value: T) -> None:
+        """Put another value in the place of an entry, which gets no younger."""
+        namespace, _ = self._entries[uid]
+        self._entries[uid] = (namespace, value)
 
     def pop(self, uid: str) -> T | None:
         """Remove an entry on purpose; returns it, or None if there is none."""

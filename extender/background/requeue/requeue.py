@@ -103,10 +103,10 @@ class Requeue(BackgroundTask):
         if pod.uid in self._rejected or pod.uid in self._woken or gang_refusal(pod, snapshot):
             return Found.KNOWN
         if not self._rejected.has_room(pod.namespace):
-            uid, oldest = next(iter(self._rejected.of_namespace(pod.namespace)))
-            if oldest.attention is Attention.NOW:
+            oldest = self._rejected.oldest(pod.namespace)
+            if oldest is None or oldest[1].attention is Attention.NOW:
                 return Found.FULL
-            self._rejected.forget(uid)
+            self._rejected.forget(oldest[0])
         self._rejected.keep(pod.namespace, pod.uid, RejectedPod(pod, None, Attention.NOW))
         return Found.KNOWN
 

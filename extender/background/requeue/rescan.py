@@ -26,10 +26,10 @@ from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
-READ_AT_ONCE: Final = 5000
-"""Pods of the snapshot that are read in one turn: about two milliseconds."""
+READ_AT_ONCE: Final = 2000
+"""Pods of the snapshot that are read in one turn: they take some milliseconds."""
 
-FOUND_AT_ONCE: Final = 250
+FOUND_AT_ONCE: Final = 100
 """Pods that the tasks are told of in one turn."""
 
 WOKEN_AT_ONCE: Final = 5
@@ -133,6 +133,7 @@ class Rescan(BackgroundTask):
     def _begin(self, snapshot: Snapshot) -> None:
         """Begin to read, if there is reason to and the last rescan is over."""
         if self._unread is not None or self._backlog:
+            self._again = self._clock() + PAUSE_SECONDS
             return
         if not self._has_begun:
             self._has_begun, self._scope = True, None
@@ -140,7 +141,6 @@ class Rescan(BackgroundTask):
             self._scope, self._missed = frozenset(self._missed), set()
         else:
             return
-        self._again = self._clock() + PAUSE_SECONDS
         self._unread = iter(snapshot.pods.values())
 
     def _read(self) -> None:

@@ -1,13 +1,12 @@
 """Events on pods that no node can serve, once that has lasted for a while."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import Recent
 from extender.background.task import BackgroundTask, Rejection
+from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
@@ -48,8 +47,8 @@ class Unserved(BackgroundTask):
         self._record = record
         self._now = now
         self._faults = faults
-        self._waiting: OrderedDict[str, _Rejection] = OrderedDict()
-        self._told: Recent[str] = Recent(_KEPT)
+        self._waiting = FairMemory[_Rejection](_KEPT)
+        self._told = FairMemory[str](_KEPT)
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, once its scheduler gives up."""
@@ -68,29 +67,29 @@ class Unserved(BackgroundTask):
         """Filter has left the pod no node, for these reasons."""
         text = summary(pod, reasons)
         known = self._waiting.get(pod.uid)
-        if self._told.find(pod.uid) == text or (known is not None and known.text == text):
+        if self._told.get(pod.uid) == text or (known is not None and known.text == text):
             return
-        # A reason that changes does not start the wait anew.
-        self._waiting[pod.uid] = _Rejection(text, self._now() if known is None else known.since)
-        if len(self._waiting) > _KEPT:
-            self._waiting.popitem(last=False)
+        if known is None:
+            self._waiting.keep(pod.namespace, pod.uid, _Rejection(text, self._now()))
+        else:  # a reason that changes does not start the wait anew
+            self._waiting.replace(pod.uid, _Rejection(text, known.since))
 
     def forget(self, pod: Pod) -> None:
         """The pod has a node, or is gone."""
-        self._waiting.pop(pod.uid, None)
-        self._told.forget(pod.uid)
+        self._waiting.pop(pod.uid)
+        self._told.pop(pod.uid)
 
     def look(self) -> None:
         """Tell what has lasted for long enough."""
         due = self._now() - PATIENCE
-        while self._waiting:
-            uid, first = next(iter(self._waiting.items()))
-            if first.since > due:
+        while (uid := next(iter(self._waiting), None)) is not None:
+            first = self._waiting.get(uid)
+            if first is None or first.since > due:
                 return
-            del self._waiting[uid]
+            self._waiting.pop(uid)
             pod = self._state.snapshot.pod(uid)
             if pod is not None and not pod.node_name:
-                self._told.keep(uid, first.text)
+                self._told.keep(pod.namespace, uid, first.text)
                 with self._faults.of(f"pod {pod}"):
                     self._record(pod, Note(REASON, first.text))
 
