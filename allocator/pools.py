@@ -5,14 +5,15 @@ invalid. Neither is allocated from, and a request for all devices fails if there
 gathering of pools).
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar
 
 from immutables import Map
 
-from allocator.model.devices import AttributeValue, Device, Placement, PoolId, Slice
+from allocator.model.devices import AttributeValue, Device, DeviceId, Placement, PoolId, Slice
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.model.quantity import Quantity
@@ -28,6 +29,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 _NAMES: Final = tuple(each.name for of in (Device, Slice) for each in fields(of))
 _DEVICE_FIELDS: Final = attrgetter(*(each.name for each in fields(Device)))
+_NAME_OF: Final = attrgetter("name")
 _SLICE_FIELDS: Final = attrgetter(*(each.name for each in fields(Slice)))
 
 
@@ -44,7 +46,72 @@ class Candidate:
     unsupported: str = ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceView:
+    """What pools need to know of the devices of a slice.
+
+    Attributes:
+        candidates: the devices, as listed.
+        attributes: the attributes of each candidate.
+        names: the name of each candidate.
+        fields: the fields that are set and not empty in a device, or in the slice if it has devices.
+        consumers: the devices that consume counters.
+        consumed: each counter set that a device consumes, with the counters.
+        has_binding_conditions: whether a device has some.
+    """
+
+    candidates: tuple[Candidate, ...]
+    attributes: tuple[Mapping[str, AttributeValue], ...]
+    names: tuple[str, ...]
+    fields: frozenset[str]
+    consumers: tuple[Device, ...]
+    consumed: frozenset[tuple[str, tuple[str, ...]]]
+    has_binding_conditions: bool
+
+    @classmethod
+    def of(cls, published: Slice) -> "SliceView":
+        """The view of a slice."""
+        devices = published.devices
+        consumers = tuple([device for device in devices if device.consumes_counters])
+        return cls(
+            tuple([Candidate(device, published, unsupported(device)) for device in devices]),
+            tuple([device.attributes for device in devices]),
+            tuple([device.id.device for device in devices]),
+            _fields_set(published),
+            consumers,
+            frozenset((c.counter_set, tuple(c.counters)) for d in consumers for c in d.consumes_counters),
+            any(device.binding_conditions is not None for device in devices),
+        )
+
+
 @dataclass(slots=True, eq=False)
+class PublishedSlice:
+    """A slice, with what is found out of it once. Each later version of its pool has the same object.
+
+    Attributes:
+        has_groups: whether a device has compatibility groups.
+        takes: whether a device takes resources of its node.
+    """
+
+    slice: Slice
+    has_groups: bool
+    takes: bool
+    _view: SliceView | None = None
+
+    @classmethod
+    def of(cls, published: Slice) -> "PublishedSlice":
+        """A slice that is new."""
+        return cls(published, _has_groups(published), any(device.node_resources for device in published.devices))
+
+    @property
+    def view(self) -> SliceView:
+        """What pools need to know of its devices."""
+        if self._view is None:
+            self._view = SliceView.of(self.slice)
+        return self._view
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NodePool:
     """What one node sees of a pool.
 
@@ -53,6 +120,7 @@ class NodePool:
         incomplete: the problem is that slices are missing.
         candidates: devices that the node can reach, slices by name, devices as listed.
         attributes: the attributes of each candidate.
+        fields: the fields that are set and not empty in at least one candidate or its slice.
         elsewhere: devices that only other nodes reach, and that consume counters of the pool.
         counter_sets: counter set to counter to its full value.
         has_binding_conditions: whether a device has some; such pools come last, so that simpler devices are preferred.
@@ -63,36 +131,41 @@ class NodePool:
     incomplete: bool = False
     candidates: tuple[Candidate, ...] = ()
     attributes: tuple[Mapping[str, AttributeValue], ...] = ()
+    fields: frozenset[str] = frozenset()
     elsewhere: tuple[Device, ...] = ()
     counter_sets: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
     has_binding_conditions: bool = False
-    _fields: frozenset[str] | None = field(default=None, init=False, repr=False)
 
-    @property
-    def fields(self) -> frozenset[str]:
-        """The fields that are set and not empty in at least one candidate or its slice; found out once."""
-        if self._fields is None:
-            self._fields = self._fields_set()
-        return self._fields
+    def among(self, devices: Collection[DeviceId]) -> "NodePool":
+        """The pool with these candidates alone. What the others consume of its counters still counts."""
+        kept: list[Candidate] = []
+        left: list[Candidate] = []
+        for candidate in self.candidates:
+            (kept if candidate.device.id in devices else left).append(candidate)
+        consumers = [candidate.device for candidate in left if candidate.device.consumes_counters]
+        return replace(
+            self,
+            candidates=tuple(kept),
+            attributes=tuple([candidate.device.attributes for candidate in kept]),
+            elsewhere=(*self.elsewhere, *consumers),
+        )
 
-    def _fields_set(self) -> frozenset[str]:
-        slices = dict.fromkeys(c.slice for c in self.candidates)
-        devices = zip(*(_DEVICE_FIELDS(c.device) for c in self.candidates), strict=True)
-        columns = (*devices, *zip(*map(_SLICE_FIELDS, slices), strict=True))
-        return frozenset(name for name, column in zip(_NAMES, columns, strict=False) if any(column))
 
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Pool:
     """All slices of a pool, of every generation, by name.
 
     Attributes:
         ungrouped: slices without compatibility groups; while that feature is off, only these count.
+        published: the slices by name, with what is known of them.
+        size: the number of devices in all slices.
     """
 
     id: PoolId
     slices: tuple[Slice, ...]
     ungrouped: tuple[Slice, ...]
+    published: Mapping[str, PublishedSlice]
+    size: int
     _views: dict[tuple[Features, tuple[str, ...]], NodePool] = field(default_factory=dict)
     _problems: dict[Features, str] = field(default_factory=dict)
 
@@ -106,6 +179,11 @@ class Pool:
         """The only nodes that reach the pool, if its slices name them all; else None."""
         return None if any(_roams(s) for s in self.slices) else frozenset(_node_names(self.slices))
 
+    @property
+    def local_nodes(self) -> frozenset[str]:
+        """The nodes that the pool has a slice for."""
+        return frozenset(_node_names(self.slices))
+
     def _usable(self, features: Features) -> tuple[Slice, ...]:
         return self.slices if features.compatibility_groups else self.ungrouped
 
@@ -113,7 +191,7 @@ class Pool:
         """Why the newest generation as a whole can't be used, empty if it can; one node may see less of it."""
         if features not in self._problems:
             usable = self._usable(features)
-            view = _view(self.id, _newest(usable), usable, features) if usable else None
+            view = self._view(_newest(usable), usable, features) if usable else None
             self._problems[features] = "" if view is None else view.problem
         return self._problems[features]
 
@@ -126,11 +204,38 @@ class Pool:
         relevant = _newest(relevant)
         key = (features, tuple(s.name for s in relevant))
         if key not in self._views:
-            view = _view(self.id, relevant, usable, features)
+            view = self._view(relevant, usable, features)
             if view is None:
                 return None
             self._views[key] = view
         return self._views[key]
+
+    def _view(self, relevant: list[Slice], usable: tuple[Slice, ...], features: Features) -> NodePool | None:
+        """What a node sees that reaches the relevant slices, all of one generation; None: being replaced."""
+        generation, wanted = relevant[0].generation, relevant[0].slice_count
+        known = relevant
+        if len(relevant) != wanted:
+            if any(s.generation > generation for s in usable):
+                return None
+            known = [s for s in usable if s.generation == generation]
+            if len(known) != wanted:
+                return NodePool(self.id, f"{len(known)} of {wanted} slices are there", incomplete=True)
+        names = {s.name for s in relevant}
+        seen = [self.published[s.name] for s in relevant]
+        others = [self.published[s.name] for s in known if s.name not in names]
+        problem = _contradiction(seen, others, features)
+        if problem:
+            return NodePool(self.id, problem)
+        views = [each.view for each in seen]
+        return NodePool(
+            self.id,
+            candidates=tuple(chain.from_iterable([view.candidates for view in views])),
+            attributes=tuple(chain.from_iterable([view.attributes for view in views])),
+            fields=frozenset().union(*[view.fields for view in views]),
+            elsewhere=tuple(chain.from_iterable([each.view.consumers for each in others])),
+            counter_sets={name: counters for s in known for name, counters in s.counter_sets},
+            has_binding_conditions=any(view.has_binding_conditions for view in views),
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,9 +274,10 @@ class Inventory:
 
     def with_slice(self, new: Slice) -> "Inventory":
         """With a slice added, in place of the slice of that name if there is one."""
-        base = self.without_slice(new.name)
+        old = self.slices.get(new.name)
+        base = self if old is None or old.pool == new.pool else self.without_slice(new.name)
         pool = base.pools.get(new.pool)
-        others = pool.slices if pool else ()
+        others = [s for s in pool.slices if s.name != new.name] if pool else []
         return base._with_pool(new.pool, (*others, new), base.slices.set(new.name, new))
 
     def without_slice(self, name: str) -> "Inventory":
@@ -193,6 +299,10 @@ class Inventory:
             views.sort(key=lambda v: v.has_binding_conditions)
         return tuple(views)
 
+    def local_devices(self, node: str) -> int:
+        """The number of devices in the pools that have a slice for only that node."""
+        return sum([self.pools[pool].size for pool in self.local.get(node, ())])
+
     def _with_pool(self, pool_id: PoolId, slices: tuple[Slice, ...], all_slices: Map[str, Slice]) -> "Inventory":
         old = self.pools.get(pool_id)
         before = old.slices if old else ()
@@ -200,13 +310,14 @@ class Inventory:
         roams = any(_roams(s) for s in slices)
         marks = _marks(slices)
         marked = _reindexed(self.marked, pool_id, _marks(before) or (), marks or ())
-        ordered = tuple(sorted(slices, key=lambda s: s.name))
-        pool = Pool(pool_id, ordered, tuple(s for s in ordered if not _has_groups(s)))
+        published = _published(slices, old)
+        ordered = tuple(sorted(slices, key=_NAME_OF))
+        ungrouped = tuple([s for s in ordered if not published[s.name].has_groups])
+        pool = Pool(pool_id, ordered, ungrouped, published, sum([len(s.devices) for s in slices]))
         pools = self.pools.set(pool_id, pool) if slices else self.pools.delete(pool_id)
         roaming = _having(self.roaming, pool_id, present=roams)
         anywhere = _having(self.anywhere, pool_id, present=marks is None)
-        takes = any(device.node_resources for s in slices for device in s.devices)
-        taking = _having(self.taking, pool_id, present=takes)
+        taking = _having(self.taking, pool_id, present=any(each.takes for each in published.values()))
         return Inventory(all_slices, pools, local, roaming, marked, anywhere, taking)
 
 
@@ -294,51 +405,62 @@ def _is_relevant(s: Slice, node: Node, features: Features) -> bool:
     )
 
 
-def _view(pool_id: PoolId, relevant: list[Slice], usable: tuple[Slice, ...], features: Features) -> NodePool | None:
-    """What a node sees of the pool that reaches the relevant slices, all of one generation; None: being replaced."""
-    generation, wanted = relevant[0].generation, relevant[0].slice_count
-    known = relevant
-    if len(relevant) != wanted:
-        if any(s.generation > generation for s in usable):
-            return None
-        known = [s for s in usable if s.generation == generation]
-        if len(known) != wanted:
-            return NodePool(pool_id, f"{len(known)} of {wanted} slices are there", incomplete=True)
-    names = {s.name for s in relevant}
-    others = [s for s in known if s.name not in names]
-    problem = _contradiction(relevant, others, features)
-    if problem:
-        return NodePool(pool_id, problem)
-    return NodePool(
-        pool_id,
-        candidates=tuple(Candidate(d, s, unsupported(d)) for s in relevant for d in s.devices),
-        attributes=tuple([d.attributes for s in relevant for d in s.devices]),
-        elsewhere=tuple(d for s in others for d in s.devices if d.consumes_counters),
-        counter_sets={name: counters for s in known for name, counters in s.counter_sets},
-        has_binding_conditions=any(d.binding_conditions is not None for s in relevant for d in s.devices),
-    )
-
-
 def unsupported(device: Device) -> str:
     """An attribute of a type unknown to us; empty if there is none."""
     return next((name for name, value in device.attributes.items() if isinstance(value, tuple) and not value), "")
 
 
-def _contradiction(relevant: list[Slice], others: list[Slice], features: Features) -> str:
+def _published(slices: Iterable[Slice], before: Pool | None) -> Mapping[str, PublishedSlice]:
+    """The slices by name, with what is known of those that were there before."""
+    known = {} if before is None else before.published
+    return {
+        s.name: found if (found := known.get(s.name)) is not None and found.slice is s else PublishedSlice.of(s)
+        for s in slices
+    }
+
+
+def _fields_set(published: Slice) -> frozenset[str]:
+    if not published.devices:
+        return frozenset()
+    columns = (
+        *zip(*map(_DEVICE_FIELDS, published.devices), strict=True),
+        *[(each,) for each in _SLICE_FIELDS(published)],
+    )
+    return frozenset(name for name, column in zip(_NAMES, columns, strict=True) if any(column))
+
+
+def _contradiction(relevant: Sequence[PublishedSlice], others: Sequence[PublishedSlice], features: Features) -> str:
     """What makes a complete pool invalid, empty if nothing does."""
-    seen: set[str] = set()
-    for device in (d for s in relevant for d in s.devices):
-        if device.id.device in seen:
-            return f"duplicate device name {device.id.device}"
-        seen.add(device.id.device)
+    names = [each.view.names for each in relevant]
+    if len(set().union(*names)) < sum(map(len, names)):
+        return f"duplicate device name {_first_twice(chain.from_iterable(names))}"
     if not features.partitionable_devices:
         return ""
+    known = (*relevant, *others)
     counter_sets: dict[str, Mapping[str, Quantity]] = {}
-    for name, counters in (pair for s in (*relevant, *others) for pair in s.counter_sets):
+    for name, counters in (pair for each in known for pair in each.slice.counter_sets):
         if name in counter_sets:
             return f"duplicate counter set name {name}"
         counter_sets[name] = counters
-    for device in (d for s in (*relevant, *others) for d in s.devices):
+    for each in known:
+        if not all(name in counter_sets and counter_sets[name].keys() >= {*of} for name, of in each.view.consumed):
+            return _unknown_counter(each.view.consumers, counter_sets)
+    return ""
+
+
+def _first_twice(names: Iterable[str]) -> str:
+    """The first name that comes a second time."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+def _unknown_counter(devices: Iterable[Device], counter_sets: Mapping[str, Mapping[str, Quantity]]) -> str:
+    """The first counter that a device consumes and its pool does not have, in words."""
+    for device in devices:
         for consumed in device.consumes_counters:
             if consumed.counter_set not in counter_sets:
                 return f"device {device.id.device} consumes unknown counter set {consumed.counter_set}"

@@ -33,6 +33,7 @@ from extender.background.statuses.resource_classes import ResourceClasses
 from extender.background.task import BackgroundTask
 from extender.background.views.device_history import HistoryKeeper
 from extender.background.views.device_states import StatesKeeper
+from extender.background.views.pool_sizes import SizesKeeper
 from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
@@ -52,6 +53,7 @@ from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pending import PendingPods
+from extender.observe.pool_sizes import PoolSizes
 from extender.offload import Offload, in_thread
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
@@ -255,7 +257,11 @@ def _status_tasks(
 def _keepers(overview: Overview, off_loop: Offload) -> tuple[BackgroundTask, ...]:
     """The background tasks that keep up what people look at. They wait for no search, so the clock is a plain one."""
     state = overview.state
-    return HistoryKeeper(state, overview.history), StatesKeeper(state, overview.devices, time.monotonic, off_loop)
+    return (
+        HistoryKeeper(state, overview.history),
+        StatesKeeper(state, overview.devices, time.monotonic, off_loop),
+        SizesKeeper(state, overview.sizes),
+    )
 
 
 def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
@@ -311,6 +317,7 @@ def make_overview(
         ClaimCounts(state.changes_since),
         PendingPods(state.changes_since, decision_log, schedulers),
         DeviceHistory(state.changes_since, now),
+        PoolSizes(state.changes_since),
         decider,
         now,
         live,

@@ -284,7 +284,7 @@ class Service:
         """Filter on the event loop if all is known; in a thread if nodes have to be examined, searched or weighed."""
         pod, decider = refreshed(args.pod, snapshot), self._decider
         policy = policy_of(pod, solver.policy)
-        bounds = Bounds(solver.until, self._most(len(args.names)))
+        bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
         is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
         is_long = is_long or not is_counted(pod, snapshot, solver)
@@ -294,7 +294,7 @@ class Service:
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        searches = question.quota is not None or question.case.counts_resources
+        searches = question.quota is not None or question.case.counts_resources or bool(question.late)
         if searches or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
             return await self._solve(question.result)
         known = question.lookup(args.names)

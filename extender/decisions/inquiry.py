@@ -15,6 +15,9 @@ from extender.decisions.verdict import NOT_KNOWN, TOO_LATE, UNDECIDED, Verdict
 MOST_NEW_NODES: Final = 32
 """New nodes that a lookup examines. That takes about a millisecond, if nothing is searched."""
 
+MOST_NEW_DEVICES: Final = 1024
+"""Devices of such nodes, in pools of their own. A node with more devices is examined by the solver, in a thread."""
+
 MOST_NEW_LOSSES: Final = 1000
 """Nodes whose losses a lookup finds. That takes a few milliseconds."""
 
@@ -44,6 +47,7 @@ class Inquiry:
     stopped: int = 0
     undecided: int = 0
     _examined: int = 0
+    _devices: int = 0
     _weighed: int = 0
     _passing: dict[Hashable, Verdict] = field(default_factory=dict)
 
@@ -57,7 +61,8 @@ class Inquiry:
         if node is None:
             return NOT_KNOWN
         self._examined += 1
-        if self._examined <= MOST_NEW_NODES:
+        self._devices += self.node_index.snapshot.inventory.local_devices(name)
+        if self._examined <= MOST_NEW_NODES and self._devices <= MOST_NEW_DEVICES:
             found = self.verdict(self.node_index.node_view(node))
         if found is None:
             self.undecided += 1

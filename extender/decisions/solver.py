@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from allocator import (
     BEST_FIT,
     Allocation,
+    AllocationMode,
     AllocatorError,
     AttributeReads,
     Candidate,
@@ -70,6 +71,10 @@ class No:
 def stopped_by(error: SearchLimitError) -> No:
     """A limit stopped the search."""
     return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
+
+
+def _brief(limits: Limits) -> Limits:
+    return Limits(min(limits.steps, _BRIEF.steps), min(limits.seconds, _BRIEF.seconds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +156,16 @@ class Solver:
             AllocatorError: as `allocator.allocate.allocate`.
             TimeoutError: the deadline has passed.
         """
+        return self._solved(snapshot, node, claims, snapshot.inventory.for_node(node, self.features))
+
+    def _solved(
+        self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...], pools: tuple[NodePool, ...]
+    ) -> Allocation | Unsatisfiable:
         task = Task(
             node=node,
             claims=claims,
             classes=snapshot.classes,
-            pools=snapshot.inventory.for_node(node, self.features),
+            pools=pools,
             usage=snapshot.usage,
             taint_rules=snapshot.taint_rules,
             features=self.features,
@@ -199,9 +209,30 @@ class Solver:
         seen = sum(len(view.candidates) for view in snapshot.inventory.for_node(node, self.features))
         if seen > _FEW_DEVICES or not self._are_quick(claims, snapshot.classes):
             return None
-        steps, seconds = min(self.limits.steps, _BRIEF.steps), min(self.limits.seconds, _BRIEF.seconds)
-        found = replace(self, limits=Limits(steps, seconds)).judge(snapshot, node, claims)
+        found = replace(self, limits=_brief(self.limits)).judge(snapshot, node, claims)
         return None if found.stopped else found
+
+    def confirmed(
+        self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...], found: Allocation
+    ) -> Allocation | None:
+        """An allocation again, in another snapshot; None if its devices no longer suit, or if it takes long to know.
+
+        Only these devices are judged, whatever else the pools have. A request for all devices is never confirmed.
+
+        Raises:
+            InvalidClaimError, SelectorError: the claims can be allocated nowhere.
+            TimeoutError: the deadline has passed.
+        """
+        asked = [way for claim in claims for request in claim.spec.requests for way in request.alternatives]
+        if any(way.mode is AllocationMode.ALL for way in asked) or not self._are_quick(claims, snapshot.classes):
+            return None
+        devices = frozenset(each.device for result in found.results for each in result.results)
+        pools = tuple([pool.among(devices) for pool in snapshot.inventory.for_node(node, self.features)])
+        try:
+            outcome = replace(self, limits=_brief(self.limits))._solved(snapshot, node, claims, pools)
+        except (NodeUnsuitableError, SearchLimitError):
+            return None
+        return outcome if isinstance(outcome, Allocation) and not outcome.stopped else None
 
     def _are_quick(self, claims: Sequence[Claim], classes: Mapping[str, DeviceClass]) -> bool:
         asked = [way for claim in claims for request in claim.spec.requests for way in request.alternatives]

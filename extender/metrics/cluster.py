@@ -1,5 +1,6 @@
 """Metrics that are computed at each scrape: the known cluster, and its watches."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric
@@ -31,6 +32,9 @@ class ClusterMetrics(Collector):
             ("driver", "state"),
             (((driver, state.value), number) for (driver, state), number in devices.items()),
         )
+        text = "Pools, and nodes, with more devices than a search has time for."
+        large = Counter(each.kind for each in self._overview.sizes.too_large(snapshot))
+        yield gauge("too_many_devices", text, ("scope",), [((kind,), large[kind]) for kind in ("pool", "node")])
         text = "Claims by state, as in the table of claims, and by what they were made from."
         claims = self._overview.claims.count(snapshot)
         values = (((state.value, source.value), number) for (state, source), number in claims.items())

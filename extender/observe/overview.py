@@ -14,6 +14,7 @@ from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
 from extender.observe.pending import PendingPods
+from extender.observe.pool_sizes import PoolSizes
 from extender.observe.quota_use import quota_use
 from extender.offload import Offload, in_thread
 from extender.state.cluster_state import ClusterState
@@ -53,6 +54,7 @@ class Overview:
         claims: counts them.
         pending: counts pending pods.
         history: knows who has held devices.
+        sizes: finds pools and nodes with too many devices.
         decider: counts verdicts from memory and by search.
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
@@ -68,6 +70,7 @@ class Overview:
     claims: ClaimCounts
     pending: PendingPods
     history: DeviceHistory
+    sizes: PoolSizes
     decider: Decider
     now: Callable[[], datetime]
     live: "LiveCluster | None" = None

@@ -9,7 +9,7 @@ The words of a reason stand in the module where the reason arises: each check in
 (waiting), and here (devices that are kept elsewhere, a selector that fails).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator import JSON, InvalidClaimError, Merit, SelectorError, printable
@@ -28,6 +28,7 @@ from extender.quota.device_quotas.overrun import OVER
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.verbs.late_nodes import LATE, LateNodes
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking
 
@@ -39,10 +40,12 @@ class Bounds:
     Attributes:
         until: when to begin no more nodes, by the solver's clock.
         most: the most nodes to name, the best ones; None: all that fit.
+        late: knows which nodes pass only if no other does; None: no node is known to be one.
     """
 
     until: float = float("inf")
     most: int | None = None
+    late: LateNodes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,8 @@ def ask(
     only = "" if is_alone(pod, snapshot) else pod.kept.node
     case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    return FilterQuestion(case, names, decider, nodes, bounds, found.quota)
+    late = frozenset[str]() if bounds.late is None else bounds.late.among(case, names)
+    return FilterQuestion(case, names, decider, nodes, bounds, found.quota, late)
 
 
 def selector_reason(error: SelectorError) -> str:
@@ -192,6 +196,7 @@ class FilterQuestion:
     Attributes:
         sent: the nodes, where whole nodes were sent.
         quota: compares the devices of each node with the quotas; None if that is not needed.
+        late: those of the nodes that pass only if no other does.
     """
 
     case: Case
@@ -200,6 +205,7 @@ class FilterQuestion:
     sent: Mapping[str, NodeObject] | None = None
     bounds: Bounds = Bounds()
     quota: PodQuota | None = None
+    late: Collection[str] = ()
 
     def result(self) -> FilterResult:
         """The result for the nodes. If the claims can be allocated nowhere, that is the reason for all nodes.
@@ -286,6 +292,10 @@ class FilterQuestion:
             there = self.evaluate(self.lookup((nominated,)))
             if there.passed:
                 return there
+        if self.late:
+            in_time = self.evaluate(self.lookup([name for name in self.names if name not in self.late]))
+            if in_time.passed:
+                return replace(in_time, unresolvable={**in_time.unresolvable, **dict.fromkeys(self.late, LATE)})
         return self.evaluate(self.lookup(self.names))
 
     def _only_there(self, kept: str) -> FilterResult:

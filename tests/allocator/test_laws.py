@@ -1,6 +1,6 @@
 """Laws of the allocator, over random small worlds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from hypothesis import assume, given
@@ -14,6 +14,7 @@ from allocator import (
     AllocationResult,
     AllocatorError,
     Claim,
+    DeviceId,
     DeviceResult,
     Evidence,
     Features,
@@ -25,6 +26,7 @@ from allocator import (
     SearchBudget,
     Slice,
     Usage,
+    allocate,
     audit,
 )
 from allocator.checks.check import Refusal
@@ -75,6 +77,36 @@ def test_what_is_allocated_passes_the_audit(puzzle: Puzzle, policy: Policy) -> N
     assume(found is not None)
     assert found is not None
     assert findings_on(puzzle, found) == []
+
+
+def among(puzzle: Puzzle, policy: Policy, devices: Collection[DeviceId]) -> Allocation | None:
+    """The allocation if the pools have these devices alone."""
+    task = puzzle.world.task(*puzzle.claims)
+    narrow = replace(task, pools=tuple(pool.among(devices) for pool in task.pools))
+    try:
+        outcome = allocate(narrow, selectors=SELECTORS, clock=ticks(), new_share_id=lambda: "again", policy=policy)
+    except AllocatorError:
+        return None
+    return outcome if isinstance(outcome, Allocation) else None
+
+
+@given(puzzles(all_mode=False), policies)
+def test_what_is_allocated_is_found_again_among_its_own_devices(puzzle: Puzzle, policy: Policy) -> None:
+    found = allocation(puzzle, policy)
+    assume(found is not None)
+    assert found is not None
+    devices = {each.device for result in found.results for each in result.results}
+    again = among(puzzle, policy, devices)
+    assert again is not None
+    assert {each.device for result in again.results for each in result.results} <= devices
+
+
+@given(puzzles(all_mode=False), policies, st.sets(st.sampled_from(["d0", "d1", "d2", "d3", "d4"])))
+def test_what_is_found_among_some_devices_passes_the_audit(puzzle: Puzzle, policy: Policy, chosen: set[str]) -> None:
+    assume(puzzle.world.features.list_type_attributes or not puzzle.has_lists)
+    devices = {each.id for s in puzzle.world.slices for each in s.devices if each.id.device in chosen}
+    found = among(puzzle, policy, devices)
+    assert found is None or findings_on(puzzle, found) == []
 
 
 def findings_on(puzzle: Puzzle, found: Allocation) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Bind searches off the event loop; what it finds counts if nothing that it rests on has changed meanwhile."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import TypeVar
@@ -12,6 +12,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
+from extender.pods.decision_case import Case, open_case
 from extender.verbs.bind.plan import MOST_TRIES
 from tests.extender.binding_scene import ALLOCATE, Scene
 from tests.kit.clusters import (
@@ -21,11 +22,13 @@ from tests.kit.clusters import (
     local_slice,
     network_slice,
     node,
+    parsed,
     pod,
     request,
     solver,
     taint_rule,
 )
+from tests.kit.objects.parts import DRIVER, api_object, selectors, slice_spec
 from tests.kit.servers.memory import Fault
 
 _T = TypeVar("_T")
@@ -184,6 +187,84 @@ def test_a_node_that_changes_all_the_time_is_given_up_and_nothing_is_written() -
     scene = Searching(HARD, pod("p", "a"), meanwhile=change)
     assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
     assert (scene.searches, scene.held, scene.devices("a")) == (MOST_TRIES, set(), [])
+    assert late(scene) == {"n"}
+
+
+def part(number: int, names: Sequence[str], *, health: int = 0) -> Object:
+    """One of two slices of the pool of node n."""
+    published = [{"name": name, "attributes": {"health": {"int": health}}} for name in names]
+    spec = slice_spec("n", published, slices=2, nodeName="n")
+    return api_object("ResourceSlice", f"slice-n-{number}", metadata={"uid": f"uid-{number}"}, spec=spec)
+
+
+OF_DRIVER = f'device.attributes["{DRIVER}"]'
+FIRST, SECOND = [[f"gpu-{place}" for place in range(start, start + 150)] for start in (0, 150)]
+
+
+class LargePool(Searching):
+    """Node n has one pool of 300 devices, and no other node has any."""
+
+    def __init__(self, *objects: RawObject, meanwhile: Callable[[Searching], None]) -> None:
+        super().__init__(*objects, meanwhile=meanwhile)
+        for name in "nm":
+            self.tell(EventType.DELETED, local_slice(name, 2))
+        self.load(part(1, FIRST), part(2, SECOND))
+
+
+def changing(*devices: str) -> Callable[[Searching], None]:
+    """The second slice changes during each search; the devices of the first slice are these."""
+    numbers: Iterator[int] = count(1)
+
+    def change(scene: Searching) -> None:
+        scene.load(part(1, devices), part(2, SECOND[: len(devices)], health=next(numbers)))
+
+    return change
+
+
+@pytest.mark.parametrize("asked", [request(count=1), request(count=3)], ids=["one device", "three devices"])
+def test_a_large_pool_that_changes_all_the_time_is_bound_from_if_the_devices_still_suit(asked: Object) -> None:
+    scene = LargePool(claim("a", asked), pod("p", "a"), meanwhile=changing(*FIRST))
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
+    assert scene.devices("a") == [f"n/gpu-{place}" for place in range(asked["exactly"]["count"])]
+
+
+def test_a_device_that_has_gone_from_a_large_pool_meanwhile_is_not_given() -> None:
+    scene = LargePool(claim("a"), pod("p", "a"), meanwhile=changing(*FIRST[1:]))
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 2)
+    assert scene.devices("a") == ["n/gpu-1"]
+
+
+def test_a_device_that_is_taken_from_a_large_pool_meanwhile_is_not_given() -> None:
+    scene = LargePool(claim("a"), pod("p", "a"), meanwhile=once(TAKEN))
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 2)
+    assert scene.devices("a") == ["n/gpu-1"]
+
+
+def test_a_pool_that_becomes_incomplete_meanwhile_gives_nothing() -> None:
+    def withdraw(scene: Searching) -> None:
+        scene.tell(EventType.DELETED, part(2, SECOND))
+
+    scene = LargePool(claim("a"), pod("p", "a"), meanwhile=withdraw)
+    (error,) = scene.run(scene.bind())
+    assert error.startswith("node n: ")
+    assert (scene.held, scene.devices("a")) == (set(), [])
+
+
+def test_a_request_for_all_devices_of_a_pool_that_changes_all_the_time_is_searched_again() -> None:
+    way = {"deviceClassName": "gpu", "allocationMode": "All", "selectors": selectors(f"'health' in {OF_DRIVER}")}
+    asked = claim("a", {"name": "gpu", "exactly": way})
+    scene = LargePool(asked, pod("p", "a"), meanwhile=changing(*FIRST[:5]))
+    scene.load(part(1, FIRST[:5]), part(2, SECOND[:5]), network_slice("net", 100), network_slice("more", 200))
+    assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
+    assert (scene.searches, scene.held) == (MOST_TRIES, set())
+
+
+def late(scene: Scene) -> Collection[str]:
+    """The nodes that filter passes over for the pod, while another suits."""
+    snapshot = scene.state.snapshot
+    case = open_case(parsed(pod("p", "a")), snapshot, solver())
+    assert isinstance(case, Case)
+    return scene.binder.late.among(case, sorted(snapshot.nodes))
 
 
 def test_a_claim_that_goes_during_the_search_is_not_written_to() -> None:
@@ -203,7 +284,6 @@ def test_binds_that_search_at_the_same_time_get_different_devices() -> None:
 
 
 def test_a_search_that_has_no_time_left_says_so() -> None:
-    late = replace(solver(), until=-1.0)
-    scene = Searching(HARD, pod("p", "a"), meanwhile=nothing, by=late)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=nothing, by=replace(solver(), until=-1.0))
     assert scene.run(scene.bind()) == ["out of time: devices of node n were still looked for"]
-    assert scene.held == set()
+    assert (scene.held, late(scene)) == (set(), {"n"})

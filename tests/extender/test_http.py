@@ -13,8 +13,10 @@ from allocator import AllocationResult
 from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.kube.resources import NODES
+from extender.kube.raw import Event, EventType
+from extender.kube.resources import NODES, SLICES
 from extender.metrics.groups import Metrics
+from extender.observe.pool_sizes import MOST_OF_POOL
 from extender.state.cluster_state import ClusterState
 from tests.extender.http_scene import TWO_NODES, VERBS, post
 from tests.kit.clusters import (
@@ -31,6 +33,7 @@ from tests.kit.clusters import (
     pod,
     solver,
 )
+from tests.kit.objects.parts import api_object, slice_spec
 
 OBJECTS = TWO_NODES
 
@@ -177,6 +180,19 @@ async def test_readiness_can_be_asked_for_kind_by_kind(client: AsyncClient, clus
     response = await client.get("/readyz?verbose")
     assert response.status_code == 503
     assert "[-]nodes: nothing heard for more than 90 s (2 objects)" in response.text.splitlines()
+
+
+async def test_readiness_tells_of_pools_that_are_too_large(client: AsyncClient, cluster: Cluster) -> None:
+    devices = [{"name": f"gpu-{number}"} for number in range(MOST_OF_POOL // 8)]
+    for number in range(9):
+        spec = slice_spec("net", devices, slices=9, allNodes=True)
+        metadata = {"uid": f"uid-{number}", "resourceVersion": str(1_000_000 + number)}
+        part = api_object("ResourceSlice", f"net-{number}", metadata=metadata, spec=spec)
+        cluster.state.apply(Event(EventType.ADDED, SLICES, part))
+    response = await client.get("/readyz?verbose")
+    assert response.status_code == 200
+    told = f"[!]pool {DRIVER}/net has {MOST_OF_POOL * 9 // 8} devices, more than {MOST_OF_POOL}"
+    assert response.text.splitlines()[-2:] == [told, "ok"]
 
 
 async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> None:

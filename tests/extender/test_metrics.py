@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
 from extender import __version__
 from extender.assembly import make_overview
+from extender.background.views.pool_sizes import SizesKeeper
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
@@ -19,6 +20,7 @@ from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.metrics.cluster import ClusterMetrics
 from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
+from extender.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import FollowTiming
 from extender.state.live.live_cluster import LiveCluster, Timing
@@ -27,6 +29,7 @@ from tests.extender.livecluster import default, following, make_claim
 from tests.kit.clusters import (
     DRIVER,
     NOW,
+    Object,
     claim,
     device_class,
     local_slice,
@@ -37,7 +40,7 @@ from tests.kit.clusters import (
     state_of,
     taint_rule,
 )
-from tests.kit.objects.parts import api_object
+from tests.kit.objects.parts import api_object, slice_spec
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import elapse, run
 
@@ -71,6 +74,47 @@ def test_devices_by_driver_and_state(state: str) -> None:
     assert {each.value: sample("devices", driver=DRIVER, state=each.value) for each in DeviceState} == {
         each.value: float(each.value == state) for each in DeviceState
     }
+
+
+def large(devices: int) -> list[Object]:
+    """Two pools of node a, with so many devices together; each slice has as many as an API server allows."""
+    sizes = [128] * (devices // 128) + ([devices % 128] if devices % 128 else [])
+    half = len(sizes) // 2
+    found = []
+    for pool, parts in (("one", sizes[:half]), ("two", sizes[half:])):
+        for number, size in enumerate(parts):
+            published = [{"name": f"gpu-{number}-{place}"} for place in range(size)]
+            spec = slice_spec(pool, published, slices=len(parts), nodeName="a")
+            found.append(
+                api_object("ResourceSlice", f"{pool}-{number}", metadata={"uid": f"{pool}-{number}"}, spec=spec)
+            )
+    return found
+
+
+@pytest.mark.parametrize(
+    ("devices", "found"),
+    [
+        (MOST_OF_NODE, {"pool": 0, "node": 0}),
+        (MOST_OF_NODE + 1, {"pool": 0, "node": 1}),
+        (2 * MOST_OF_POOL + 1, {"pool": 1, "node": 1}),
+    ],
+)
+def test_pools_and_nodes_with_too_many_devices(devices: int, found: dict[str, int]) -> None:
+    state = state_of([node("a"), *large(devices)])
+    sample = sampled(state)
+    assert {scope: sample("too_many_devices", scope=scope) for scope in ("pool", "node")} == found
+
+
+async def test_a_pool_that_becomes_too_large_is_told_once_each_time() -> None:
+    told: list[str] = []
+    state = state_of([node("a"), *large(MOST_OF_NODE)])
+    keeper = SizesKeeper(state, PoolSizes(state.changes_since), lambda found: told.append(str(found)))
+    one_more = large(MOST_OF_NODE + 128)[-1]
+    for kind in (EventType.ADDED, EventType.DELETED, EventType.ADDED):
+        state.apply(Event(kind, SLICES, one_more))
+        await keeper.tick()
+        await keeper.tick()
+    assert told == [f"node a has {MOST_OF_NODE + 128} devices, more than {MOST_OF_NODE}"] * 2
 
 
 def test_what_is_used_of_a_quota() -> None:

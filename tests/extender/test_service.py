@@ -9,7 +9,9 @@ from prometheus_client import CollectorRegistry
 from extender import Settings
 from extender.assembly import make_service, make_solver
 from extender.config.settings import SchedulingSettings
-from extender.decisions.inquiry import MOST_NEW_LOSSES, MOST_NEW_NODES
+from extender.decisions.inquiry import MOST_NEW_DEVICES, MOST_NEW_LOSSES, MOST_NEW_NODES
+from extender.kube.raw import Event, EventType
+from extender.kube.resources import SLICES
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.verbs.json.wire import FilterArgs
@@ -63,6 +65,21 @@ async def test_a_call_that_takes_more_than_a_look_up_leaves_the_event_loop(
     cluster = Cluster.of(GPU, device_class("whole", extended=RESOURCE), claim("c"), asked, *pools)
     threads = Threads()
     assert await left_again(cluster.service(off_loop=threads), threads, asked, names) is leaves
+
+
+@pytest.mark.parametrize(("devices", "leaves"), [(MOST_NEW_DEVICES, False), (MOST_NEW_DEVICES + 1, True)])
+async def test_a_node_with_many_devices_is_examined_off_the_event_loop(devices: int, *, leaves: bool) -> None:
+    cluster, threads = Cluster.of(GPU, claim("c"), CLAIMING, node("n"), local_slice("n", devices)), Threads()
+    service = cluster.service(off_loop=threads)
+    assert not await left_again(service, threads, CLAIMING, ("n",))
+    cluster.state.apply(Event(EventType.MODIFIED, SLICES, later(local_slice("n", devices))))
+    await service.filter(FilterArgs(parsed(CLAIMING), ("n",)))
+    assert bool(threads.used) is leaves
+
+
+def later(obj: Object) -> Object:
+    """An object as the next event tells it."""
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": "1000000"}}
 
 
 @pytest.mark.parametrize(

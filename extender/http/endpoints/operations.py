@@ -23,6 +23,9 @@ from extender.version import __version__
 _PAUSE: Final = 9
 """The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""
 
+_MOST_LARGE: Final = 10
+"""Pools and nodes with too many devices that ``/readyz?verbose`` names."""
+
 
 def add_health(app: FastAPI, service: Service) -> None:
     """Health and metrics."""
@@ -80,11 +83,15 @@ def add_index(app: FastAPI, service: Service) -> None:
 
 
 def _checks(service: Service) -> Iterator[str]:
-    """A line for each kind of object, as in the API server's ``/readyz?verbose``."""
+    """A line for each kind of object, as in the API server's ``/readyz?verbose``; then what has too many devices."""
     for health in service.overview.kinds():
         age = "" if health.age is None else f", heard of {health.age:.0f} s ago"
         state = f"[-]{health.kind}: {health.problem}" if health.problem else f"[+]{health.kind} ok"
         yield f"{state} ({health.objects} objects{age})"
+    too_large = service.overview.sizes.too_large(service.overview.state.snapshot)
+    yield from (f"[!]{each}" for each in too_large[:_MOST_LARGE])
+    if len(too_large) > _MOST_LARGE:
+        yield f"[!]and {len(too_large) - _MOST_LARGE} more"
 
 
 def _endpoints(app: FastAPI) -> list[str]:

@@ -46,6 +46,34 @@ def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> 
     return found
 
 
+def confirmed(case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
+    """An allocation that was found for a pod, in a later snapshot: the same devices; None if that takes a search.
+
+    Args:
+        case: the pod's case in the later snapshot.
+        node: the node, as it is there.
+        before: the pod's case when the allocation was found.
+        found: the allocation.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can run on no node.
+        TimeoutError: the solver's time is up.
+    """
+    needs, asked = case.claims.on(node), before.claims.on(node)
+    if isinstance(needs, str) or isinstance(asked, str):
+        return None
+    claims = tuple([each.claim for each in needs.pending])
+    if [claim.uid for claim in claims] != [each.claim.uid for each in asked.pending]:
+        return None
+    if case.snapshot.nominated:
+        others = nominated_near(node, case.snapshot, case.solver.features)
+        if case.pod.kept.devices or any(other.uid != case.pod.uid for other in others):
+            return None
+    again = case.solver.confirmed(needs.world(case.snapshot), node.node, claims, found)
+    checked = None if again is None else case.checked(node, needs, again)
+    return checked if isinstance(checked, Allocation) else None
+
+
 def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Case | Blocked]:
     """The ways in which the pod may get devices, the best way first."""
     held = held_for_nominated(pod, snapshot, solver, on=node.name)

@@ -73,6 +73,7 @@ class Binder:
         pinned: allocates the claims of pods that have a node already.
         negotiation: with the controllers of negotiated claims.
         times: how long a call may take, and how long claims may wait.
+        late: the nodes on which binds were late.
 
     Args:
         reports: gets double allocations, allocations and Events.
@@ -101,6 +102,7 @@ class Binder:
         self.times = times
         self._reports = reports
         self._planner = BindPlanner(state, solver, reports.double_allocations, off_loop, negotiation)
+        self.late = self._planner.late
         self.pinned = PinnedClaims(
             state,
             writer,

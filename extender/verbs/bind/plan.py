@@ -22,7 +22,7 @@ from extender.pods.feasibility import KEPT_ELSEWHERE
 from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
-from extender.pods.nominated.held_devices import found_on
+from extender.pods.nominated.held_devices import confirmed, found_on
 from extender.pods.still_holds import still_holds
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import group_of
@@ -35,6 +35,7 @@ from extender.state.resources.node_resources import ClaimResources
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind.quota import check_planned
+from extender.verbs.late_nodes import LateNodes
 from extender.writes.claims.claim_json import Reservation, is_reserved
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.other_writers import double_allocation
@@ -85,7 +86,13 @@ class BindPlan:
 
 
 class BindPlanner:
-    """Decides what binds write. Arguments: as those of `extender.verbs.bind.bind.Binder`."""
+    """Decides what binds write.
+
+    Attributes:
+        late: the nodes on which binds were late.
+
+    Arguments: as those of `extender.verbs.bind.bind.Binder`.
+    """
 
     def __init__(
         self,
@@ -100,6 +107,7 @@ class BindPlanner:
         self._double_allocations = double_allocations
         self._off_loop = off_loop
         self._negotiation = negotiation
+        self.late = LateNodes(solver.clock)
 
     def awaited(self, pod: Pod) -> Collection[str]:
         """The controllers that `plan` waits for."""
@@ -110,8 +118,9 @@ class BindPlanner:
     ) -> BindPlan:
         """What a bind is to write. From here on, the new allocations are assumed.
 
-        A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile; nothing else
-        runs between that check and the assumed allocations.
+        A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile, or if its
+        devices still suit: a large pool may change more often than it can be searched. Nothing else runs between that
+        check and the assumed allocations.
 
         Args:
             pod: the pod to bind.
@@ -123,22 +132,31 @@ class BindPlanner:
         Raises:
             BindError: the pod can't be bound to the node.
         """
+        case, node = self._opened(pod, node_name, made, foresees=foresees)
         for _ in range(MOST_TRIES):
-            case, node = self._opened(pod, node_name, made, foresees=foresees)
             decided = await self._found(case, node, until)
             if isinstance(decided, No):
                 raise BindError(f"node {node_name}: {in_words(decided.reason, request_words(pod))}")
-            now = self._state.snapshot
-            changes = self._state.changes_since(case.snapshot.version)
+            before, now = case, self._state.snapshot
+            changes = self._state.changes_since(before.snapshot.version)
             if still_holds(case, node, now, changes) and not self._state.not_ready:
-                claims = case.claims.negotiated
-                if problem := self._negotiation.problem_of(claims):
-                    raise BindError(f"node {node_name}: {problem}")
-                check_planned(case, node, decided, now)
-                plan = _plan_of(case.pod, case.claims, node, decided, now)
-                plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, decided), pod)
-                return await self._negotiated(plan, pod, node, claims) if claims else plan
+                return await self._decided(pod, case, node, decided)
+            case, node = self._opened(pod, node_name, made, foresees=foresees)
+            confirmed = self._confirmed(case, node, before, decided)
+            if confirmed is not None:
+                return await self._decided(pod, case, node, confirmed)
+        self.late.note(case, node)
         raise BindError(f"node {node_name}: its devices change all the time")
+
+    async def _decided(self, pod: Pod, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
+        """The plan with devices that suit at present. The new allocations are assumed."""
+        claims, now = case.claims.negotiated, self._state.snapshot
+        if problem := self._negotiation.problem_of(claims):
+            raise BindError(f"node {node.name}: {problem}")
+        check_planned(case, node, found, now)
+        plan = _plan_of(case.pod, case.claims, node, found, now)
+        plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, found), pod)
+        return await self._negotiated(plan, pod, node, claims) if claims else plan
 
     def _opened(self, pod: Pod, node_name: str, made: list[Reservation], *, foresees: bool) -> tuple[Case, NodeObject]:
         """The pod's case in the present snapshot, and the node."""
@@ -176,7 +194,15 @@ class BindPlanner:
         except AllocatorError as error:
             raise BindError(in_words(str(error), request_words(case.pod))) from error
         except TimeoutError as error:
+            self.late.note(case, node)
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
+
+    def _confirmed(self, case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
+        """The devices that were found, in the present snapshot; None: they have to be searched again."""
+        try:
+            return confirmed(case, node, before, found)
+        except (AllocatorError, TimeoutError):
+            return None  # the search meets it again, and tells it
 
     def _promised(self, plan: BindPlan, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""

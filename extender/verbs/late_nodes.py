@@ -1,0 +1,104 @@
+"""Nodes whose devices a bind could not decide on in time.
+
+A pool may be so large, and change so often, that no search in it ends before its next change. Filter then passes over
+the node while another node suits, because the next bind would end in the same way.
+"""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from allocator import Clock, Pool, Recent
+from extender.pods.decision_case import Case
+from extender.state.objects.nodes import NodeObject
+from extender.state.snapshot import Snapshot
+
+LATE: Final = "its devices change faster than they can be searched"
+"""Why filter passes over a node while another node suits."""
+
+QUIET_SECONDS: Final = 5.0
+"""A node whose pools have not changed for this long is searched in time."""
+
+FIRST_PAUSE: Final = 10.0
+MOST_PAUSE: Final = 300.0
+"""Seconds for which a node is passed over, if its pools go on changing; twice as long after each failure."""
+
+MOST_OF_NAMESPACE: Final = 64
+MOST_NAMESPACES: Final = 256
+"""What is remembered: this number of failures for each of the namespaces in which a bind was late last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Binds of equal pods that were late on a node.
+
+    Attributes:
+        pause: seconds for which the node is passed over.
+        until: when the pause ends.
+        pools: the node's pools, when they were looked at last.
+        since: when these pools were first seen.
+    """
+
+    pause: float
+    until: float
+    pools: tuple["weakref.ref[Pool]", ...]
+    since: float
+
+
+class LateNodes:
+    """The nodes that filter passes over, for each namespace and each signature of claims.
+
+    A namespace learns from its own binds alone, and has its own room.
+
+    Args:
+        clock: seconds, from any point.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: Recent[Mapping[tuple[int, str], _Failure]] = Recent(MOST_NAMESPACES)
+
+    def note(self, case: Case, node: NodeObject) -> None:
+        """A bind of the pod was late on the node."""
+        now, key, known = self._clock(), (_signature(case), node.name), self._of(case)
+        before = known.get(key)
+        pause = FIRST_PAUSE if before is None else min(2 * before.pause, MOST_PAUSE)
+        others = [(other, failure) for other, failure in known.items() if other != key]
+        kept = dict(others[len(others) - MOST_OF_NAMESPACE + 1 if len(others) >= MOST_OF_NAMESPACE else 0 :])
+        kept[key] = _Failure(pause, now + pause, _pools(case.snapshot, node.name), now)
+        self._failures.keep(case.pod.namespace, kept)
+
+    def among(self, case: Case, names: Sequence[str]) -> frozenset[str]:
+        """Those of the nodes that are late for the pod now."""
+        known = self._of(case)
+        if not known:
+            return frozenset()
+        signature = _signature(case)
+        late = {name for (of, name), failure in known.items() if of == signature and self._is_late(case, name, failure)}
+        return frozenset(late.intersection(names)) if late else frozenset()
+
+    def _of(self, case: Case) -> Mapping[tuple[int, str], _Failure]:
+        return self._failures.find(case.pod.namespace) or {}
+
+    def _is_late(self, case: Case, name: str, failure: _Failure) -> bool:
+        now = self._clock()
+        if now >= failure.until:
+            return False
+        pools = _pools(case.snapshot, name)
+        if pools == failure.pools:
+            return now - failure.since < QUIET_SECONDS
+        changed = {**self._of(case), (_signature(case), name): replace(failure, pools=pools, since=now)}
+        self._failures.keep(case.pod.namespace, changed)
+        return True
+
+
+def _signature(case: Case) -> int:
+    """Equal for pods whose claims ask for the same. A number, because the specs of claims may be long."""
+    return hash(tuple([each.claim.spec.asked for each in case.claims.pending]))
+
+
+def _pools(snapshot: Snapshot, node: str) -> tuple["weakref.ref[Pool]", ...]:
+    """The pools of the node. Each change of a pool makes another object; references to the same object are equal."""
+    pools = snapshot.inventory.pools
+    return tuple([weakref.ref(pools[pool]) for pool in snapshot.inventory.local.get(node, ())])
