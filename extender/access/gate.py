@@ -116,6 +116,16 @@ class Gate:
             raise AccessError(RefusalReason.NO_REVIEW, message) from error
         return user
 
+    async def may(self, user: User, verb: str, path: str) -> bool:
+        """Whether a user that was admitted has a further right. False also if that is not known now."""
+        key = hashlib.blake2b(repr((user, verb, path)).encode(), digest_size=32).digest()
+        try:
+            return await self._rights.get(
+                key, lambda: self._reviews.allows(user, verb, path), lambda: self._ask_for_right(user)
+            )
+        except (AccessError, ReviewError):
+            return False
+
     async def _user(self, knock: Knock) -> User:
         if knock.certificate is not None:
             if end_of(knock.certificate) < self._clocks.wall():

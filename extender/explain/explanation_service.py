@@ -18,6 +18,7 @@ from extender.explain.claim_admission import read_admission
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
+from extender.explain.names_within import names_within, namespaces_of
 from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -65,16 +66,23 @@ class Explanations:
         self._explaining = anyio.CapacityLimiter(1)
         self._asking = anyio.CapacityLimiter(1)
 
-    async def of_pod(self, key: ObjectKey, nodes: Sequence[str] | None = None) -> Explanation | str:
+    async def of_pod(
+        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None
+    ) -> Explanation | str:
         """Why a pod of the cluster goes where it goes, on all nodes or on some. A text if there is no such pod.
+
+        Args:
+            key: of the pod.
+            nodes: None: all nodes.
+            within: the only namespace whose objects the reader may read; None: all.
 
         Raises:
             RefusedError: the cluster is not known well enough, or the API server does not say whether the pod exists.
         """
         pod = self._state.known().pods.get(key)
-        return await self._absence(key) if pod is None else await self.explain(pod, nodes)
+        return await self._absence(key, within) if pod is None else await self.explain(pod, nodes, within=within)
 
-    async def explain(self, pod: Pod, nodes: Sequence[str] | None = None) -> Explanation:
+    async def explain(self, pod: Pod, nodes: Sequence[str] | None = None, *, within: str | None = None) -> Explanation:
         """As `of_pod`, for a pod that need not exist.
 
         Raises:
@@ -86,9 +94,11 @@ class Explanations:
         known = refreshed(pod, snapshot)
         async with self._asking:
             admission = await read_admission(known, snapshot, self._api)
-        return await self._in_thread(partial(explainer.explain, known, nodes, admission))
+        return await self._in_thread(lambda: _readable(explainer.explain(known, nodes, admission), within, snapshot))
 
-    async def of_claim(self, key: ObjectKey, nodes: Sequence[str] | None = None) -> Explanation | str:
+    async def of_claim(
+        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None
+    ) -> Explanation | str:
         """What a claim holds, or why it is not allocated; as `of_pod`. A text if there is no such claim.
 
         Raises:
@@ -98,9 +108,12 @@ class Explanations:
         found = snapshot.claims.get(key)
         if found is None:
             problem = snapshot.problems.get((CLAIMS.kind, key))
-            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, snapshot.claims)
+            known = [other for other in snapshot.claims if within in (None, other.namespace)]
+            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, known)
         await self._negotiation.look(stand_in(found.claim))
-        return await self._in_thread(partial(explain_claim, found, self._explainer(self._state.known()), nodes))
+        now = self._state.known()
+        explainer = self._explainer(now)
+        return await self._in_thread(lambda: _readable(explain_claim(found, explainer, nodes), within, now))
 
     def _explainer(self, snapshot: Snapshot) -> Explainer:
         until = self._decider.solver.clock() + _EXPLAINING_SECONDS
@@ -116,14 +129,15 @@ class Explanations:
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._explaining)
 
-    async def _absence(self, key: ObjectKey) -> str:
+    async def _absence(self, key: ObjectKey, within: str | None) -> str:
         """Why there is no pod with devices of that name. The API server is asked: it has the pods without devices."""
         snapshot = self._state.known()
         if problem := snapshot.problems.get((PODS.kind, key)):
             return f"pod {key} can't be read: {problem}"
         found = await self._asked_for(key)
         if found is None:
-            return await self._in_thread(partial(unknown_pod, key, snapshot.pods))
+            known = [other for other in snapshot.pods if within in (None, other.namespace)]
+            return await self._in_thread(partial(unknown_pod, key, known))
         try:
             return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
         except InvalidObjectError as error:
@@ -141,3 +155,8 @@ class Explanations:
                 return None
             text = f"no pod with devices is called {key}; the API server does not say whether it exists"
             raise RefusedError(f"{text}: {error}" if str(error) else text) from error
+
+
+def _readable(explanation: Explanation, within: str | None, snapshot: Snapshot) -> Explanation:
+    """The explanation as its reader may read it."""
+    return explanation if within is None else names_within(explanation, within, namespaces_of(snapshot))

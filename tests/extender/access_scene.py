@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 import orjson
@@ -19,7 +20,7 @@ class ApiServer:
     Attributes:
         users: by token, as in the status of a TokenReview.
         audiences: by token; other tokens are for the API server.
-        rights: user, verb and path.
+        rights: user, verb and path; a path may end with an asterisk.
         asked: what was sent: kind and spec.
         token_status: of each TokenReview, instead of that which follows from the users.
         down: whether nobody answers.
@@ -36,6 +37,10 @@ class ApiServer:
 
     def __post_init__(self) -> None:
         self.may_answer.set()
+
+    def allow(self, user: str, *paths: str) -> None:
+        """Give a user the right to get and post some paths."""
+        self.rights |= {(user, verb, path) for verb in ("get", "post") for path in paths}
 
     async def call(self, request: HttpRequest) -> HttpReply:
         body = orjson.loads(request.body or b"{}")
@@ -63,4 +68,5 @@ class ApiServer:
 
     def _access(self, spec: Any) -> object:
         wanted = spec["nonResourceAttributes"]
-        return {"allowed": (spec["user"], wanted["verb"], wanted["path"]) in self.rights}
+        given = [path for user, verb, path in self.rights if (user, verb) == (spec["user"], wanted["verb"])]
+        return {"allowed": any(fnmatchcase(wanted["path"], path) for path in given)}

@@ -3,6 +3,7 @@
 The answers are Status objects, as an API server sends them: clients of Kubernetes understand them.
 """
 
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -17,6 +18,9 @@ from extender.verbs.json import wire
 
 USER: Final = "dra_extender.user"
 """Key of the scope of a request: the name of the user that sends it."""
+
+MAY: Final = "dra_extender.may"
+"""Key of the scope of a request: whether the user has a further right (`extender.access.gate.Gate.may`)."""
 
 
 class Guard:
@@ -43,6 +47,7 @@ class Guard:
             await _refusal(error)(scope, receive, send)
         else:
             scope[USER] = user.name
+            scope[MAY] = partial(self._gate.may, user)
             await self._app(scope, receive, send)
 
 

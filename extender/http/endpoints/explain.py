@@ -17,6 +17,7 @@ from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
 from extender.explain.text import as_text
+from extender.http.callers.guard import MAY
 from extender.http.limits.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.replies.accept import Format, format_for
 from extender.http.replies.errors import error_reply
@@ -76,7 +77,8 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
     async def explain_known(request: Request, namespace: str, pod: str, query: NodesQuery) -> Response:
         form = format_for(request)
         try:
-            found = await explanations.of_pod(ObjectKey(namespace, pod), query.node)
+            within = await _only(request, namespace)
+            found = await explanations.of_pod(ObjectKey(namespace, pod), query.node, within=within)
             return await _reply(form, found)
         except RefusedError as error:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
@@ -96,7 +98,8 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
                 # A body with whole nodes, or in YAML, takes long to decode.
                 content_type = request.headers.get("content-type", "")
                 pod, names = await run_sync(_decoded, await body.read(request.receive), content_type)
-                return await _reply(form, await explanations.explain(pod, query.node or names))
+                within = await _only(request, pod.namespace)
+                return await _reply(form, await explanations.explain(pod, query.node or names, within=within))
         except ClientDisconnect:
             return Response()
         except TooLargeError as error:
@@ -120,10 +123,23 @@ def _add_claims(app: FastAPI, explanations: Explanations) -> None:
     async def explain_claim(request: Request, namespace: str, claim: str, query: NodesQuery) -> Response:
         form = format_for(request)
         try:
-            found = await explanations.of_claim(ObjectKey(namespace, claim), query.node)
+            within = await _only(request, namespace)
+            found = await explanations.of_claim(ObjectKey(namespace, claim), query.node, within=within)
             return await _reply(form, found)
         except RefusedError as error:
             return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+async def _only(request: Request, namespace: str) -> str | None:
+    """The only namespace whose objects the caller may read by name; None: all, as everybody on loopback may.
+
+    Who may read the table of all pods may read all names. Of the explained pod, or of the pod in a body, the caller
+    reads the names of its namespace if it may read the explanations there; if not, it reads no name.
+    """
+    may = request.scope.get(MAY)
+    if may is None or await may("get", "/pods"):
+        return None
+    return namespace if await may("get", f"/explain/{namespace}/-") else ""
 
 
 def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]:

@@ -4,6 +4,9 @@ Of two such allocations the later one is void; revisions tell which one that is.
 to show came no later than the list. Where that leaves the order open, both are void.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from allocator import AllocationResult, DeviceUsage, device_findings
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot, pools_of
@@ -11,6 +14,8 @@ from extender.state.snapshot import Snapshot, pools_of
 
 def double_allocation(snapshot: Snapshot, uid: str) -> str:
     """How a claim's allocation conflicts with earlier ones; empty if it does not.
+
+    Who reads the claim's namespace reads the text, so claims of other namespaces are counted in it, not named.
 
     The snapshot must include all changes of claims up to the revision of the allocation.
     """
@@ -23,8 +28,16 @@ def double_allocation(snapshot: Snapshot, uid: str) -> str:
         each for pool in pools if pool in snapshot.inventory.pools for each in snapshot.inventory.pools[pool].slices
     ]
     claims = [each.claim for each in (*earlier, claim)]
-    name = str(claim.claim)
-    return "; ".join(str(finding) for finding in device_findings(claims, slices) if name in finding.claims)
+    name, namespace = str(claim.claim), claim.key.namespace
+    found = (finding for finding in device_findings(claims, slices) if name in finding.claims)
+    return "; ".join(str(replace(finding, claims=_named(finding.claims, namespace))) for finding in found)
+
+
+def _named(claims: Sequence[str], namespace: str) -> tuple[str, ...]:
+    """The claims of a namespace by name, and how many others there are."""
+    own = tuple(claim for claim in claims if claim.partition("/")[0] == namespace)
+    others = len(claims) - len(own)
+    return (*own, f"{others} of other namespaces") if others else own
 
 
 def _is_alone(snapshot: Snapshot, allocation: AllocationResult) -> bool:

@@ -55,8 +55,7 @@ class Evictor:
             await self._evict(victim, preemptor)
         except (ApiError, WriteRefusedError, OutcomeUnknownError) as error:
             return str(error)
-        for_whom = f"pod {preemptor} of priority {preemptor.priority}"
-        text = f"preempted by {for_whom}, which needs the devices on node {preemptor.kept.node}"
+        text = f"preempted by {_named(preemptor, victim)}, which needs the devices on node {preemptor.kept.node}"
         self.tell(victim, Note("Preempted", text, "Preempting"))
         return ""
 
@@ -73,7 +72,7 @@ class Evictor:
                     return
                 if now.priority >= preemptor.priority:
                     raise WriteRefusedError(f"its priority is {now.priority} now")
-                raw = await self.api.patch_status(PODS, victim.key, self._disruption(raw, preemptor))
+                raw = await self.api.patch_status(PODS, victim.key, self._disruption(raw, victim, preemptor))
                 version = raw["metadata"]["resourceVersion"]
                 await self.api.delete(PODS, victim.key, uid=victim.uid, resource_version=version)
             except ApiError as error:
@@ -87,6 +86,12 @@ class Evictor:
                 return
         raise changed_by_others(f"pod {victim.key}")
 
-    def _disruption(self, raw: RawObject, preemptor: Pod) -> RawObject:
-        message = f"dra-extender: preempting to accommodate pod {preemptor} of higher priority"
+    def _disruption(self, raw: RawObject, victim: Pod, preemptor: Pod) -> RawObject:
+        message = f"dra-extender: preempting to accommodate {_named(preemptor, victim)}"
         return condition_patch(raw, DISRUPTION, "PreemptionByScheduler", message, self.now())
+
+
+def _named(preemptor: Pod, victim: Pod) -> str:
+    """The pod that others are evicted for, as readers of the victim's namespace may know it."""
+    is_own = preemptor.namespace == victim.namespace
+    return f"{f'pod {preemptor}' if is_own else 'a pod of another namespace'} of priority {preemptor.priority}"
