@@ -14,6 +14,7 @@ process carries on with the victims that the nomination names. So two processes 
 pod.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -68,6 +69,9 @@ _LOWEST_SECONDS: Final = 10.0
 
 _LOOKING_SECONDS: Final = 10.0
 """Between two looks whether a pod still may not evict others."""
+
+_EVICTING_SECONDS: Final = 0.2
+"""How long a turn waits for evictions. Slow ones go on beside the turns."""
 
 _SEEN_SECONDS: Final = 10.0
 """If the watch does not show a nomination within this time, another process has ended it."""
@@ -147,6 +151,7 @@ class Preemptor(BackgroundTask):
         self._lowest = (-math.inf, math.inf)
         """Until when it is remembered, and the lowest priority of a pod with a node."""
         self._chosen: dict[str, _Chosen] = {}
+        self._evicting: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, Preemption] = {}
         self._nominations = Nominations(state, solver, writes.nominator, is_binding, metrics, limits, self._planned)
 
@@ -193,6 +198,11 @@ class Preemptor(BackgroundTask):
         """What is kept for a pod is kept until the next try."""
         self._nominations.bind_failed(uid, node, error)
 
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """The evictions that go on."""
+        return list(self._evicting.values())
+
     async def tick(self) -> None:
         """Take the next step of each preemption, if the cluster is known well enough."""
         if self._state.not_ready:
@@ -207,8 +217,9 @@ class Preemptor(BackgroundTask):
         for chosen in list(self._chosen.values()):
             with self._faults.of(f"pod {chosen.found.pod}"):
                 await self._evict(chosen)
-        await self._nominations.look_after(self._chosen)
-        for pod in self._nominations.due(self._chosen):
+        busy = self._chosen.keys() | self._evicting.keys()
+        await self._nominations.look_after(busy)
+        for pod in self._nominations.due(busy):
             with self._faults.of(f"pod {pod}"):
                 await self._check(pod)
 
@@ -237,7 +248,7 @@ class Preemptor(BackgroundTask):
         uid = asked.pod.uid
         self._waiting.pop(uid, None)
         pod = self._pending(uid)
-        if pod is None or uid in self._chosen:
+        if pod is None or uid in self._chosen or uid in self._evicting:
             return
         if pod.kept.node:
             if not self._nominations.is_ended(pod):
@@ -394,7 +405,22 @@ class Preemptor(BackgroundTask):
             self._refuse(pod, chosen.names, refusal)
             await self._nominations.give_up(pod, refusal.reason)
         elif victims and self._pending(uid) is not None:
-            await self._evict_all(victims, pod)
+            await self._begin(victims, pod)
+
+    async def _begin(self, victims: Sequence[Pod], pod: Pod) -> None:
+        """Begin to evict. Writes that are slow, for example in admission, go on beside the turns."""
+        self._limits.plan(pod, [(victims, len(victims))])  # it counts for the caps until it is done
+        evictions = asyncio.create_task(self._evictions(victims, pod))
+        self._evicting[pod.uid] = evictions
+        evictions.add_done_callback(lambda _: self._evicting.pop(pod.uid))
+        await asyncio.wait((evictions,), timeout=_EVICTING_SECONDS)
+
+    async def _evictions(self, victims: Sequence[Pod], pod: Pod) -> None:
+        try:
+            with self._faults.of(f"pod {pod}"):
+                await self._evict_all(victims, pod)
+        finally:
+            self._limits.drop_plan(pod.uid)
 
     async def _check(self, pod: Pod) -> None:
         """End a nomination for devices that the pod can't get any more: no filter call may come that shows it.

@@ -1,5 +1,7 @@
 """Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +12,7 @@ import structlog
 
 from allocator import Allocation, Recent
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.background.requeue.rejected_pods import Attention, Candidate, RejectedPod, judge_pods
+from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import FairMemory
@@ -37,6 +39,10 @@ _MOST_NAMES: Final = 64
 """Different lists of nodes that pods share."""
 
 
+WAKE_SECONDS: Final = 0.2
+"""How long a look waits for the writes that wake pods. A slow one, for example in admission, goes on beside the next
+looks; at most `MOST_AT_ONCE` of one namespace do."""
+
 ANSWER_SECONDS: Final = 15.0
 """How long others that wait must leave a woken pod what it was woken for: longer than the longest backoff, so that it
 has been tried by then, or something else than devices keeps it from being tried."""
@@ -51,6 +57,15 @@ class _Woken:
 
     found: Allocation
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Waking:
+    """A pod of a namespace that is being woken, and what it may get."""
+
+    namespace: str
+    found: Allocation
+    write: asyncio.Task[None]
 
 
 class Requeue(BackgroundTask):
@@ -82,7 +97,13 @@ class Requeue(BackgroundTask):
         self._rejected = FairMemory[RejectedPod](MOST_PODS)
         self._missed: frozenset[str] = frozenset()
         self._woken: dict[str, _Woken] = {}
+        self._waking: dict[str, _Waking] = {}
         self._names: Recent[tuple[str, ...]] = Recent(_MOST_NAMES)
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """The writes that wake pods."""
+        return [each.write for each in self._waking.values()]
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod with the nodes that it was asked about. A pod that waits for its gang is woken with it."""
@@ -121,7 +142,7 @@ class Requeue(BackgroundTask):
 
     async def tick(self) -> None:
         """Wake those that can be helped."""
-        self._count(await self.look())
+        await self.look()
 
     def judge_anew(self, pod: Pod) -> None:
         """Something has changed that no snapshot tells: the pod may fit now."""
@@ -154,7 +175,7 @@ class Requeue(BackgroundTask):
             return 0
         for each, _, _ in candidates:
             each.attention = Attention.NOW
-        held = [woken.found for woken in self._woken.values()]
+        held = [each.found for each in (*self._woken.values(), *self._waking.values())]
         judge = partial(judge_pods, candidates, snapshot, held, self._decider, self._turns)
         judged = await self._off_loop(judge)
         attention = Attention.RELEASE if held or judged.fitting else Attention.CHANGES
@@ -162,11 +183,28 @@ class Requeue(BackgroundTask):
             each.refuse(attention)
         for each in judged.undecided:
             each.postpone(self._decider.solver.clock())
-        woken = 0
+        now = asyncio.get_running_loop().time
+        until = now() + WAKE_SECONDS
         for each, found in judged.fitting:
-            with self._turns.of(each.pod.namespace), self._faults.of(f"pod {each.pod}"):
-                woken += await self._wake(each, found)
-        return woken
+            await asyncio.wait((self._begin(each, found),), timeout=max(0.0, until - now()))
+        return sum(each.pod.uid in self._woken for each, _ in judged.fitting)
+
+    def _begin(self, rejected: RejectedPod, found: Allocation) -> asyncio.Task[None]:
+        """Begin to wake a pod. If its write takes long, it goes on beside the next looks."""
+        pod = rejected.pod
+        wake = asyncio.create_task(self._woke(rejected, found))
+        self._waking[pod.uid] = _Waking(pod.namespace, found, wake)
+        wake.add_done_callback(lambda _: self._waking.pop(pod.uid))
+        return wake
+
+    async def _woke(self, rejected: RejectedPod, found: Allocation) -> None:
+        is_woken = False
+        with self._faults.of(f"pod {rejected.pod}"):
+            is_woken = await self._wake(rejected, found)
+        if is_woken:
+            self._count(1)
+        else:
+            self._release(_Woken(found, 0.0))
 
     async def _wake(self, rejected: RejectedPod, found: Allocation) -> bool:
         """Wake a pod, unless filter has been asked about it meanwhile."""
@@ -190,7 +228,10 @@ class Requeue(BackgroundTask):
 
     def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[Candidate]:
         """Rejected pods that may be helped: the most important first, then who has waited longest."""
+        writes = Counter(each.namespace for each in self._waking.values())
         for each in sorted(self._rejected.values(), key=lambda rejected: -rejected.pod.priority):
+            if each.pod.uid in self._waking or writes[each.pod.namespace] >= MOST_AT_ONCE:
+                continue
             pod = refreshed(each.pod, snapshot)
             targets = each.targets(pod, news, snapshot)
             if targets:
