@@ -19,6 +19,7 @@ from extender.kube.connection.transport import (
     decoded,
     send,
 )
+from extender.kube.connection.write_shares import WriteShares
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
 from extender.kube.errors import OutcomeUnknownError, UnreachableError
@@ -73,6 +74,7 @@ class RemoteApi:
         self.transport: Transport = CountingTransport(transport, self.request_counts, time.perf_counter)
         self.repeats = 0
         self.served = served
+        self._shares = WriteShares()
         self._random = random
         self._timing = timing
 
@@ -151,7 +153,8 @@ class RemoteApi:
     async def _write(self, method: str, path: str, body: RawObject) -> RawObject:
         media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
         request = HttpRequest(method, path, body=dumps(body), media_type=media_type)
-        return await ask(self.transport, request, self._timing.call_seconds)
+        async with self._shares.of(path):
+            return await ask(self.transport, request, self._timing.call_seconds)
 
     async def _read(self, request: HttpRequest, seconds: float, decode: Callable[[HttpRequest, HttpReply], _T]) -> _T:
         for attempt in range(self._timing.tries - 1):

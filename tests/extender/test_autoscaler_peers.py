@@ -1,5 +1,6 @@
 """A call about a session of another replica is answered all the same; without its replica, a session is unknown."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -43,14 +44,21 @@ class Wire:
     Attributes:
         replicas: address to a client of the replica there; replicas that have ended are missing.
         sent: the address and the verb of each call.
+        until: each call takes until then; None: no time.
+        asked: a call waits.
     """
 
     replicas: dict[str, AsyncClient] = field(default_factory=dict)
     sent: list[tuple[str, str]] = field(default_factory=list)
     status: int = 200
+    until: asyncio.Event | None = None
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def send(self, address: str, call: PassedCall) -> PeerReply:
         self.sent.append((address, call.verb))
+        if self.until is not None:
+            self.asked.set()
+            await self.until.wait()
         if address not in self.replicas:
             raise PeerUnreachableError("connection refused")
         headers = {"session": call.session_id, FORWARDED: "1"}
@@ -136,6 +144,17 @@ async def test_an_address_is_looked_up_again_after_ten_seconds(scene: Scene) -> 
         scene.clock[0] = now
         await ask(scene.two, session)
         assert scene.wire.sent[-1] == (address, "NodeReady")
+
+
+async def test_a_replica_that_is_slow_delays_only_calls_about_its_own_sessions(scene: Scene) -> None:
+    theirs, own = await start(scene.one), await start(scene.two)
+    scene.wire.until = asyncio.Event()
+    slow = [asyncio.create_task(ask(scene.two, theirs)) for _ in range(20)]
+    await scene.wire.asked.wait()
+    assert "n" in await passing(scene.two, pod_of("p", "gpu"), machine("n", "g"), session=own)
+    assert not any(each.done() for each in slow)
+    scene.wire.until.set()
+    assert await asyncio.gather(*slow) == [await ask(scene.one, theirs)] * len(slow)
 
 
 # --- not passed on ------------------------------------------------------------------------------------------

@@ -130,6 +130,21 @@ def test_pod_that_waits_later_is_woken_while_slow_writes_go_on() -> None:
     virtualtime.run(story())
 
 
+def test_filter_does_not_wait_for_an_api_server_that_is_slow() -> None:
+    async def story() -> None:
+        scene = Scene(node("a"), local_slice("a", 40), *waiting(SLOW, "p"), *waiting(QUICK, "q"))
+        bind = asyncio.create_task(scene.service.bind(BindArgs("p", SLOW, f"{SLOW}-uid-p", "a")))
+        await virtualtime.elapse(0.1)
+        began = now()
+        assert await scene.filter(QUICK, "q")
+        assert now() == began
+        assert not bind.done()
+        await scene.end()
+        await asyncio.gather(bind, return_exceptions=True)
+
+    virtualtime.run(story())
+
+
 def test_pod_is_bound_while_binds_of_others_are_slow() -> None:
     async def story() -> None:
         names = [f"s{number}" for number in range(30)]

@@ -175,7 +175,7 @@ class Requeue(BackgroundTask):
             return 0
         for each, _, _ in candidates:
             each.attention = Attention.NOW
-        held = [each.found for each in (*self._woken.values(), *self._waking.values())]
+        held = [each.found for each in self._woken.values()] + [each.found for each in self._waking.values()]
         judge = partial(judge_pods, candidates, snapshot, held, self._decider, self._turns)
         judged = await self._off_loop(judge)
         attention = Attention.RELEASE if held or judged.fitting else Attention.CHANGES
