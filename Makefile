@@ -86,6 +86,7 @@ test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minut
 test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, gangs, resource classes, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
 	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_preempt_laws.py
 	PREEMPTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_laws.py
+	EVICTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_eviction_laws.py
 	FRAGMENTATION_EXAMPLES=1000 FRAGMENTATION_NODES=5000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py tests/extender/test_fragmentation_memory.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/test_gangs_laws.py tests/extender/test_gangs_alternatives.py tests/extender/test_cluster_with_kept.py tests/extender/test_gangs_options_laws.py

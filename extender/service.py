@@ -225,12 +225,13 @@ class Service:
         """
         if not args.pod.needs_devices:
             return args.victims
+        pod, solver = refreshed(args.pod, self._state.known()), self._for_call()
+        if is_there := not self._state.is_made_up(pod):
+            await self.background.before_preempt(pod, args.victims)
         snapshot = self._state.known()
         pod = refreshed(args.pod, snapshot)
-        found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, self._for_call()))
-        if not self._state.is_made_up(pod):
-            found = self.background.note_preempt(pod, args.victims, found)
-        return found
+        found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, solver))
+        return self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.verbs.bind.bind`.

@@ -49,19 +49,19 @@ class BackgroundRunner:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
 
-    def note_preempt(self, pod: Pod, nodes: Collection[str], offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
-        """Tell the tasks where the scheduler of a pod would evict others, and whom preempt has chosen.
-
-        Returns:
-            the evictions that all tasks allow.
-        """
+    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        """Tell the tasks that the scheduler of a pod would evict others on these nodes."""
         for task in self._tasks:
             with self._faults.of(f"pod {pod}"):
-                task.on_preempt(pod, nodes)
+                await task.before_preempt(pod, nodes)
+
+    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        """Tell the tasks whom preempt has chosen; returns the evictions that all tasks allow."""
+        for task in self._tasks:
+            with self._faults.of(f"pod {pod}"):
                 offered = task.allowed(pod, offered)
-        if offered:
-            for task in self._tasks:
-                task.on_victims(pod)
+        for task in self._tasks if offered else ():
+            task.on_victims(pod)
         return offered
 
     def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:

@@ -16,7 +16,7 @@ from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")
 VICTIMS = Victims(("v",))
-PREEMPT = [*["preempt for p on n"] * 2, "victims for p"]
+PREEMPT = ["preempt for p on n", "victims for p"]
 NOT_BOUND = "not bound uid-p to n: no"
 
 
@@ -48,7 +48,7 @@ class Hearing(BackgroundTask):
     def on_passed(self, pod: Pod) -> None:
         self.heard.append(f"passed {pod.name}")
 
-    def on_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
         self.heard.append(f"preempt for {pod.name} on {', '.join(nodes)}")
 
     def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
@@ -70,8 +70,9 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable={"n": "no"}), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
-    assert runner.note_preempt(POD, ["n"], {"not-now": VICTIMS}) == {}
-    assert runner.note_preempt(POD, ["n"], {"n": VICTIMS, "not-now": VICTIMS}) == {"n": VICTIMS}
+    virtualtime.run(runner.before_preempt(POD, ["n"]))
+    assert runner.allowed(POD, {"not-now": VICTIMS}) == {}
+    assert runner.allowed(POD, {"n": VICTIMS, "not-now": VICTIMS}) == {"n": VICTIMS}
     runner.note_bind_failed("uid-p", "n", BindError("no"))
     virtualtime.run(runner.tick())
     assert hearing.heard == ["rejected p", "passed p", *PREEMPT, NOT_BOUND, "tick"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-from extender.pods.decision_case import refreshed
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import pod
@@ -16,22 +15,20 @@ def victims_on(*names: str) -> Mapping[str, Victims]:
 class Preempting(Scene):
     """A scene with a scheduler that asks preempt."""
 
-    def preempt(self, name: str, *names: str) -> list[str]:
+    async def preempt(self, name: str, *names: str) -> list[str]:
         """The nodes on which the pod's scheduler may evict others."""
-        asked = refreshed(self.known(name), self.cluster.state.snapshot)
-        found = choose_victims(asked, victims_on(*names), self.cluster.state.snapshot, self.solver)
-        self.task.on_preempt(asked, names)
-        return sorted(found)
+        await self.task.before_preempt(self.known(name), names)
+        return sorted(choose_victims(self.known(name), victims_on(*names), self.cluster.state.snapshot, self.solver))
 
 
 async def test_a_gang_that_lacks_cpu_is_planned_before_a_pod_is_evicted_for_it() -> None:
     scene = Preempting(*nodes("abc"), *members("x", 2))
-    assert scene.preempt("x0", "a", "b") == scene.preempt("x1", "a", "b") == []
-    await scene.turns()
+    first = await scene.preempt("x0", "a", "b")
     kept = {name: scene.known(name).kept.node for name in ("x0", "x1")}
     assert sorted(kept.values()) == ["a", "b"], "not c, where nothing helps"
+    assert first == [kept["x0"]], "the gang is planned before the answer"
     for name, there in kept.items():
-        assert scene.preempt(name, "a", "b") == [there]
+        assert await scene.preempt(name, "a", "b") == [there]
     await scene.schedule()
     assert len(scene.bound()) == 2
 
@@ -39,7 +36,7 @@ async def test_a_gang_that_lacks_cpu_is_planned_before_a_pod_is_evicted_for_it()
 async def test_no_pod_is_evicted_for_a_gang_that_finds_no_place_as_a_whole() -> None:
     scene = Preempting(*nodes("ab"), *members("x", 3))
     for _ in range(3):
-        assert [scene.preempt(f"x{number}", "a", "b") for number in range(3)] == [[]] * 3
+        assert [await scene.preempt(f"x{number}", "a", "b") for number in range(3)] == [[]] * 3
         await scene.turns()
     assert not any(scene.known(f"x{number}").kept.node for number in range(3))
 
@@ -48,7 +45,7 @@ async def test_nodes_that_need_no_evictions_go_first() -> None:
     scene = Preempting(*nodes("abcd"), *members("x", 2))
     for name in ("x0", "x1"):
         scene.filter(name, names="cd")
-        scene.preempt(name, "a", "b")
+        await scene.preempt(name, "a", "b")
     await scene.turns()
     assert sorted(scene.known(name).kept.node for name in ("x0", "x1")) == ["c", "d"]
 
@@ -57,11 +54,11 @@ async def test_what_is_kept_waits_until_the_evicted_pods_are_gone() -> None:
     """Meanwhile the scheduler asks about other nodes: the kept node has no CPU yet."""
     scene = Preempting(*nodes("abc"), *members("x", 2))
     for name in ("x0", "x1"):
-        scene.preempt(name, "a", "b")
+        await scene.preempt(name, "a", "b")
     await scene.turns()
     for _ in range(5):
         for name in ("x0", "x1"):
-            assert scene.preempt(name, "a", "b")
+            assert await scene.preempt(name, "a", "b")
             scene.filter(name, names="c")
         await scene.turns()
     await scene.schedule()
@@ -70,11 +67,11 @@ async def test_what_is_kept_waits_until_the_evicted_pods_are_gone() -> None:
 
 async def test_a_gang_whose_kept_node_gets_no_room_is_planned_anew() -> None:
     scene = Preempting(*nodes("abc"), *members("x", 1), pod("other"))
-    scene.preempt("x0", "a")
+    await scene.preempt("x0", "a")
     await scene.turns()
     assert scene.known("x0").kept.node == "a"
-    scene.filter("x0", names="c")
-    await scene.turns(2)
-    scene.filter("x0", names="c")
-    await scene.turns(2)
+    for _ in range(2):
+        scene.filter("x0", names="c")
+        await scene.preempt("x0", "b")
+        await scene.turns(2)
     assert scene.known("x0").kept.node == "c"

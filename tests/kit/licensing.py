@@ -15,6 +15,7 @@ from allocator import JSON
 from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, serve, serve_contexts
 
 NONE_LEFT = "no license is left"
+NOT_FOR_SALE = "no license is for sale"
 DRIVER = "licenses.example.com"
 CLOSED = "closed"
 
@@ -45,6 +46,8 @@ class Licenses:
     def allocate(self, claim: ClaimAsk, *_: object, simulation: bool) -> Mapping[str, JSON]:
         if simulation:
             return {}
+        if self._refuses:
+            raise RefusedError(NOT_FOR_SALE)
         if claim.uid not in self._uids:
             self._uids[claim.uid] = self._taken(claim)
         names: list[JSON] = [str(each["name"]) for each in claim.requests]
@@ -87,6 +90,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True, help="has the store, and taken licenses in taken/")
     parser.add_argument("--licenses", type=int, required=True, help="how many there are")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds that each answer about nodes takes")
+    parser.add_argument("--refuses", action="store_true", help="all nodes are suitable, and nothing is allocated")
     parser.add_argument("--lease", default="", help="NAMESPACE/NAME of a Lease: it answers once it has the lease")
     parser.add_argument("--kubeconfig", type=Path, help="of the API server with the lease and the contexts")
     given = parser.parse_args()

@@ -29,7 +29,9 @@ from extender.background.gangs.time_limits import (
     LONGEST_PAUSE_SECONDS,
     LONGEST_PLAN_SECONDS,
     PLANNING_SECONDS,
+    POLL_SECONDS,
     SEEN_SECONDS,
+    SHOWN_SECONDS,
 )
 from extender.background.gangs.watch import Watch
 from extender.background.gangs.writes import GangWrites, at_most
@@ -41,6 +43,7 @@ from extender.fairness.turns import Turns
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.metrics.gangs import GangMetrics
 from extender.offload import Offload
+from extender.pods.decision_case import refreshed
 from extender.pods.gangs import Gang, gang_at, is_alone
 from extender.state.cluster_state import ClusterState
 from extender.state.indexes.gang_index import Stage
@@ -127,17 +130,37 @@ class Gangs(BackgroundTask):
         if pod.gang_key is not None and pod.gang_key in self._watches:
             self._watches[pod.gang_key].is_due = True
 
-    def on_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
-        """The scheduler of a member would evict others. On the kept node it does so; else the gang is planned first."""
+    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        """The scheduler of a member would evict others. The gang is planned at once if it is complete.
+
+        Later is too late: if all nodes lack CPU, no write wakes the scheduler, and filter is never asked.
+        """
         if pod.gang_key is None or is_alone(pod, self._state.snapshot):
             return
         watch, now = self._watch(pod.gang_key), self._clock()
         watch.active = now
-        if pod.kept.node in nodes:
+        if not pod.kept.node:
+            self._rejected.note_evictions(pod, nodes)
+            await self._plan_at_once(pod.gang_key, watch, now)
+        if refreshed(pod, self._state.snapshot).kept.node in nodes:
             self._rejected.answered(pod)
             watch.making_room[pod.uid] = now + KEPT_SECONDS
         else:
-            self._rejected.note_evictions(pod, nodes)
+            watch.making_room.pop(pod.uid, None)
+
+    async def _plan_at_once(self, key: GangKey, watch: Watch, now: float) -> None:
+        """Plan a gang that is complete, and wait until the watch shows the plan."""
+        gang = gang_at(key, self._state.snapshot)
+        if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
+            return
+        self._note(gang, watch, now)
+        if watch.is_due and now >= watch.again and self._acts(gang, watch, now):
+            await self._plan(gang, watch, self._solver.within(now + PLANNING_SECONDS), set())
+            for _ in range(round(SHOWN_SECONDS / POLL_SECONDS)):
+                if self._is_shown(watch):
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+        else:
             watch.asked_again(now)
 
     async def tick(self) -> None:

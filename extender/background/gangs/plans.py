@@ -62,10 +62,12 @@ class GangPlans:
             solver: the decider's, for as long as there is time.
         """
         present = self._state.snapshot
-        planner = GangPlanner(self._with_written(present), self._decider, solver, self._names(present))
+        preempting = gang.free if any(map(self._rejected.with_evictions, gang.free)) else ()
+        names = self._names(present, preempting, with_evictions=False)
+        planner = GangPlanner(self._with_written(present), self._decider, solver, names)
         found = await self._off_loop(partial(self._planned, planner, gang, present))
-        if isinstance(found, Shortfall) and any(map(self._rejected.with_evictions, gang.free)):
-            planner = replace(planner, names_of=self._names(present, with_evictions=True))
+        if isinstance(found, Shortfall) and preempting:
+            planner = replace(planner, names_of=self._names(present, preempting, with_evictions=True))
             found = await self._off_loop(partial(self._planned, planner, gang, present))
         is_void = not isinstance(found, Shortfall) and self._is_void(found, planner.snapshot)
         return None if is_void else found
@@ -111,22 +113,32 @@ class GangPlans:
         except TimeoutError:
             return True
 
-    def _names(self, snapshot: Snapshot, *, with_evictions: bool = False) -> Callable[[Pod], Sequence[str]]:
+    def _names(
+        self, snapshot: Snapshot, preempting: Sequence[Pod], *, with_evictions: bool
+    ) -> Callable[[Pod], Sequence[str]]:
         """The nodes of each pod: those that filter was asked about, or those that kube-scheduler would take.
 
         Args:
             snapshot: the cluster.
-            with_evictions: also the nodes where its scheduler would evict others.
+            preempting: the pods of a gang for which schedulers evict others for want of CPU. A pod of these that its
+                scheduler has not asked about yet may go where the others may.
+            with_evictions: they may also go where evictions make room.
         """
-        likely = likely_nodes(snapshot)
+        likely, uids = likely_nodes(snapshot), {pod.uid for pod in preempting}
+
+        def told(pod: Pod) -> Sequence[str] | None:
+            asked = self._rejected.names(pod)
+            more = self._rejected.with_evictions(pod) if with_evictions and pod.uid in uids else ()
+            return None if asked is None else tuple(dict.fromkeys((*asked, *more)))
+
+        of_others = tuple({name: None for pod in preempting for name in told(pod) or ()})
 
         def names(pod: Pod) -> Sequence[str]:
-            asked, may = self._rejected.names(pod), likely(pod)
-            if asked is None:
+            asked, may = told(pod), likely(pod)
+            if asked is None and pod.uid not in uids:
                 return may
             known = set(may)
-            more = self._rejected.with_evictions(pod) if with_evictions else ()
-            return [name for name in dict.fromkeys((*asked, *more)) if name in known]
+            return [name for name in (of_others if asked is None else asked) if name in known]
 
         return names
 

@@ -27,6 +27,10 @@ SEEN_SECONDS: Final = 10.0
 """If the watch does not show a plan within this time, another process has changed it. If it does not show a PodGroup
 within this time, the PodGroup is gone."""
 
+SHOWN_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.005
+"""A call of preempt waits this long until the watch shows the plan of a gang, and looks so often."""
+
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 """After devices were given back, a gang waits this time, and twice as long each time: others may get the devices."""

@@ -56,7 +56,12 @@ def entry(claim_name: str) -> RawObject:
 
 @asynccontextmanager
 async def licensing(
-    plane: ControlPlane, client: Client, transports: Sequence[Transport], licenses: int, delay: float = 0.0
+    plane: ControlPlane,
+    client: Client,
+    transports: Sequence[Transport],
+    licenses: int,
+    delay: float = 0.0,
+    flags: Sequence[str] = (),
 ) -> AsyncIterator[Sequence[Licensing]]:
     """A controller for each transport, with its device class, and with that many licenses.
 
@@ -64,6 +69,7 @@ async def licensing(
 
     Args:
         delay: seconds that each answer about nodes takes.
+        flags: more of the program.
     """
     async with AsyncExitStack() as stack:
         if "PodSchedulingContext" in transports:
@@ -74,18 +80,20 @@ async def licensing(
             metadata = {"annotations": {"dra-extender.dev/controller": name}}
             made = await client.create(CLASSES, api_object("DeviceClass", name, metadata=metadata, spec={}))
             stack.push_async_callback(client.delete, CLASSES, key_of(made))
-            found.append(await stack.enter_async_context(_one(plane, name, transport, licenses, delay)))
+            found.append(
+                await stack.enter_async_context(_one(plane, name, transport, licenses, ("--delay", str(delay), *flags)))
+            )
         yield found
 
 
 @asynccontextmanager
 async def _one(
-    plane: ControlPlane, name: str, transport: Transport, licenses: int, delay: float
+    plane: ControlPlane, name: str, transport: Transport, licenses: int, flags: Sequence[str]
 ) -> AsyncIterator[Licensing]:
     folder = Path(mkdtemp(prefix="licenses-", dir=plane.folder))
     log = plane.logs / f"{folder.name}.log"
     command = [sys.executable, "-m", "tests.kit.licensing", "--folder", str(folder), "--licenses", str(licenses)]
-    command += ["--delay", str(delay)]
+    command += flags
     address: dict[str, str] = {"transport": transport}
     ready: Callable[[], bool] = log.exists  # contexts wait until it reads them
     if transport == "Http":
