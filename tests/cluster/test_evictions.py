@@ -99,7 +99,7 @@ async def busy(client: Client, neighbor: str, gpu: Driver) -> list[str]:
     pods = []
     for node in SITE:
         await gpu.publish(node, GPUS)
-        on = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        on: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}}
         pods.append(await start(client, neighbor, f"cpu-{node}", cpu=MOST, **on))
     for each in pods:
         await bound(client, each)
@@ -112,7 +112,7 @@ class TestForWantOfCpu:
         self, client: Client, namespace: str, neighbor: str, gpu: Driver, important: str, busy: list[str]
     ) -> None:
         await client.create(TEMPLATES, template(namespace, "gpu", claim_spec(1, gpu.name)))
-        of = {"cpu": MOST, "gang": 8, "priorityClassName": important}
+        of: dict[str, Any] = {"cpu": MOST, "gang": 8, "priorityClassName": important}
         key = await start(client, namespace, "one", by_template("gpu"), **of)
         assert await rejection(client, key, about="Insufficient cpu")
         assert await answers_during(lambda: names(client, neighbor), seconds=SECONDS) == [busy]
@@ -121,7 +121,7 @@ class TestForWantOfCpu:
         self, client: Client, namespace: str, neighbor: str, gpu: Driver, important: str, busy: list[str]
     ) -> None:
         await client.create(TEMPLATES, template(namespace, "gpu", claim_spec(2, gpu.name)))
-        of = {"cpu": MOST, "priorityClassName": important}
+        of: dict[str, Any] = {"cpu": MOST, "priorityClassName": important}
         keys = [await start(client, namespace, f"of-4-{n}", by_template("gpu"), gang=4, **of) for n in range(4)]
         assert await rejection(client, keys[-1], about="Insufficient cpu")
         assert await answers_during(lambda: names(client, neighbor), seconds=SECONDS) == [busy]
@@ -244,7 +244,7 @@ async def test_a_namespace_evicts_no_more_pods_than_its_quota_lets_it_use(
         devices = len(fleet) * len(GPUS)
         await running(client, neighbor, devices, ours.name)
         await client.create(TEMPLATES, template(namespace, "gpu"))
-        high = {"scheduler": ours.name, "priorityClassName": important}
+        high: dict[str, Any] = {"scheduler": ours.name, "priorityClassName": important}
         for number in range(devices):
             await start(client, namespace, f"high-{number}", by_template("gpu"), **high)
         await wait_for_answer(lambda: bound_in(client, namespace), bool, "one of its pods runs", within=20)
@@ -266,7 +266,7 @@ async def test_pods_that_a_controller_refuses_do_not_evict_without_end(
                 await client.create(CLAIMS, claim(namespace, f"gpu-{number}", spec))
                 await client.create(CLAIMS, controller.claim(namespace, f"license-{number}"))
                 used = [by_name(f"gpu-{number}"), entry(f"license-{number}")]
-                high = {"scheduler": ours.name, "priorityClassName": important}
+                high: dict[str, Any] = {"scheduler": ours.name, "priorityClassName": important}
                 await start(client, namespace, f"high-{number}", *used, **high)
             await wait_for_answer(
                 lambda: bound_in(client, neighbor), lambda n: n < devices, "a pod was evicted", within=20

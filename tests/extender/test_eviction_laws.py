@@ -6,7 +6,7 @@
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -84,7 +84,7 @@ class World:
         quotas: the limits of each namespace that has a quota; whether it may borrow from the others.
     """
 
-    devices: dict[str, Sequence[bool]]
+    devices: Mapping[str, Sequence[bool]]
     slots: dict[str, int]
     running: Sequence[Running]
     waiting: Sequence[Waiting]
@@ -142,7 +142,6 @@ class Site:
         now: seconds.
         evicted: each victim, its preemptor, and the number of events before.
         events: what may keep a pod from its devices: whether it concerns a pod.
-        turn: of pods that are tried in a round.
     """
 
     world: World
@@ -263,9 +262,6 @@ class Site:
             patch = {"spec": {"limits": limits}}
             await self.cluster.api.patch(DEVICE_QUOTAS, ObjectKey(namespace, "quota"), patch)
             self.events.append(lambda _: True)
-
-
-Step = Callable[[Site], Awaitable[None]]
 
 
 def _limits() -> st.SearchStrategy[Object]:

@@ -29,12 +29,14 @@ class Licenses:
         folder: a taken license is a file with its number for a name, and the uid of its claim.
         number: of licenses.
         delay: seconds that each answer about nodes takes.
+        refuses: it calls all nodes suitable, and allocates nothing.
     """
 
-    def __init__(self, folder: Path, number: int, delay: float = 0.0) -> None:
+    def __init__(self, folder: Path, number: int, delay: float = 0.0, *, refuses: bool = False) -> None:
         self._folder = folder
         self._number = number
         self._delay = delay
+        self._refuses = refuses
         self._uids = {uid: name for name, uid in taken(folder).items()}
 
     def unsuitable_nodes(self, claim: ClaimAsk, nodes: Sequence[NodeName], held: Sequence[Held]) -> Mapping[str, str]:
@@ -96,7 +98,7 @@ def main() -> None:
     given = parser.parse_args()
     outside = given.folder / "taken"
     outside.mkdir(parents=True, exist_ok=True)
-    licenses, store = Licenses(outside, given.licenses, given.delay), given.folder / "store.json"
+    licenses, store = Licenses(outside, given.licenses, given.delay, refuses=given.refuses), given.folder / "store.json"
     by = {"lease": given.lease, "kubeconfig": given.kubeconfig}
     if given.contexts_for:
         serve_contexts(licenses, store, given.contexts_for, **by)
