@@ -1,6 +1,7 @@
 """What is wrong with the settings of the listeners together, after all sources are read."""
 
 from collections.abc import Iterator
+from ipaddress import ip_address
 from itertools import combinations
 from typing import TypeAlias
 
@@ -25,8 +26,25 @@ def problems_of_listeners(settings: Settings) -> Iterator[str]:
     yield from _incomplete("api", settings.api)
     yield from _lacking_for_peers(settings)
     yield from _incomplete("grpc", settings.grpc)
+    yield from _open_to_everybody(settings.grpc)
     if settings.api.port and not settings.api.certificate:
         yield "api.certificate: a port for callers off the node has TLS; give the files of a certificate and its key"
+
+
+def _open_to_everybody(grpc: GrpcSettings) -> Iterator[str]:
+    """Whoever reaches the port may make the service work for it. On loopback, these are the pod's own containers."""
+    if grpc.port and not (grpc.client_ca or grpc.anonymous or _is_loopback(grpc.host)):
+        yield (
+            "grpc.clientCa: a port off the loopback asks clients for certificates; give the file of their authorities, "
+            "or set grpc.anonymous if a network policy lets only Cluster Autoscaler reach the port"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _incomplete(name: str, tls: TlsSettings) -> Iterator[str]:

@@ -345,13 +345,15 @@ class PeersSettings(Section):
 class GrpcSettings(TlsSettings):
     """A port for Cluster Autoscaler's gRPC expander, which calls only with TLS; needs the extra ``grpc``.
 
-    With an authority for clients, each client needs a certificate. Cluster Autoscaler has none.
+    With an authority for clients, each client needs a certificate. Cluster Autoscaler has none, so it needs
+    ``anonymous``, and a network policy that lets only its pods reach the port.
     """
 
     host: Annotated[str, AfterValidator(_host)] = Field(
         default="0.0.0.0", description="Address to listen on.", min_length=1
     )
     port: int = Field(default=0, description="Port to listen on; 0: no gRPC.", ge=0, le=65535)
+    anonymous: bool = Field(default=False, description="Answer clients off the node that show no certificate.")
 
 
 class LogSettings(Section):

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from typing import Final
 
 import grpc
@@ -76,7 +75,7 @@ def _listen(server: grpc.aio.Server, wanted: GrpcSettings, certificates: Certifi
             server.add_insecure_port(address)
     except RuntimeError as error:
         raise GrpcError(f"grpc.host and grpc.port: cannot listen on {address}") from error
-    if not certificates and not _is_loopback(wanted.host):
+    if not certificates and wanted.anonymous:
         logger.warning("gRPC without TLS", address=address, hint="set grpc.certificate and grpc.key")
     return address
 
@@ -120,10 +119,3 @@ def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
             return grpc.StatusCode.DEADLINE_EXCEEDED, f"{METHOD} was not done within its deadline"
     logger.error("verb failed", verb=VERB, exc_info=error)
     return grpc.StatusCode.INTERNAL, f"internal error in {METHOD}; the service's log has the details"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -167,7 +167,7 @@ def test_the_chart_asks_callers_for_certificates_and_tokens_for_its_audience_whe
 
 def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> None:
     assert rendered("expander.yaml", VALUES) == []
-    own = {**VALUES, "expander": {**VALUES["expander"], "enabled": True, "secret": "mine"}}
+    own = {**VALUES, "expander": {**VALUES["expander"], "enabled": True, "anonymous": True, "secret": "mine"}}
     service, policy = rendered("expander.yaml", own)
     (found,) = rendered("deployment.yaml", own)
     pod = found["spec"]["template"]["spec"]
@@ -182,6 +182,10 @@ def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> Non
     assert {"name": "grpc", "secret": {"secretName": "mine"}} in pod["volumes"]
     (mount,) = (each["mountPath"] for each in extender["volumeMounts"] if each["name"] == "grpc")
     assert (grpc.certificate, grpc.key) == (f"{mount}/tls.crt", f"{mount}/tls.key")
+    asking = {**own, "expander": {**own["expander"], "anonymous": False, "clientCertificates": True}}
+    (found,) = rendered("deployment.yaml", asking)
+    grpc = load(environment=variables(found["spec"]["template"]["spec"]["containers"][0])).grpc
+    assert (grpc.client_ca, grpc.anonymous) == (f"{mount}/ca.crt", False)
 
 
 def test_the_chart_brings_the_node_part_where_that_is_wanted() -> None:

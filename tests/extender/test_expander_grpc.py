@@ -170,7 +170,7 @@ async def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "extender.grpc.server", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(GrpcError, match=r"pip install 'dra-extender\[grpc\]'"):
-        async with open_grpc(Settings.model_validate({"grpc": {"port": 1}})):
+        async with open_grpc(Settings.model_validate({"grpc": {"port": 1, "host": "127.0.0.1"}})):
             pass
 
 

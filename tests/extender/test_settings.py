@@ -204,6 +204,10 @@ def test_one_port_is_not_for_two_listeners_wherever_it_was_set(host: str, operat
     )
 
 
+OPEN_GRPC = (
+    "grpc.clientCa: a port off the loopback asks clients for certificates; give the file of their authorities, "
+    "or set grpc.anonymous if a network policy lets only Cluster Autoscaler reach the port"
+)
 OWN_GRPC_PORT = "gRPC needs a port of its own, or 0 for none"
 OWN_PORT = "callers off the node need a port of their own, or 0 for none"
 
@@ -238,8 +242,10 @@ OWN_PORT = "callers off the node need a port of their own, or 0 for none"
             f"api.port: 8889 is operations.port as well (0.0.0.0): {OWN_PORT}",
         ),
         ("grpc: {certificate: a}", "grpc.key: grpc.certificate needs the file of its private key"),
+        ("grpc: {port: 1, certificate: a, key: b}", OPEN_GRPC),
+        ("grpc: {port: 1, host: 10.0.0.1}", OPEN_GRPC),
         (
-            "grpc: {port: 8888}",
+            "grpc: {port: 8888, anonymous: true}",
             f"grpc.port: 8888 is server.port as well (0.0.0.0 and 127.0.0.1): {OWN_GRPC_PORT}",
         ),
     ],
@@ -248,6 +254,21 @@ def test_listeners_that_cannot_be_are_refused(text: str, problem: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(text)
     assert caught.value.problems == (problem,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "grpc: {port: 1, certificate: a, key: b, clientCa: c}",
+        "grpc: {port: 1, certificate: a, key: b, anonymous: true}",
+        "grpc: {port: 1, host: 127.0.0.1}",
+        "grpc: {port: 1, host: '::1'}",
+        "grpc: {port: 1, host: localhost}",
+        "grpc: {port: 0}",
+    ],
+)
+def test_grpc_asks_for_certificates_unless_it_is_on_loopback_or_the_settings_say_otherwise(text: str) -> None:
+    assert load(text).grpc.host
 
 
 def test_question_within_filter_takes_at_most_half_of_its_time() -> None:

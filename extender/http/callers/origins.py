@@ -8,6 +8,7 @@ A person may follow a link on another site, such as a chat, to the console: the 
 The content type does not help: ``curl --data`` sends that of a form.
 """
 
+import re
 from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
@@ -22,6 +23,15 @@ _SITES: Final = frozenset({b"same-origin", b"none"})
 
 _FOLLOWED: Final = {(b"sec-fetch-mode", b"navigate"), (b"sec-fetch-dest", b"document"), (b"sec-fetch-user", b"?1")}
 """What a browser says when a person follows a link and the answer becomes the page."""
+
+
+_HOST: Final = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+(?:%[0-9A-Za-z._~%-]+)?)\]|(?P<v4>\d+\.\d+\.\d+\.\d+)|(?P<name>[0-9A-Za-z_.-]+))(?::\d{1,5})?"
+)
+"""A header ``Host`` (RFC 9110, 7.2): an address of IPv6 in brackets, an address of IPv4 or a name, and perhaps a port.
+
+Nothing else follows: no user, no path, no second bracket. A name may end with one dot.
+"""
 
 
 class Callers:
@@ -62,12 +72,16 @@ class Callers:
         return ""
 
     def _is_known(self, host: bytes) -> bool:
-        text = host.decode("latin-1").strip().lower()
-        name, bracket, _ = text.removeprefix("[").partition("]")
-        if not bracket:
-            name = text.partition(":")[0]
-        try:
-            ip_address(name)
-        except ValueError:
-            return name.rstrip(".") in self._names
-        return True
+        found = _HOST.fullmatch(host.decode("latin-1"))
+        if found is None:
+            return False
+        name = (found["name"] or "").lower()
+        return name.removesuffix(".") in self._names if name else _is_address(found["v6"] or found["v4"])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
