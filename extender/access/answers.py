@@ -55,7 +55,8 @@ class Answers(Generic[T]):
         Args:
             key: what is asked; it should be short, because it is kept.
             ask: gets the answer; what it raises is raised here, and not remembered.
-            may_ask: called before a new question is asked; it may raise an error instead.
+            may_ask: called before a new question is asked; it may raise an error instead. A question is not new
+                if its latest answer was good.
         """
         for memory in (self._good, self._bad):
             found = memory.find(key)
@@ -63,7 +64,8 @@ class Answers(Generic[T]):
                 return found[1]
         asking = self._asking.get(key)
         if asking is None:
-            may_ask()
+            if self._good.find(key) is None:
+                may_ask()
             asking = asyncio.create_task(self._ask(key, ask))
             self._asking[key] = asking
             asking.add_done_callback(lambda task: self._done(key, task))
@@ -79,5 +81,7 @@ class Answers(Generic[T]):
         answer = await ask()
         is_good = self._is_good(answer)
         memory, lifetime = (self._good, self._lifetimes.good) if is_good else (self._bad, self._lifetimes.bad)
+        if not is_good:
+            self._good.forget(key)
         memory.keep(key, (self._clock() + lifetime, answer))
         return answer

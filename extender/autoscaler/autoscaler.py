@@ -78,11 +78,13 @@ class InSession:
     Attributes:
         session: the id that the call carries; None: the latest snapshot answers.
         caller: the user, or else the program, as it calls itself.
+        owner: the user, or else the address: what a caller cannot choose.
     """
 
     autoscaler: Autoscaler
     session: str | None = None
     caller: str = ""
+    owner: str = ""
 
     async def within(
         self,

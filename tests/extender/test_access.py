@@ -1,6 +1,7 @@
 """Who may come in: certificates, tokens and rights; what is remembered, and how often the API server is asked."""
 
 import asyncio
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from extender.access.gate import AccessError, Clocks, Gate, Knock
 from extender.access.pace import Pace
 from extender.access.reviews import Reviews
 from extender.access.user import User, end_of, user_of_certificate
+from extender.kube.encoding import dumps
 from tests.extender.access_scene import BOB, ApiServer
 
 JUNE = "Jun  1 12:00:00 2026 GMT"
@@ -260,6 +262,53 @@ async def test_one_address_with_many_unknown_tokens_is_slowed_down_and_others_ar
     scene.now = 1.0
     found = await refusals(scene, 200, lambda number: (f"Bearer later-{number}", {}))
     assert (found.count(401), found.count(429)) == (20, 180)
+
+
+async def test_a_token_that_was_let_in_is_reviewed_again_however_many_unknown_ones_its_address_sends() -> None:
+    scene = Scene()
+    await scene.admit("Bearer bobs")
+    for scene.now in (11.0, 22.0):
+        await refusals(scene, 500, lambda number: (f"Bearer wrong-{scene.now}-{number}", {}))
+        assert (await scene.admit("Bearer bobs")).name == "bob"
+    scene.server.users.clear()
+    scene.now = 33.0
+    assert (await scene.refusal("Bearer bobs"))[0] == 401
+    await refusals(scene, 500, lambda number: (f"Bearer last-{number}", {}))
+    scene.now = 36.0
+    await refusals(scene, 500, lambda number: (f"Bearer again-{number}", {}))
+    assert (await scene.refusal("Bearer bobs"))[0] == 429
+
+
+def token_of(subject: object, number: int) -> str:
+    """A token of the form of a service account's; its end makes it another one."""
+    claims = urlsafe_b64encode(dumps({"iss": "https://kubernetes", "sub": subject})).decode().rstrip("=")
+    return f"e30.{claims}.{number}"
+
+
+async def test_a_user_that_was_let_in_gets_in_with_a_new_token_whatever_its_address_sends() -> None:
+    scene = Scene()
+    scene.server.users |= {token_of("bob", number): BOB for number in range(20)}
+    await scene.admit(f"Bearer {token_of('bob', 0)}")
+    await refusals(scene, 500, lambda number: (f"Bearer {token_of(f'nobody-{number}', 0)}", {}))
+    for number in range(1, 5):
+        assert (await scene.admit(f"Bearer {token_of('bob', number)}")).name == "bob"
+
+
+async def test_who_claims_to_be_a_known_user_is_slowed_down_as_well() -> None:
+    scene = Scene()
+    scene.server.users[token_of("bob", 0)] = BOB
+    await scene.admit(f"Bearer {token_of('bob', 0)}")
+    before = len(scene.server.asked)
+    found = await refusals(scene, 500, lambda number: (f"Bearer {token_of('bob', number + 1)}", {}))
+    assert found.count(401) == len(scene.server.asked) - before == 44
+    assert (await scene.refusal(f"Bearer {token_of('bob', 999)}", address="10.0.0.8"))[0] == 401
+
+
+@pytest.mark.parametrize("claims", ["", "!", "e30", "W10", "bnVsbA", "eyJzdWIiOjF9", "eyJzdWIiOiAi77+9In0", "A" * 5000])
+async def test_a_token_may_claim_anything(claims: str) -> None:
+    scene = Scene()
+    scene.server.users[f"a.{claims}.b"] = BOB
+    assert (await scene.admit(f"Bearer a.{claims}.b")).name == "bob"
 
 
 async def test_many_addresses_together_are_slowed_down() -> None:

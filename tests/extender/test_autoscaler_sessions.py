@@ -82,6 +82,38 @@ def test_the_least_recently_used_session_makes_room() -> None:
     assert kept(sessions, first, second, third) == [first, third]
 
 
+def test_no_caller_ends_a_session_of_another_that_has_fewer() -> None:
+    sessions = sessions_of(count=4)
+    world = world_of()
+    other = sessions.start(world, owner="other").id
+    greedy = [sessions.start(world, owner="greedy").id for _ in range(100)]
+    assert kept(sessions, other, *greedy) == [other, *greedy[-3:]]
+    third = sessions.start(world, owner="third").id
+    assert kept(sessions, other, *greedy, third) == [other, *greedy[-2:], third]
+
+
+def test_of_callers_that_have_as_many_the_one_that_has_used_none_for_longest_makes_room() -> None:
+    sessions = sessions_of(count=3)
+    world = world_of()
+    one, two, three = (sessions.start(world, owner=owner).id for owner in ("one", "two", "three"))
+    sessions.find(one)
+    four = sessions.start(world, owner="four").id
+    assert kept(sessions, one, two, three, four) == [one, three, four]
+
+
+def test_a_session_that_grows_takes_no_room_from_others_that_take_less() -> None:
+    world = world_of((), node_template("g", 2))
+    small, large = grown(world, 2), grown(world, 40)
+    sessions = sessions_of(size=large.weight + small.weight)
+    other, second = (sessions.start(world, owner="other") for _ in range(2))
+    for each in (other, second):
+        sessions.keep(each, small, world.snapshot)
+    growing = sessions.start(world, owner="growing")
+    with pytest.raises(SessionTooLargeError, match="more than its share"):
+        sessions.keep(growing, large, world.snapshot)
+    assert kept(sessions, other.id, second.id, growing.id) == [other.id, second.id]
+
+
 def test_a_session_lives_so_long_from_its_start_however_often_it_is_used() -> None:
     clock = Clock()
     sessions = sessions_of(clock, seconds=10.0)

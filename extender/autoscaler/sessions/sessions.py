@@ -1,7 +1,8 @@
 """Sessions: a few worlds that are remembered from call to call.
 
-Nobody ends a session: a "stop" could get lost. The least recently used one makes room for others, and none lives for
-ever. What is not kept is told by an error, and the autoscaler starts again.
+Nobody ends a session: a "stop" could get lost. Over a limit, the owner that has most makes room: its session that was
+not used for longest goes. So no owner ends a session of another that has less. No session lives for ever. What is not
+kept is told by an error, and the autoscaler starts again.
 """
 
 import asyncio
@@ -62,6 +63,7 @@ class Session:
         world: what has happened in it so far.
         began: the time of the start.
         caller: who started it, as far as that is known, for people.
+        owner: who started it, by what it cannot choose: its user, or its address.
         planned: the latest plan; None if there is none.
         turn: held during a call, so that calls of one session follow each other.
     """
@@ -70,6 +72,7 @@ class Session:
     world: World
     began: float
     caller: str = ""
+    owner: str = ""
     planned: Planned | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -82,7 +85,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions that are kept, the least recently used one first.
+    """The sessions that are kept, the least recently used one first; each owner has a share.
 
     Args:
         clock: seconds, from any point.
@@ -109,14 +112,20 @@ class Sessions:
         found = sorted(self._kept.values(), key=lambda each: each.began, reverse=True)
         return tuple((each, now - each.began) for each in found)
 
-    def start(self, world: World, caller: str = "") -> Session:
-        """A new session that begins with this world, as it is in the cluster now."""
+    def start(self, world: World, caller: str = "", owner: str = "") -> Session:
+        """A new session that begins with this world, as it is in the cluster now.
+
+        Args:
+            world: what it begins with.
+            caller: who starts it, for people.
+            owner: who starts it: all sessions of one owner have one share of what is kept.
+        """
         self._drop_expired()
         self.changes += 1
-        session = Session(self._new_id(), world, self._clock(), caller)
+        session = Session(self._new_id(), world, self._clock(), caller, owner)
         self._kept[session.id] = session
         while len(self._kept) > self._limits.count:
-            self._kept.popitem(last=False)
+            self._drop_of(self._greatest(lambda _: 1))
         self._fit(world.snapshot)
         return session
 
@@ -137,7 +146,7 @@ class Sessions:
         return session
 
     def keep(self, session: Session, world: World, now: Snapshot) -> None:
-        """What a session has come to; other sessions make room for it if need be.
+        """What a session has come to. If need be, the owner that has most makes room.
 
         Args:
             session: one that was found.
@@ -145,15 +154,18 @@ class Sessions:
             now: the cluster as it is now.
 
         Raises:
-            SessionTooLargeError: it takes more than all sessions may, and is dropped.
+            SessionTooLargeError: it takes more than all sessions may, or more than its owner's share while others need
+                theirs. It is dropped.
         """
         session.world = world
         self.changes += 1
+        was_kept = session.id in self._kept
         self._fit(now)
-        if session.weight(now) > self._limits.size:
+        is_over = session.weight(now) > self._limits.size
+        if is_over or (was_kept and session.id not in self._kept):
             self._kept.pop(session.id, None)
             raise SessionTooLargeError(
-                f"the session takes more than the limit of {self._limits.size} bytes "
+                f"the session takes more than {'' if is_over else 'its share of '}the limit of {self._limits.size} bytes "
                 "(autoscaler.sessionBytes) and was dropped; start another one and ask it for less"
             )
 
@@ -172,9 +184,21 @@ class Sessions:
         return sum(session.weight(now) for session in self._kept.values())
 
     def _fit(self, now: Snapshot) -> None:
-        """Drop the least recently used, but for the last one, until the rest fit."""
+        """Drop sessions of the owner that has most, but for the last one, until the rest fit."""
         while len(self._kept) > 1 and self.weight(now) > self._limits.size:
-            self._kept.popitem(last=False)
+            self._drop_of(self._greatest(lambda session: session.weight(now)))
+
+    def _greatest(self, weigh: Callable[[Session], int]) -> str:
+        """The owner whose sessions weigh most; of equal ones, the one that has used none for longest."""
+        weights: dict[str, int] = {}
+        for session in self._kept.values():
+            weights[session.owner] = weights.get(session.owner, 0) + weigh(session)
+        latest = {session.owner: place for place, session in enumerate(self._kept.values())}
+        return max(weights, key=lambda owner: (weights[owner], -latest[owner]))
+
+    def _drop_of(self, owner: str) -> None:
+        """Drop the least recently used session of an owner."""
+        del self._kept[next(session.id for session in self._kept.values() if session.owner == owner)]
 
     def _drop_expired(self) -> None:
         oldest = self._clock() - self._limits.seconds

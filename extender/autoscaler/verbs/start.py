@@ -40,7 +40,7 @@ def start_session(by: InSession, drivers: frozenset[str] | None = None) -> str:
     """
     world = by.autoscaler.latest()
     scope = None if drivers is None else Scope(drivers, world.supply)
-    return by.autoscaler.sessions.start(replace(world, scope=scope), by.caller).id
+    return by.autoscaler.sessions.start(replace(world, scope=scope), by.caller, by.owner).id
 
 
 async def _started(by: InSession, drivers: frozenset[str] | None) -> str:

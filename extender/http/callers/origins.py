@@ -11,7 +11,7 @@ The content type does not help: ``curl --data`` sends that of a form.
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from allocator import shown
@@ -76,12 +76,12 @@ class Callers:
         if found is None:
             return False
         name = (found["name"] or "").lower()
-        return name.removesuffix(".") in self._names if name else _is_address(found["v6"] or found["v4"])
+        return name.removesuffix(".") in self._names if name else _is_address(found["v4"], found["v6"])
 
 
-def _is_address(text: str) -> bool:
+def _is_address(v4: str | None, v6: str | None) -> bool:
     try:
-        ip_address(text)
+        IPv4Address(v4) if v4 else IPv6Address(v6 or "")
     except ValueError:
         return False
     return True

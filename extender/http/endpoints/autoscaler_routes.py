@@ -20,7 +20,7 @@ def add_autoscaler_routes(app: Application, autoscaler: Autoscaler, endpoints: E
     """All of them, under a prefix of their own."""
 
     def by(request: Request) -> InSession:
-        return InSession(autoscaler, request.headers.get(SESSION), _caller(request))
+        return InSession(autoscaler, request.headers.get(SESSION), _caller(request), _owner(request))
 
     for verb in AUTOSCALER_VERBS:
         path, name = f"{AUTOSCALER_PREFIX}/{verb.name}", f"autoscaler/{verb.name}"
@@ -31,6 +31,12 @@ def add_autoscaler_routes(app: Application, autoscaler: Autoscaler, endpoints: E
 def _caller(request: Request) -> str:
     name = str(request.scope.get(USER) or request.headers.get("user-agent", ""))
     return name[:_LONGEST_CALLER]
+
+
+def _owner(request: Request) -> str:
+    """The user of a caller off the node; on loopback, where nobody is known, the address."""
+    user = request.scope.get(USER)
+    return f"user {user}" if user else f"address {request.client.host if request.client else ''}"
 
 
 def _passing_on(verb: str, autoscaler: Autoscaler) -> Elsewhere:
