@@ -109,7 +109,7 @@ def test_a_session_that_grows_takes_no_room_from_others_that_take_less() -> None
     for each in (other, second):
         sessions.keep(each, small, world.snapshot)
     growing = sessions.start(world, owner="growing")
-    with pytest.raises(SessionTooLargeError, match="more than its share"):
+    with pytest.raises(SessionTooLargeError, match="more than its share of the limit"):
         sessions.keep(growing, large, world.snapshot)
     assert kept(sessions, other.id, second.id, growing.id) == [other.id, second.id]
 

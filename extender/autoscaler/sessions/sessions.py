@@ -162,10 +162,11 @@ class Sessions:
         was_kept = session.id in self._kept
         self._fit(now)
         is_over = session.weight(now) > self._limits.size
+        share = "" if is_over else "its share of "
         if is_over or (was_kept and session.id not in self._kept):
             self._kept.pop(session.id, None)
             raise SessionTooLargeError(
-                f"the session takes more than {'' if is_over else 'its share of '}the limit of {self._limits.size} bytes "
+                f"the session takes more than {share}the limit of {self._limits.size} bytes "
                 "(autoscaler.sessionBytes) and was dropped; start another one and ask it for less"
             )
 
