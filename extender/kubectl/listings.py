@@ -67,7 +67,7 @@ CLAIMS: Final = PrintedList(
 QUOTAS: Final = PrintedList(
     "/quotas",
     ("namespace", "quota", "limit", "counts"),
-    ("namespace", "quota", "limit", "counts", "used", "hard", "borrowed", "problem"),
+    ("namespace", "quota", "limit", "counts", "used", "hard", "kept", "borrowed", "problem"),
     ("of", "cohort"),
 )
 

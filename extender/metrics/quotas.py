@@ -14,5 +14,7 @@ def quota_metrics(used: Sequence[LimitUse]) -> Iterator[Metric]:
     labels = ("quota_namespace", "quota", "limit", "counts")
     text = "Limits of DeviceQuotas, in devices or in the unit of a capacity."
     yield gauge("quota_limit", text, labels, ((each[:4], each.hard) for each in used))
-    text = "What is allocated of the limits of DeviceQuotas."
+    text = "What is in use of the limits of DeviceQuotas: allocated to claims, or kept for pods."
     yield gauge("quota_used", text, labels, ((each[:4], each.used) for each in used))
+    text = "What is kept of the limits of DeviceQuotas, for nominated pods and gangs; it is in use, too."
+    yield gauge("quota_kept", text, labels, ((each[:4], each.kept) for each in used))

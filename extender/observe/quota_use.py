@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
-from extender.pods.pod_quota import total_of
+from extender.pods.pod_quota import kept_of, total_of
 from extender.state.objects.device_quotas import counted_name
 from extender.state.snapshot import Snapshot
 
@@ -17,7 +17,8 @@ class LimitUse(NamedTuple):
     Attributes:
         counts: ``devices``, or the name of a capacity.
         hard: the limit, in devices or in the unit of the capacity.
-        used: what is allocated of it.
+        used: what is in use of it: allocated, or kept for pods.
+        kept: what of it is kept.
     """
 
     namespace: str
@@ -26,6 +27,7 @@ class LimitUse(NamedTuple):
     counts: str
     hard: float
     used: float
+    kept: float
 
 
 def quota_use(snapshot: Snapshot, solver: Solver) -> list[LimitUse]:
@@ -39,10 +41,12 @@ def quota_use(snapshot: Snapshot, solver: Solver) -> list[LimitUse]:
     for quota in snapshot.device_quotas.values():
         for limit in quota.limits:
             try:
-                used = total_of(quota, limit, snapshot, solver).amounts
-            except SearchLimitError:
+                allocated = total_of(quota, limit, snapshot, solver).amounts
+                kept = kept_of(quota, limit, snapshot, solver).amounts
+            except (SearchLimitError, TimeoutError):
                 continue
             for name, hard in limit.hard.items():
-                amounts = hard.nano / _NANO, used[name].nano / _NANO
+                waiting = kept[name].nano if name in kept else 0
+                amounts = hard.nano / _NANO, (allocated[name].nano + waiting) / _NANO, waiting / _NANO
                 found.append(LimitUse(quota.namespace, quota.name, limit.name, counted_name(name), *amounts))
     return found

@@ -125,8 +125,7 @@ def _worked_out(pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[KeptCl
         if own is None:
             searched.append(each)
             continue
-        asked = tuple(request for request in each.claim.spec.requests if request.name in own.requests)
-        yield KeptClaim(f"{own.uid} {own.controller}", pod, replace(each.claim.spec, requests=asked))
+        yield KeptClaim(f"{own.uid} {own.controller}", pod, own.negotiated_spec)
         searched += [own.rest] if own.has_rest else []
     searched += special or ()
     found = _searched(pod, searched, snapshot, solver)

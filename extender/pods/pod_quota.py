@@ -84,7 +84,7 @@ class PodQuota:
         if claims.special.is_needed:
             return False
         largest = partial(self.solver.totals.largest.of, self.snapshot.inventory)
-        return self._overrun(partial(most, specs=claims.open_specs, largest=largest), self._in_use) is None
+        return self._overrun(partial(most, specs=claims.open_specs, largest=largest)) is None
 
     def refusal(self, claims: PodClaims) -> Refusal | None:
         """The reason that keeps a pod off all nodes: a limit that its claims exceed with any devices.
@@ -95,9 +95,7 @@ class PodQuota:
         if self.unreadable:
             return UnreadableQuota(self.unreadable)
         ours = [each.claim.spec for each in claims.pending]
-        return self._overrun(
-            lambda limit: _sum(least(limit, ours), self._asked(limit, claims.negotiated)), self._in_use
-        )
+        return self._overrun(lambda limit: _sum(least(limit, ours), self._asked(limit, claims.negotiated)))
 
     def refusal_of(
         self, pending: Sequence[ClaimObject], found: Allocation, negotiated: Sequence[NegotiatedClaim]
@@ -109,9 +107,7 @@ class PodQuota:
         """
         taken = [Taken(each.claim.spec, got) for each, got in zip(pending, found.results, strict=True)]
         meter = meter_of(self.snapshot, self.solver)
-        return self._overrun(
-            lambda limit: _sum(meter.measured(limit, taken), self._asked(limit, negotiated)), self._in_use
-        )
+        return self._overrun(lambda limit: _sum(meter.measured(limit, taken), self._asked(limit, negotiated)))
 
     def _asked(self, limit: DeviceLimit, negotiated: Sequence[NegotiatedClaim]) -> Amounts:
         """What controllers are asked for; or what one has allocated before, if that was over quota and given back."""
@@ -141,11 +137,16 @@ class PodQuota:
 
         return self._overrun(lambda limit: meter.allocated(limit, taken), used_before)
 
-    def _overrun(self, needed: Measure, use: Use) -> Overrun | None:
+    def _overrun(self, needed: Measure, use: Use | None = None) -> Overrun | None:
+        """The limit that would be exceeded. ``use``: what is in use; None: all that is withheld from the pod."""
         try:
-            return overrun(self.quotas, needed, use, self.snapshot)
+            found = overrun(self.quotas, needed, use or self._in_use, self.snapshot)
+            if found is None or use is not None:
+                return found
+            kept = self._kept(found.quota, found.limit)
         except SearchLimitError as error:
             raise TimeoutError from error
+        return found._replace(kept=kept.get(found.counts, found.kept))
 
     def _in_use(self, quota: DeviceQuota, limit: DeviceLimit) -> Amounts:
         """What is withheld from the pod: what is allocated, on its way in other binds, and kept for other pods."""
@@ -172,7 +173,7 @@ class PodQuota:
         others = [
             each.uid
             for each in found.claims
-            if each.pod.uid != self.pod.uid and each.uid not in own and (place is None or rank(each.pod) <= place)
+            if each.pod.uid != self.pod.uid and each.claim_uid not in own and (place is None or rank(each.pod) <= place)
         ]
         if len(others) == len(found.claims):
             return found.amounts
@@ -226,7 +227,7 @@ def kept_overrun(namespace: str, snapshot: Snapshot, solver: Solver) -> Overrun 
         held = total_of(quota, limit, snapshot, solver).amounts
         assumed = [taken for _, taken in in_flight(quota.namespace, snapshot)]
         kept = {} if quota.namespace == namespace else kept_of(quota, limit, snapshot, solver).amounts
-        return total((held, meter_of(snapshot, solver).measured(limit, assumed), kept))
+        return total((held, meter_of(snapshot, solver).allocated(limit, assumed), kept))
 
     try:
         for quota in quotas_of(namespace, snapshot):

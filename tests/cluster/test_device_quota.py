@@ -11,6 +11,7 @@ import pytest
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
+from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import PRIORITIES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
@@ -141,6 +142,41 @@ class TestScheduled:
         assert "device quota gold can't be read: " in await rejection(client, key)
         await client.delete(DEVICE_QUOTAS, ObjectKey(namespace, "gold"))
         assert await bound(client, key) == "site-0"
+
+
+class TestKept:
+    async def test_a_gang_and_plain_pods_do_not_withhold_more_than_the_quota_together(
+        self, client: Client, verbs: Verbs, namespace: str, gpu: Driver
+    ) -> None:
+        """The pods of the gang are tried by hand, and not bound: their devices stay kept."""
+        await gpu.publish("site-0", sized(*["80Gi"] * 8))
+        made = await client.create(DEVICE_QUOTAS, quota(namespace, {**GPU, "deviceClassName": gpu.name, "devices": 4}))
+        gang = [await self._member(client, namespace, f"member-{number}", gpu.name) for number in range(4)]
+        await verbs.wait_in_step(client)
+        for each in gang:
+            await verbs.filter(await client.get(PODS, each), "site-0", "site-1")
+        assert await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 4/4 (4 kept)"))
+
+        plain = [await asks(client, namespace, f"plain-{number}", gpu.name) for number in range(4)]
+        reasons = [await rejection(client, each) for each in plain]
+        assert all("device quota gold: limit gpu allows 4 devices" in reason for reason in reasons)
+        await verbs.explained(plain[0], about="limit gpu: 4 of 4 devices in use (4 of them kept for waiting pods)")
+
+        nodes = [await verbs.bind(await client.get(PODS, each), "site-0") for each in gang]
+        assert nodes == [""] * 4, "what is kept for a pod and for its gang does not count against it"
+        assert await client.wait_for(DEVICE_QUOTAS, key_of(made), says("gpu 4/4"))
+        assert not any([is_bound(await client.get(PODS, each)) for each in plain])
+        for each in gang:
+            await client.delete(PODS, each)
+            await client.delete(CLAIMS, each)
+        assert {await bound(client, each) for each in plain} == {"site-0"}
+
+    @staticmethod
+    async def _member(client: Client, namespace: str, name: str, of: str) -> ObjectKey:
+        await client.create(CLAIMS, claim(namespace, name, claim_spec(1, of)))
+        waiting = pod(namespace, name, claims=[by_name(name)], scheduler="nobody", terminationGracePeriodSeconds=0)
+        waiting["metadata"]["annotations"] = {GROUP: "train", GROUP_SIZE: "4"}
+        return key_of(await client.create(PODS, waiting))
 
 
 class TestBorrowed:

@@ -8,8 +8,12 @@ import pytest
 
 from allocator import DeviceId
 from extender.kube.api import ObjectKey
+from extender.metrics.quotas import quota_metrics
+from extender.observe.quota_use import quota_use
+from extender.observe.tables.quotas import quotas
 from extender.pods.claims import PodClaims, claims_of
-from extender.pods.pod_quota import PodQuota, kept_of
+from extender.pods.pod_quota import PodQuota, kept_of, total_of
+from extender.quota.device_quotas.status import status_of
 from extender.quota.device_quotas.totals import Totals
 from extender.state.pod_fields.conditions import KEPT, Keeping
 from extender.state.snapshot import Snapshot
@@ -206,3 +210,43 @@ class TestMoreKeptThanAllowed:
         nominated = pod("n", "n-c", priority=9, nominated="b"), claim("n-c")
         snapshot = snapshot_of(*NODES, *kept("k", "a/gpu-1"), *nominated, quota(limited(devices=1)))
         assert (refusal(snapshot, "k"), refusal(snapshot, "n")) == ("", OVER.format("1 device"))
+
+
+class TestTold:
+    """What is kept is told as a part of what is used."""
+
+    SNAPSHOT = snapshot_of(
+        *(*NODES, claim("held", allocated=["a/gpu-0"], at="a", users=["u"])),
+        *(*kept("k", "a/gpu-1", "a/gpu-2"), *asks(), quota(limited(devices=3, capacity={"memory": "1Ti"}))),
+    )
+
+    def test_by_the_reason_that_people_see(self) -> None:
+        waiting = self.SNAPSHOT.pods[ObjectKey("ns", "p")]
+        found = PodQuota.of(waiting, self.SNAPSHOT, solver())
+        claims = claims_of(waiting, self.SNAPSHOT)
+        assert found is not None
+        assert isinstance(claims, PodClaims)
+        used = "3 of 3 devices in use (2 of them kept for waiting pods), and 1 more needed"
+        assert str(found.refusal(claims)) == f"device quota gold of namespace ns, limit gpu: {used}"
+
+    def test_by_the_table(self) -> None:
+        rows = [row.item() for row in quotas(self.SNAPSHOT, solver()).rows]
+        assert [(row["counts"], row["used"], row["kept"]) for row in rows] == [
+            ("memory", "30Gi", "20Gi"),
+            ("devices", "3", "2"),
+        ]
+
+    def test_by_the_status(self) -> None:
+        [found] = self.SNAPSHOT.device_quotas.values()
+        [limit] = found.limits
+        totals = {"gpu": total_of(found, limit, self.SNAPSHOT, solver())}
+        told = status_of(found, totals, {"gpu": kept_of(found, limit, self.SNAPSHOT, solver()).amounts}, self.SNAPSHOT)
+        amounts = {"used": {"memory": "30Gi", "devices": "3"}, "kept": {"memory": "20Gi", "devices": "2"}}
+        assert told["limits"] == [{"name": "gpu", **amounts}]
+        assert told["summary"] == "gpu 30Gi/1Ti memory (20Gi kept) 3/3 (2 kept)"
+
+    def test_by_the_metrics(self) -> None:
+        found = {each.name: each.samples for each in quota_metrics(quota_use(self.SNAPSHOT, solver()))}
+        values = {name: {each.labels["counts"]: each.value for each in samples} for name, samples in found.items()}
+        assert values["dra_extender_quota_used"] == {"devices": 3, "memory": 30 * 2**30}
+        assert values["dra_extender_quota_kept"] == {"devices": 2, "memory": 20 * 2**30}

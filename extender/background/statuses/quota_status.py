@@ -12,7 +12,7 @@ from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.offload import Offload
-from extender.pods.pod_quota import total_of
+from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.status import status_of
 from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
@@ -84,10 +84,11 @@ def _wrong(snapshot: Snapshot, solver: Solver) -> dict[ObjectKey, RawObject]:
     for key, quota in snapshot.device_quotas.items():
         try:
             totals = {limit.name: total_of(quota, limit, snapshot, solver) for limit in quota.limits}
-        except SearchLimitError as error:
+            kept = {limit.name: kept_of(quota, limit, snapshot, solver).amounts for limit in quota.limits}
+        except (SearchLimitError, TimeoutError) as error:
             logger.warning("usage of quota not counted", quota=str(key), error=str(error))
             continue
-        status = status_of(quota, totals, snapshot)
+        status = status_of(quota, totals, kept, snapshot)
         if status != quota.status:
             found[key] = status
     return found

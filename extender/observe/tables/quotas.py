@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 from allocator import SearchLimitError
 from extender.decisions.solver import Solver
 from extender.observe.tables.table import Item, Row, TableView, matches
-from extender.pods.pod_quota import total_of
+from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.overrun import excess
+from extender.quota.device_quotas.usage import total
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.state.snapshot import Snapshot
 
@@ -20,29 +22,38 @@ def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> TableV
         solver: remembers what was counted before.
         namespace: empty for all.
     """
-    columns = ("namespace", "quota", "limit", "of", "counts", "hard", "used", "borrowed", "cohort", "problem")
+    columns = ("namespace", "quota", "limit", "of", "counts", "hard", "used", "kept", "borrowed", "cohort", "problem")
 
     def rows() -> Iterator[Row]:
         for key in sorted(snapshot.device_quotas):
             quota = snapshot.device_quotas[key]
             for number, limit in enumerate(quota.limits if matches(namespace, quota.namespace) else ()):
-                used = _used(quota, limit, snapshot, solver)
+                use = _use(quota, limit, snapshot, solver)
                 for counts in limit.hard:
-                    yield Row((*key, f"{number:06}", counts), partial(_item, quota, limit, counts, used))
+                    yield Row((*key, f"{number:06}", counts), partial(_item, quota, limit, counts, use))
 
     return TableView(columns, rows())
 
 
-def _used(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Amounts | None:
-    """What is used of a limit; None if its selectors take too long."""
+class _Use(NamedTuple):
+    """What is used of a limit, and what of it is kept for pods."""
+
+    used: Amounts
+    kept: Amounts
+
+
+def _use(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> _Use | None:
+    """None if the selectors of the limit take too long."""
     try:
-        return total_of(quota, limit, snapshot, solver).amounts
-    except SearchLimitError:
+        kept = kept_of(quota, limit, snapshot, solver).amounts
+        return _Use(total((total_of(quota, limit, snapshot, solver).amounts, kept)), kept)
+    except (SearchLimitError, TimeoutError):
         return None
 
 
-def _item(quota: DeviceQuota, limit: DeviceLimit, counts: str, used: Amounts | None) -> Item:
-    beyond = None if used is None else excess(limit, used).get(counts)
+def _item(quota: DeviceQuota, limit: DeviceLimit, counts: str, use: _Use | None) -> Item:
+    beyond = None if use is None else excess(limit, use.used).get(counts)
+    kept = None if use is None else use.kept.get(counts)
     return {
         "namespace": quota.namespace,
         "quota": quota.name,
@@ -50,8 +61,9 @@ def _item(quota: DeviceQuota, limit: DeviceLimit, counts: str, used: Amounts | N
         "of": ", ".join((*((f"class {limit.device_class}",) if limit.device_class else ()), *limit.selectors)),
         "counts": counted_name(counts),
         "hard": str(limit.hard[counts]),
-        "used": "" if used is None else str(used[counts]),
+        "used": "" if use is None else str(use.used[counts]),
+        "kept": str(kept) if kept is not None and kept.nano else "",
         "borrowed": "" if beyond is None else str(beyond),
         "cohort": quota.cohort,
-        "problem": "the selectors of the limit take too long" if used is None else "",
+        "problem": "the selectors of the limit take too long" if use is None else "",
     }

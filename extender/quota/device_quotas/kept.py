@@ -22,7 +22,8 @@ class KeptClaim(NamedTuple):
     """A claim without devices of a nominated pod, and what is kept for it.
 
     Attributes:
-        uid: of the claim; of the pod, if it is not known which claim gets the devices.
+        uid: of the claim, with the name of the controller for what it is asked for; of the pod, if it is not known
+            which claim gets the devices.
         pod: for which it is kept. Of pods that share the claim, the first in the order of `rank`.
         spec: of the claim.
         allocation: what the claim gets of the devices that are kept by name. None: no device is kept by name, so the
@@ -35,6 +36,11 @@ class KeptClaim(NamedTuple):
     spec: ClaimSpec = NO_SPEC
     allocation: AllocationResult | None = None
     loose: tuple[DeviceId, ...] = ()
+
+    @property
+    def claim_uid(self) -> str:
+        """The uid of the claim."""
+        return self.uid.partition(" ")[0]
 
     @property
     def devices(self) -> Sequence[DeviceId]:

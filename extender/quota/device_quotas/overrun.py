@@ -22,8 +22,9 @@ class Overrun(NamedTuple):
     Attributes:
         counts: the amount that is exceeded, by its name in `DeviceLimit.hard`.
         asked: how much of it is needed.
-        used: how much of it is allocated in the namespace of the quota.
+        used: how much of it is in use in the namespace of the quota.
         lent: how much of it the cohort has left, if the quota may borrow; else None.
+        kept: how much of what is in use is kept for pods that wait.
     """
 
     quota: DeviceQuota
@@ -32,6 +33,7 @@ class Overrun(NamedTuple):
     asked: Quantity
     used: Quantity
     lent: Quantity | None = None
+    kept: Quantity = Quantity(0)
 
     @property
     def reason(self) -> str:
@@ -50,7 +52,8 @@ class Overrun(NamedTuple):
     def __str__(self) -> str:
         where = f"{OVER}{self.quota.name} of namespace {self.quota.namespace}, limit {self.limit.name}"
         cohort = "" if self.lent is None else f"; cohort {self.quota.cohort} has {self.lent} left to lend"
-        return f"{where}: {self.used} of {self._of(self._hard)} in use, and {self.asked} more needed{cohort}"
+        kept = f" ({self.kept} of them kept for waiting pods)" if self.kept.nano else ""
+        return f"{where}: {self.used} of {self._of(self._hard)} in use{kept}, and {self.asked} more needed{cohort}"
 
     @property
     def _hard(self) -> Quantity:

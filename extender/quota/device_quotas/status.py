@@ -8,7 +8,7 @@ from allocator import Claim
 from extender.kube.api import RawObject
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.totals import Total
-from extender.quota.device_quotas.usage import Taken
+from extender.quota.device_quotas.usage import Taken, total
 from extender.state.consumers import pods_of
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
@@ -21,12 +21,15 @@ _MOST_PODS: Final = 5
 """The most pods that a status names for a claim."""
 
 
-def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapshot) -> RawObject:
+def status_of(
+    quota: DeviceQuota, totals: Mapping[str, Total], kept: Mapping[str, Amounts], snapshot: Snapshot
+) -> RawObject:
     """The status, as JSON. Assumed allocations do not count: they may never be written.
 
     Args:
         quota: of a namespace.
         totals: what the namespace is allocated, by the name of the limit.
+        kept: what is kept for pods of the namespace, in the same way.
         snapshot: the snapshot that the totals were counted on.
     """
     counted = {uid for total in totals.values() for uid, part in total.parts.items() if part.amounts}
@@ -34,25 +37,30 @@ def status_of(quota: DeviceQuota, totals: Mapping[str, Total], snapshot: Snapsho
     users.sort(key=lambda claim: (-_devices(claim), claim.claim.name))
     return {
         "observedGeneration": quota.generation,
-        "summary": ", ".join(_summary(limit, totals[limit.name].amounts) for limit in quota.limits),
-        "limits": [_limit(limit, totals[limit.name].amounts) for limit in quota.limits],
+        "summary": ", ".join(_summary(limit, totals[limit.name].amounts, kept[limit.name]) for limit in quota.limits),
+        "limits": [_limit(limit, totals[limit.name].amounts, kept[limit.name]) for limit in quota.limits],
         "claims": len(users),
         "usedBy": _users(users[:MOST_CLAIMS], snapshot),
     }
 
 
-def _summary(limit: DeviceLimit, used: Amounts) -> str:
-    """``gpu 5/8 100Gi/160Gi memory``."""
+def _summary(limit: DeviceLimit, allocated: Amounts, kept: Amounts) -> str:
+    """``gpu 5/8 100Gi/160Gi memory``, or ``gpu 5/8 (2 kept)``."""
+    used = total((allocated, kept))
     parts = (
-        f"{used[name]}/{hard}" + ("" if name == DEVICES else f" {counted_name(name)}")
+        f"{used[name]}/{hard}"
+        + ("" if name == DEVICES else f" {counted_name(name)}")
+        + (f" ({kept[name]} kept)" if name in kept and kept[name].nano else "")
         for name, hard in limit.hard.items()
     )
     return f"{limit.name} {' '.join(parts)}"
 
 
-def _limit(limit: DeviceLimit, used: Amounts) -> RawObject:
-    over = excess(limit, used)
+def _limit(limit: DeviceLimit, allocated: Amounts, kept: Amounts) -> RawObject:
+    used = total((allocated, kept))
+    over, waiting = excess(limit, used), {name: amount for name, amount in kept.items() if amount.nano}
     found: RawObject = {"name": limit.name, "used": _texts(used)}
+    found |= {"kept": _texts(waiting)} if waiting else {}
     return found | ({"borrowed": _texts(over)} if over else {})
 
 
