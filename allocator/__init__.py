@@ -178,6 +178,8 @@ from allocator.pools import Candidate as Candidate
 from allocator.pools import Inventory as Inventory
 from allocator.pools import NodePool as NodePool
 from allocator.pools import Pool as Pool
+from allocator.printable import NO_TEXT as NO_TEXT
+from allocator.printable import Printable as Printable
 from allocator.printable import printable as printable
 from allocator.printable import printable_lines as printable_lines
 from allocator.printable import shown as shown

@@ -11,6 +11,7 @@ from typing import Any
 
 from immutables import Map
 
+from allocator import NO_TEXT, printable
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
 from extender.kube.api import Api, ObjectKey
@@ -66,7 +67,7 @@ class Negotiating:
             try:
                 found = await self._allocated(name, claims, world, pod, node)
             except _NoAnswerError as error:
-                answers |= {each.uid: ControllerAnswer(str(error)) for each in claims}
+                answers |= {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
             else:
                 granted |= found
                 answers |= {each.uid: ControllerAnswer(asked=(node.name,)) for each in claims}
@@ -145,8 +146,8 @@ class Negotiating:
         try:
             answer, _ = await self._answer(UNSUITABLE_NODES, name, claims, world, pod, suitable)
         except _NoAnswerError as error:
-            return {each.uid: ControllerAnswer(str(error)) for each in claims}
-        return {each.uid: ControllerAnswer("", answer.unsuitable.get(each.uid, {}), names) for each in claims}
+            return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
+        return {each.uid: ControllerAnswer(NO_TEXT, answer.unsuitable.get(each.uid, {}), names) for each in claims}
 
     async def _allocated(
         self, name: str, claims: Sequence[NegotiatedClaim], world: World, pod: Pod, node: NodeObject

@@ -1,4 +1,9 @@
-"""The errors of calls of an API server: refused, not reached, or with an unknown outcome."""
+"""The errors of calls of an API server: refused, not reached, or with an unknown outcome.
+
+Their texts quote the API server and its webhooks. So they are made printable here, whoever raises the error.
+"""
+
+from allocator import printable
 
 
 class ApiError(Exception):
@@ -12,8 +17,8 @@ class ApiError(Exception):
     def __init__(self, status: int, reason: str, message: str) -> None:
         self.status = status
         self.reason = reason
-        self.message = message
-        super().__init__(message)
+        self.message = printable(message)
+        super().__init__(self.message)
 
     @property
     def is_conflict(self) -> bool:
@@ -43,8 +48,8 @@ class OutcomeUnknownError(Exception):
 
     def __init__(self, operation: str, cause: str) -> None:
         self.operation = operation
-        self.cause = cause
-        super().__init__(f"{operation}: outcome unknown: {cause}")
+        self.cause = printable(cause)
+        super().__init__(printable(f"{operation}: outcome unknown: {cause}"))
 
 
 class ConnectError(Exception):

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from allocator import AllocationResult
+from allocator import NO_TEXT, AllocationResult, Printable, printable
 from extender.kube.api import ObjectKey
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -24,8 +24,8 @@ from extender.writes.claims.controller_marks import asks_to_deallocate, is_to_de
 
 _T = TypeVar("_T")
 
-_UNSUITABLE: Final = "the node is not suitable"
-_LATER: Final = "it is asked about other nodes first"
+_UNSUITABLE: Final = printable("the node is not suitable")
+_LATER: Final = printable("it is asked about other nodes first")
 
 
 class ContextController:
@@ -78,13 +78,13 @@ class ContextController:
         except TimeoutError as error:
             text = f"the PodSchedulingContext was not written within {self._post_seconds:g} s"
             raise ControllerError(text) from error
-        found: dict[str, Mapping[str, str]] = {}
+        found: dict[str, Mapping[str, Printable]] = {}
         for each in question.claims:
             refused = self._contexts.answer(context, each.uid)
             if refused is None:
                 raise ControllerPendingError(f"{waiting(self._name)} since {context.created}")
             asked = frozenset(context.potential)
-            told = {name: _UNSUITABLE if name in refused else "" if name in asked else _LATER for name in names}
+            told = {name: _UNSUITABLE if name in refused else NO_TEXT if name in asked else _LATER for name in names}
             found[each.uid] = {name: reason for name, reason in told.items() if reason}
         return NegotiatedAnswer(unsuitable=found)
 
@@ -102,7 +102,11 @@ class ContextController:
             if not is_done:
                 with contextlib.suppress(ApiError, OutcomeUnknownError):
                     await self._contexts.unselect(pod)
-        return NegotiatedAnswer(refused=found) if isinstance(found, str) else NegotiatedAnswer(allocations=found)
+        return (
+            NegotiatedAnswer(refused=printable(found))
+            if isinstance(found, str)
+            else NegotiatedAnswer(allocations=found)
+        )
 
     def _allocations(
         self, claims: tuple[ClaimAsk, ...], pod: PodName, node: str

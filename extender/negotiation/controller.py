@@ -2,11 +2,18 @@
 
 from typing import Protocol
 
+from allocator import printable
 from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion
 
 
 class ControllerError(Exception):
-    """A controller has not answered, or not as the protocol says. It may have done what it was asked to do."""
+    """A controller has not answered, or not as the protocol says. It may have done what it was asked to do.
+
+    The text may quote the controller. It is made printable here, whoever raises the error.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class ControllerAwayError(ControllerError):

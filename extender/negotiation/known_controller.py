@@ -6,6 +6,7 @@ from datetime import datetime
 from math import inf
 from typing import Final, Protocol
 
+from allocator import NO_TEXT, Printable, printable
 from extender.kube.raw import timestamp
 from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.parameters import ParameterReader
@@ -72,7 +73,7 @@ class KnownController:
     writes_claims: bool = False
     answer_seconds: float = 0.0
     version: str = ""
-    problem: str = ""
+    problem: Printable = NO_TEXT
     since: datetime | None = None
     _again: float = 0.0
     _pause: float = _PAUSE_SECONDS
@@ -125,20 +126,20 @@ class KnownController:
         return answer
 
     def _answers(self) -> None:
-        self.problem, self.since, self._pause = "", None, _PAUSE_SECONDS
+        self.problem, self.since, self._pause = NO_TEXT, None, _PAUSE_SECONDS
         self._answered = self.clock()
 
     def _fail(self, text: str) -> None:
         if self.since is None:
             self.since = self.now()
-        self.problem = f"waiting for controller {self.name} since {timestamp(self.since)}: {text}"
+        self.problem = printable(f"waiting for controller {self.name} since {timestamp(self.since)}: {text}")
         self._again = self.clock() + self._pause
         self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
 
-    def problem_of(self, claim: NegotiatedClaim) -> str:
+    def problem_of(self, claim: NegotiatedClaim) -> Printable:
         """Why it cannot serve a claim as it is written; empty if it can."""
         if not (self.writes_claims and claim.has_rest):
-            return ""
+            return NO_TEXT
         others = ", ".join(each.name for each in claim.rest.claim.spec.requests)
         text = f"spec.devices.requests: controller {self.name} serves all requests of a claim or none, and not {others}"
-        return f"claim {claim.claim.claim.name}: {text}"
+        return printable(f"claim {claim.claim.claim.name}: {text}")

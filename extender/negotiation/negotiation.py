@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from immutables import Map
 
+from allocator import NO_TEXT, Printable, printable
 from extender.fairness.fair_memory import FairMemory
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
@@ -210,16 +211,16 @@ class Negotiation:
         if snapshot.controllers:
             await self.ask(refreshed(pod, snapshot), snapshot.nodes, writes=False)
 
-    def problem_of(self, claims: Iterable[NegotiatedClaim]) -> str:
+    def problem_of(self, claims: Iterable[NegotiatedClaim]) -> Printable:
         """Why claims cannot be allocated, whatever their controllers say; empty if they may be."""
         for each in claims:
             known = self.controllers.get(each.controller)
             if known is None:
                 classes = ", ".join(every.name for every in each.classes)
-                return f"controller {each.controller} of device class {classes} is not in the settings"
+                return printable(f"controller {each.controller} of device class {classes} is not in the settings")
             if problem := known.problem_of(each):
                 return problem
-        return ""
+        return NO_TEXT
 
     def _writes_claims(self, name: str) -> bool:
         known = self.controllers.get(name)
@@ -286,12 +287,12 @@ class Negotiation:
         is_current = is_current and self._clock() < heard.at + FRESH_SECONDS
         return is_current and claim.answer.asked is not None and names <= frozenset(claim.answer.asked)
 
-    def _hindrance(self, name: str, claims: Sequence[NegotiatedClaim], *, tries_again: bool) -> str:
+    def _hindrance(self, name: str, claims: Sequence[NegotiatedClaim], *, tries_again: bool) -> Printable:
         """Why a controller is not asked about claims now; empty if it is."""
         if problem := self.problem_of(claims):
             return problem
         known = self.controllers[name]
-        return known.problem if known.is_paused or not tries_again else ""
+        return known.problem if known.is_paused or not tries_again else NO_TEXT
 
     async def _waited(
         self,
@@ -376,20 +377,20 @@ class Negotiation:
         try:
             asks = [await known.about(each) for each in claims]
         except ParametersError as error:
-            return {each.uid: ControllerAnswer(str(error)) for each in claims}
+            return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
         held = self._allocating.held(name)
         question = NegotiatedQuestion(
             UNSUITABLE_NODES, tuple(asks), pod_name(pod), suitable, simulation=self.simulation, held=held
         )
-        problem = ""
+        problem = NO_TEXT
         try:
             answer = await known.ask(question) if suitable else NegotiatedAnswer(known.version)
         except ControllerAwayError:
             return {each.uid: ControllerAnswer(known.problem) for each in claims}
         except ControllerPendingError as error:
-            return {each.uid: ControllerAnswer(str(error)) for each in claims}
+            return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
         except ControllerError as error:  # it may be about these claims: others are asked about
-            answer, problem = NegotiatedAnswer(known.version), f"controller {name}: {error}"
+            answer, problem = NegotiatedAnswer(known.version), printable(f"controller {name}: {error}")
         heard = _Heard(self._clock(), answer.version, held)
         for each in claims:
             self._heard.keep(pod.namespace, each.uid, heard)
@@ -415,9 +416,9 @@ class Negotiation:
             self._last = _Nodes(nodes, names, labels, found)
         return found
 
-    def _shared(self, unsuitable: Mapping[str, str], names: frozenset[str]) -> ControllerAnswer:
+    def _shared(self, unsuitable: Mapping[str, Printable], names: frozenset[str]) -> ControllerAnswer:
         """An answer. Equal answers about many pods are in memory once."""
-        answer = ControllerAnswer("", unsuitable, names)
+        answer = ControllerAnswer(NO_TEXT, unsuitable, names)
         if answer != self._latest:
             self._latest = answer
         return self._latest

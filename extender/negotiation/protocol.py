@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from allocator import JSON, AllocationResult, Fields, Problem, allocation_or_none, printable, shown
+from allocator import JSON, NO_TEXT, AllocationResult, Fields, Printable, Problem, allocation_or_none, printable, shown
 
 UNSUITABLE_NODES: Final = "unsuitableNodes"
 ALLOCATE: Final = "allocate"
@@ -24,7 +24,10 @@ Object: TypeAlias = dict[str, Any]
 
 
 class ProtocolError(Exception):
-    """A message that is not as the protocol says; the text has each field with its problem."""
+    """A message that is not as the protocol says; the text has each field with its problem, and is printable."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +105,9 @@ class NegotiatedAnswer:
     """
 
     version: str = ""
-    unsuitable: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unsuitable: Mapping[str, Mapping[str, Printable]] = field(default_factory=dict)
     allocations: Mapping[str, AllocationResult] = field(default_factory=dict)
-    refused: str = ""
+    refused: Printable = NO_TEXT
     overtaken: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -217,7 +220,7 @@ def answer_of(question: NegotiatedQuestion, obj: object) -> NegotiatedAnswer:
     """
     top = _fields(obj)
     version, refused = top.text("version"), _reason(top.text("refused"))
-    unsuitable: dict[str, Mapping[str, str]] = {}
+    unsuitable: dict[str, Mapping[str, Printable]] = {}
     allocations: dict[str, AllocationResult] = {}
     overtaken: dict[str, int] = {}
     asked = {each.uid: each for each in question.claims}
@@ -243,14 +246,14 @@ def answer_of(question: NegotiatedQuestion, obj: object) -> NegotiatedAnswer:
     return NegotiatedAnswer(version, unsuitable, allocations, refused, overtaken)
 
 
-def _unsuitable(entry: Fields, names: Mapping[str, str]) -> Mapping[str, str]:
+def _unsuitable(entry: Fields, names: Mapping[str, str]) -> Mapping[str, Printable]:
     """The nodes that do not suit, with reasons. Answers are remembered: each name and each reason is in memory once."""
     told = entry.text_mapping("unsuitableNodes")
     if others := [name for name in told if name not in names]:
         text = f"has {len(others)} nodes that were not asked about, such as {shown(others[0])}"
         entry.problem("unsuitableNodes", text)
         return {}
-    reasons = {text: sys.intern(_reason(text) or "not suitable") for text in set(told.values())}
+    reasons = {text: Printable(sys.intern(_reason(text) or "not suitable")) for text in set(told.values())}
     return {names[name]: reasons[text] for name, text in told.items()}
 
 
@@ -272,8 +275,8 @@ def _allocation(entry: Fields, ask: ClaimAsk) -> AllocationResult:
     return found
 
 
-def _reason(text: str) -> str:
-    return printable(text)[:LONGEST_REASON]
+def _reason(text: str) -> Printable:
+    return Printable(printable(text)[:LONGEST_REASON])
 
 
 def _fields(obj: object) -> Fields:

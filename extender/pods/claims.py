@@ -7,7 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import BoundPod, Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, missing_class, required
+from allocator import (
+    BoundPod,
+    Claim,
+    ClaimSpec,
+    ClaimTemplate,
+    Features,
+    LeftOut,
+    Printable,
+    missing_class,
+    printable,
+    required,
+)
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
@@ -76,7 +87,7 @@ NOTHING: Final = PodClaims()
 class Blocked:
     """Why the pod can run on no node now; ``void`` is a claim whose allocation is void and has to be given back."""
 
-    reason: str
+    reason: Printable
     void: ClaimObject | None = None
 
 
@@ -84,7 +95,7 @@ class _BlockedError(Exception):
     """The first claim that blocks the pod."""
 
     def __init__(self, reason: str, void: ClaimObject | None = None) -> None:
-        self.blocked = Blocked(reason, void)
+        self.blocked = Blocked(printable(reason), void)
         super().__init__(reason)
 
 
@@ -113,12 +124,13 @@ def _negotiating(claims: PodClaims, snapshot: Snapshot) -> PodClaims | Blocked:
         try:
             own = negotiated(each, snapshot)
         except NegotiationError as error:
-            return Blocked(str(error))
+            return Blocked(printable(str(error)))
         if own is None:
             pending.append(each)
             continue
         if is_marked(each.claim):
-            return Blocked(f"claim {each.claim.name} waits until controller {own.controller} has released it")
+            text = f"claim {each.claim.name} waits until controller {own.controller} has released it"
+            return Blocked(printable(text))
         found.append(own)
         if own.has_rest:
             pending.append(own.rest)

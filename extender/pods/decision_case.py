@@ -6,7 +6,7 @@ For a what-if, such as a cluster without some pods, the same code runs on a fork
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from allocator import Allocation, Claim, Features, Merit
+from allocator import Allocation, Claim, Features, Merit, printable
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
@@ -104,7 +104,7 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     """The case of a pod in a snapshot, or why it can run on no node now. The case's solver has the pod's policy."""
     policy = policy_of(pod, solver.policy)
     if policy is None:
-        return Blocked(unknown_policy(pod))
+        return Blocked(printable(unknown_policy(pod)))
     if policy is not solver.policy:
         solver = replace(solver, policy=policy)
     claims = claims_of(pod, snapshot)

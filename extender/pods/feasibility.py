@@ -7,7 +7,7 @@ in a fork of the cluster, once the victims are gone there: a pod that could not 
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Allocation
+from allocator import Allocation, Printable, printable
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.decision_case import Case, open_case
@@ -29,7 +29,7 @@ class Refused:
         is_over_quota: a DeviceQuota is the reason.
     """
 
-    reason: str
+    reason: Printable
     awaits_gang: bool = False
     is_over_quota: bool = False
 
@@ -66,7 +66,7 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
         TimeoutError: selectors of the quotas took too long.
     """
     if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
-        return Refused(awaited, awaits_gang=True)
+        return Refused(printable(awaited), awaits_gang=True)
     case = open_case(pod, snapshot, solver)
     if isinstance(case, Blocked):
         return Refused(case.reason)
@@ -74,13 +74,13 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
         return Admitted(case)
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
-        return Refused(waits(waiting))
+        return Refused(printable(waits(waiting)))
     quota = PodQuota.of(pod, snapshot, solver)
     if quota is None:
         return Admitted(case)
     refusal = quota.refusal(case.claims)
     if refusal is not None:
-        return Refused(refusal.reason, is_over_quota=True)
+        return Refused(printable(refusal.reason), is_over_quota=True)
     is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
     return Admitted(case, quota if is_open else None)
 

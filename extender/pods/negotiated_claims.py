@@ -13,8 +13,10 @@ from allocator import (
     DeviceClass,
     ParametersRef,
     ParametersRefError,
+    Printable,
     Request,
     parameters_ref,
+    printable,
     selector_matches,
 )
 from extender.state.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
@@ -104,9 +106,9 @@ class NegotiatedClaim:
         return "" if answer.asked is None or node.name in answer.asked else waiting(self.controller)
 
 
-def waiting(controller: str) -> str:
+def waiting(controller: str) -> Printable:
     """The reason for a node that a controller has not judged yet."""
-    return f"waiting for controller {controller}"
+    return printable(f"waiting for controller {controller}")
 
 
 def negotiated(claim: ClaimObject, snapshot: Snapshot) -> NegotiatedClaim | None:

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from allocator import NO_TEXT, Printable
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerAnswer:
@@ -14,8 +16,8 @@ class ControllerAnswer:
         asked: the nodes that it was asked about; None: all nodes.
     """
 
-    problem: str = ""
-    unsuitable: Mapping[str, str] = field(default_factory=dict)
+    problem: Printable = NO_TEXT
+    unsuitable: Mapping[str, Printable] = field(default_factory=dict)
     asked: Collection[str] | None = frozenset()
 
 

@@ -1,8 +1,13 @@
 """Why a write has not happened."""
 
+from allocator import printable
+
 
 class WriteRefusedError(Exception):
-    """A write that has not happened, and why."""
+    """A write that has not happened, and why, as printable text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class OverQuotaError(WriteRefusedError):

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from allocator import printable
+from allocator import Printable, printable
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, EVENTS, PODS
@@ -62,7 +62,7 @@ class Note:
     """
 
     reason: str
-    text: str
+    text: Printable
     action: str = "Scheduling"
     is_warning: bool = True
     of_claim: bool = False

@@ -196,7 +196,7 @@ class Writer:
             if now.uid != pod.uid or now.node_name:
                 return None
             message = f"{printable(why)[:_LONGEST_CAUSE]}: claims are released" if why else "claims are released"
-            return marking_patch(raw, RELEASED, "BindFailed", message, self.now())
+            return marking_patch(raw, RELEASED, "BindFailed", printable(message), self.now())
 
         now = await patch_status(self.api, pod.key, patch)
         return now.node_name if now is not None and now.uid == pod.uid else ""
@@ -275,7 +275,7 @@ class Writer:
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
             if now.uid != pod.uid:
                 return None
-            return marking_patch(raw, RELEASED, "ClaimTaken", "a claim is deallocated", self.now())
+            return marking_patch(raw, RELEASED, "ClaimTaken", printable("a claim is deallocated"), self.now())
 
         await patch_status(self.api, pod.key, patch)
 
@@ -311,7 +311,9 @@ class Writer:
         try:
             raw = await self.api.get(PODS, pod.key)
             check_unbound(same_pod(raw, pod.key, pod.uid))
-            patch = marking_patch(raw, DEVICES_CHANGED, "DevicesChanged", "there may be devices now", self.now())
+            patch = marking_patch(
+                raw, DEVICES_CHANGED, "DevicesChanged", printable("there may be devices now"), self.now()
+            )
             await self.api.patch_status(PODS, pod.key, patch)
         except ApiError as error:
             raise refused(f"pod {pod.key}", error) from error

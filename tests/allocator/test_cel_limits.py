@@ -217,7 +217,7 @@ def test_doubling_value_type_or_tree_ends_soon(expression: str) -> None:
     try:
         program = compile_expression(expression, Environment())
     except CompileError as error:
-        message = error.message
+        message: str = error.message
     else:
         message = str(program.measure(DEVICE).error)
     assert "internal error" not in message

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator import AllocationResult, DeviceId, DeviceResult
+from allocator import AllocationResult, DeviceId, DeviceResult, printable
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES
@@ -130,25 +130,27 @@ class TestFound:
 def test_a_pod_whose_claims_cannot_be_used_is_blocked_with_the_reason(
     asking: Pod, there: list[dict[str, Any]], reason: str
 ) -> None:
-    assert claims_of(asking, snapshot_of(*there)) == Blocked(reason)
+    assert claims_of(asking, snapshot_of(*there)) == Blocked(printable(reason))
 
 
 def test_blocked_while_the_claim_is_in_flight_for_another_pod() -> None:
     snapshot = snapshot_of(device_class(), claim("gpu")).assuming(flying("uid-q"))
-    assert claims_of(named("gpu"), snapshot) == Blocked("claim gpu is being allocated for another pod")
+    assert claims_of(named("gpu"), snapshot) == Blocked(printable("claim gpu is being allocated for another pod"))
 
 
 def test_what_can_not_be_read_says_so() -> None:
     state = ClusterState()
     state.apply(Event(EventType.ADDED, CLAIMS, {**claim("gpu"), "spec": "x"}))
-    assert claims_of(named("gpu"), state.snapshot) == Blocked('claim gpu can\'t be read: spec: "x" is not an object')
+    assert claims_of(named("gpu"), state.snapshot) == Blocked(
+        printable('claim gpu can\'t be read: spec: "x" is not an object')
+    )
     state.apply(Event(EventType.ADDED, CLAIMS, claim("gpu")))
     state.apply(Event(EventType.ADDED, CLASSES, {**device_class("gpu"), "spec": "x"}))
     expected = 'device class gpu can\'t be read: spec: "x" is not an object'
-    assert claims_of(named("gpu"), state.snapshot) == Blocked(expected)
+    assert claims_of(named("gpu"), state.snapshot) == Blocked(printable(expected))
     state.apply(Event(EventType.ADDED, TEMPLATES, {**TEMPLATE, "spec": "x"}))
     expected = 'claim template one can\'t be read: spec: "x" is not an object'
-    assert claims_of(templated(), state.snapshot) == Blocked(expected)
+    assert claims_of(templated(), state.snapshot) == Blocked(printable(expected))
 
 
 def test_of_many_problems_the_first_are_told() -> None:

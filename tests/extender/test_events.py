@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from allocator import printable
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import EVENTS
@@ -17,7 +18,7 @@ from tests.kit.servers.memory import Fault, Transport, memory_api
 START = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 CREATE, PATCH = "create events", "patch events"
 USUAL = EventRates()
-CLASH = Note("DevicesTaken", "claim ns/a holds what claim ns/b held before", "Binding")
+CLASH = Note("DevicesTaken", printable("claim ns/a holds what claim ns/b held before"), "Binding")
 
 
 class Scene:
@@ -77,7 +78,7 @@ def test_what_is_said_again_soon_is_only_counted_and_later_written_with_its_coun
 
 
 def test_other_pods_reasons_and_texts_are_events_of_their_own() -> None:
-    other = Note("DevicesTaken", "another text", "Binding")
+    other = Note("DevicesTaken", printable("another text"), "Binding")
     events = Scene().run((0, P, CLASH), (0, Q, CLASH), (0, P, other), (0, P, Note("Other", CLASH.text)))
     assert len(events) == 4
     assert len({event["metadata"]["name"] for event in events}) == 4
@@ -85,7 +86,7 @@ def test_other_pods_reasons_and_texts_are_events_of_their_own() -> None:
 
 def test_a_pod_has_so_many_in_a_time_and_no_more() -> None:
     scene = Scene(EventRates(per_pod=3, renewal=timedelta(seconds=100)))
-    many = [Note("Why", f"text {number}") for number in range(9)]
+    many = [Note("Why", printable(f"text {number}")) for number in range(9)]
     events = scene.run(*((0, P, note) for note in many[:8]), (0, Q, CLASH), (101, P, many[8]))
     texts = sorted(event["note"] for event in events if event["regarding"]["name"] == "p")
     assert texts == ["text 0", "text 1", "text 2", "text 8"]
@@ -94,7 +95,7 @@ def test_a_pod_has_so_many_in_a_time_and_no_more() -> None:
 
 def test_there_is_a_pause_between_two_writes() -> None:
     scene = Scene(EventRates(pause=7))
-    notes = [Note("Why", f"text {number}") for number in range(3)]
+    notes = [Note("Why", printable(f"text {number}")) for number in range(3)]
 
     async def main() -> int:
         for note in notes:
@@ -132,7 +133,7 @@ def test_one_that_has_expired_is_written_anew() -> None:
 
 
 def test_a_long_text_is_cut_and_a_long_name_as_well() -> None:
-    (event,) = Scene().run((0, parse_pod(pod("p" * 253)), Note("Why", "ä" * 1000)))
+    (event,) = Scene().run((0, parse_pod(pod("p" * 253)), Note("Why", printable("ä" * 1000))))
     assert len(event["metadata"]["name"]) <= 253
     assert len(event["note"].encode()) <= 1024
     assert event["note"].endswith("ä...")
@@ -147,5 +148,5 @@ def test_the_least_recently_recorded_event_is_forgotten() -> None:
 
 def test_the_text_of_others_is_printable_in_an_event() -> None:
     """Whoever lists Events shows them on a terminal."""
-    (event,) = Scene().run((0, P, Note("DevicesTaken", "claim a\x1b[2J\nb\u202e", "Binding")))
+    (event,) = Scene().run((0, P, Note("DevicesTaken", printable("claim a\x1b[2J\nb\u202e"), "Binding")))
     assert event["note"] == r"claim a\x1b[2J\nb\u202e"

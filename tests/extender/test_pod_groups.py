@@ -2,6 +2,7 @@
 
 import pytest
 
+from allocator import printable
 from extender.background.bound_pods import has_claim
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, bound_pod, claims_of
@@ -62,7 +63,7 @@ def test_a_pod_uses_the_claim_of_its_group() -> None:
     ids=["no group", "another group", "a group of another API", "no group, but of its name"],
 )
 def test_nobody_else_uses_it(raw: Object, there: Object) -> None:
-    assert decided(raw, there) == Blocked("claim team-gpu was not made for this pod")
+    assert decided(raw, there) == Blocked(printable("claim team-gpu was not made for this pod"))
 
 
 def test_all_pods_of_the_group_are_bound_with_one_claim() -> None:

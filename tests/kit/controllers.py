@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json
+from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json, printable
 from allocator.model.configuration import OpaqueConfig
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import (
@@ -99,9 +99,11 @@ class Licenses:
         return self.left - len(question.held)
 
     def _unsuitable(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
-        reasons = {node.name: self.refuses[node.name] for node in question.nodes if node.name in self.refuses}
+        reasons = {
+            node.name: printable(self.refuses[node.name]) for node in question.nodes if node.name in self.refuses
+        }
         if self._free(question) < len(question.claims):
-            reasons = {node.name: NO_LICENSE for node in question.nodes}
+            reasons = {node.name: printable(NO_LICENSE) for node in question.nodes}
         return NegotiatedAnswer(self.version, {each.uid: reasons for each in question.claims})
 
     def _allocate(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
@@ -110,9 +112,9 @@ class Licenses:
             known = self.held.get(each.uid)
             assert known is None or known[0] == node, f"claim {each} is allocated twice"
             if each.attempt <= self.ended.get(each.uid, 0):
-                return NegotiatedAnswer(self.version, refused="this attempt is overtaken")
+                return NegotiatedAnswer(self.version, refused=printable("this attempt is overtaken"))
             if known is None and (self._free(question) < 1 or node in self.refuses):
-                return NegotiatedAnswer(self.version, refused=self.refuses.get(node, NO_LICENSE))
+                return NegotiatedAnswer(self.version, refused=printable(self.refuses.get(node, NO_LICENSE)))
             if not question.simulation:
                 self.left -= known is None
                 self.held[each.uid] = (node, each.attempt)

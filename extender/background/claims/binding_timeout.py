@@ -7,7 +7,7 @@ allocation that is void stays so. The claims are deallocated, so that the pod is
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from allocator import Features
+from allocator import Features, printable
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready
@@ -106,9 +106,9 @@ class BindingTimeout(BackgroundTask):
         for each in (*claims.allocated, *claims.special.made):
             lack = unmet(each)
             if isinstance(lack, Failed):
-                yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lack}")
+                yield each, Note("DevicesNotReady", printable(f"claim {each.claim.name}: {lack}"))
             elif lack is not None and (lapse := lack.lapse(self._now(), self._binder.times.binding_timeout)):
-                yield each, Note("DevicesNotReady", f"claim {each.claim.name}: {lapse}")
+                yield each, Note("DevicesNotReady", printable(f"claim {each.claim.name}: {lapse}"))
 
 
 def _may_give_back(claim: ClaimObject, pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from allocator import Claim, Recent
+from allocator import Claim, Recent, printable
 from extender.background.bound_pods import AT_ONCE
 from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import queueing_hint
@@ -125,7 +125,8 @@ class ImmediateAllocation(BackgroundTask):
             return
         claim, problem = found.claim, mode_problem(found.claim.annotations)
         if problem and claim.allocation is None:
-            self._say(found, Note(INVALID, f"the claim is not allocated: {problem}", of_claim=True))
+            text = printable(f"the claim is not allocated: {problem}")
+            self._say(found, Note(INVALID, text, of_claim=True))
         if _is_wanted(claim) and self._has_work(found):
             known = self._waiting.get(claim.uid)
             if known is None:
@@ -181,7 +182,8 @@ class ImmediateAllocation(BackgroundTask):
         due = self._now() - PATIENCE
         for each in self._waiting.values():
             if each.reason and each.since <= due:
-                self._say(each.claim, Note(WAITS, f"the claim waits to be allocated: {each.reason}", of_claim=True))
+                text = printable(f"the claim waits to be allocated: {each.reason}")
+                self._say(each.claim, Note(WAITS, text, of_claim=True))
 
     def _say(self, claim: ClaimObject, note: Note) -> None:
         """Write an Event on a claim, unless it was the last one."""

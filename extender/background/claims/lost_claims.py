@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
+from allocator import printable
 from extender.background.bound_pods import BoundPods, lacking, lacks
 from extender.background.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
@@ -67,5 +68,5 @@ class LostClaims(BackgroundTask):
             f"the pod has node {pod.node_name}, and claim {key.name} is not allocated and reserved for it any more: "
             "others have changed the claim"
         )
-        self._tell(pod, Note("ClaimLost", text, "Binding"))
+        self._tell(pod, Note("ClaimLost", printable(text), "Binding"))
         logger.warning("claim lost", pod=str(pod), claim=str(key))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import Recent
+from allocator import Recent, printable
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
@@ -118,7 +118,7 @@ class PinnedPods(BackgroundTask):
             reason = without_devices(pod, snapshot, self._solver.features)
             if reason and self._told.find((pod.uid, reason)) is None:
                 self._told.keep((pod.uid, reason), reason)
-                self._tell(pod, Note(REASON, reason))
+                self._tell(pod, Note(REASON, printable(reason)))
 
     def _note_changes(self) -> None:
         """Forget pods that need nothing any more. The others are due if a change may help them, or if it is time."""
@@ -162,7 +162,7 @@ class PinnedPods(BackgroundTask):
                 continue
             if await self._still_lacks(pod):
                 self._told.keep(pod.uid, text)
-                self._tell(pod, Note(REASON, text))
+                self._tell(pod, Note(REASON, printable(text)))
 
     async def _still_lacks(self, pod: Pod) -> bool:
         keys = lacking(pod, self._state.snapshot)

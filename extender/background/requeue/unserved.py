@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from allocator import printable
 from extender.background.task import BackgroundTask, Rejection
 from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
@@ -91,7 +92,7 @@ class Unserved(BackgroundTask):
             if pod is not None and not pod.node_name:
                 self._told.keep(pod.namespace, uid, first.text)
                 with self._faults.of(f"pod {pod}"):
-                    self._record(pod, Note(REASON, first.text))
+                    self._record(pod, Note(REASON, printable(first.text)))
 
 
 def summary(pod: Pod, reasons: Iterable[str]) -> str:

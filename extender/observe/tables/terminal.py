@@ -35,7 +35,8 @@ def print_table(table: TextTable, console: Console) -> None:
 
 def plain_lines(table: TextTable) -> list[str]:
     """Columns padded with spaces, as kubectl does: easy to cut, sort and compare. A row is one line."""
-    lines = [[heading.upper() for heading in table.columns], *([printable(cell) for cell in row] for row in table.rows)]
+    lines: list[list[str]] = [[heading.upper() for heading in table.columns]]
+    lines += [[printable(cell) for cell in row] for row in table.rows]
     widths = [min(_WIDEST, max(len(line[column]) for line in lines)) for column in range(len(table.columns))]
     padded = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
-from allocator import Allocation, AllocatorError, Features
+from allocator import Allocation, AllocatorError, Features, printable
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
@@ -81,7 +81,7 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
         if pod.kept.node == node.name:
             yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
             if awaits_kept(pod, held, solver):
-                yield Blocked(WAITING)
+                yield Blocked(printable(WAITING))
                 return
     elif any(
         other.kept.devices and other.priority < pod.priority

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from allocator import printable
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
@@ -210,7 +211,7 @@ class Binder:
             if left is None:
                 return
             if isinstance(error, OverQuotaError | QuotaExceededError):
-                self._reports.tell(pod, Note(QUOTA_EXCEEDED, str(error), "Binding"))
+                self._reports.tell(pod, Note(QUOTA_EXCEEDED, printable(str(error)), "Binding"))
             if left:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise

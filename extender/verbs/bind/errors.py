@@ -1,8 +1,13 @@
 """Why a pod is not bound."""
 
+from allocator import printable
+
 
 class BindError(Exception):
-    """The pod is not bound, as far as we know. The scheduler will try again."""
+    """The pod is not bound, as far as we know. The scheduler will try again. The text is printable."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class ControllerRefusesError(BindError):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Final
 
-from allocator import Recent
+from allocator import Recent, printable
 from extender.kube.api import ObjectKey
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import users_of
@@ -39,7 +39,8 @@ class DoubleAllocations:
         self._known.keep(key, value=True)
         self._count()
         for pod in users_of(claim.claim, snapshot):
-            self._tell(pod, Note("DevicesTaken", f"claim {claim.key} was allocated after others: {how}", "Binding"))
+            text = printable(f"claim {claim.key} was allocated after others: {how}")
+            self._tell(pod, Note("DevicesTaken", text, "Binding"))
 
     def look(self, state: ClusterState) -> None:
         """Check claims that have changed, some now and the rest next time: kube-scheduler does not check its own."""

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Final
 
+from allocator import Printable, printable
 from extender.kube.api import RawObject
 from extender.kube.raw import timestamp
 
@@ -11,7 +12,7 @@ DEVICES_CHANGED: Final = "dra-extender/DevicesChanged"
 
 
 def condition_patch(
-    pod: RawObject, kind: str, reason: str, message: str, at: datetime, *, status: str = "True"
+    pod: RawObject, kind: str, reason: str, message: Printable, at: datetime, *, status: str = "True"
 ) -> RawObject:
     """A patch of a pod's status that sets a condition of type ``kind``, and is refused if the pod has changed."""
     others = [each for each in (pod.get("status") or {}).get("conditions") or [] if each.get("type") != kind]
@@ -26,7 +27,7 @@ def condition_patch(
     return {"metadata": preconditions, "status": {"conditions": [*others, condition]}}
 
 
-def marking_patch(pod: RawObject, kind: str, reason: str, message: str, at: datetime) -> RawObject:
+def marking_patch(pod: RawObject, kind: str, reason: str, message: Printable, at: datetime) -> RawObject:
     """As `condition_patch`; the message ends with the revision of the pod, so that no two messages are equal."""
     version = pod["metadata"]["resourceVersion"]
-    return condition_patch(pod, kind, reason, f"{message} as of revision {version}", at)
+    return condition_patch(pod, kind, reason, printable(f"{message} as of revision {version}"), at)

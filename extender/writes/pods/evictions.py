@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from allocator import printable
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
@@ -56,7 +57,7 @@ class Evictor:
         except (ApiError, WriteRefusedError, OutcomeUnknownError) as error:
             return str(error)
         text = f"preempted by {_named(preemptor, victim)}, which needs the devices on node {preemptor.kept.node}"
-        self.tell(victim, Note("Preempted", text, "Preempting"))
+        self.tell(victim, Note("Preempted", printable(text), "Preempting"))
         return ""
 
     async def _evict(self, victim: Pod, preemptor: Pod) -> None:
@@ -88,7 +89,7 @@ class Evictor:
 
     def _disruption(self, raw: RawObject, victim: Pod, preemptor: Pod) -> RawObject:
         message = f"dra-extender: preempting to accommodate {_named(preemptor, victim)}"
-        return condition_patch(raw, DISRUPTION, "PreemptionByScheduler", message, self.now())
+        return condition_patch(raw, DISRUPTION, "PreemptionByScheduler", printable(message), self.now())
 
 
 def _named(preemptor: Pod, victim: Pod) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from allocator import printable
 from extender.kube.api import Api, RawObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import KEPT, Keeping
@@ -46,7 +47,9 @@ class Nominator:
             check_unbound(now)
             if now.kept.node or (now.nominated_node and not in_gang):
                 raise WriteRefusedError(f"pod {pod.key} is nominated to node {now.nominated_node} already")
-            found = condition_patch(raw, KEPT, "Gang" if in_gang else "Preempting", keeping.message, self.now())
+            found = condition_patch(
+                raw, KEPT, "Gang" if in_gang else "Preempting", printable(keeping.message), self.now()
+            )
             found["status"]["nominatedNodeName"] = keeping.node
             return found
 
@@ -68,7 +71,7 @@ class Nominator:
         def patch(raw: RawObject, now: Pod) -> RawObject | None:
             if now.uid != pod.uid or not now.kept.node:
                 return None
-            found = condition_patch(raw, KEPT, "Ended", why, self.now(), status="False")
+            found = condition_patch(raw, KEPT, "Ended", printable(why), self.now(), status="False")
             if raw["status"].get("nominatedNodeName") == now.kept.node:
                 found["status"]["nominatedNodeName"] = None
             return found
@@ -93,7 +96,7 @@ class Nominator:
             was_needed = was_needed and status.get("nominatedNodeName") != now.kept.node
             if not was_needed:
                 return None
-            found = marking_patch(raw, DEVICES_CHANGED, "Gang", "devices are kept for the pod", self.now())
+            found = marking_patch(raw, DEVICES_CHANGED, "Gang", printable("devices are kept for the pod"), self.now())
             found["status"]["nominatedNodeName"] = now.kept.node
             return found
 
@@ -111,6 +114,6 @@ class Nominator:
             if now.uid != pod.uid or not now.kept.victims:
                 return None
             message = now.kept._replace(victims=()).message
-            return condition_patch(raw, KEPT, "Terminating", message, self.now())
+            return condition_patch(raw, KEPT, "Terminating", printable(message), self.now())
 
         await patch_status(self.api, pod.key, patch)
