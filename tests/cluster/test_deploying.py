@@ -40,7 +40,8 @@ COMPONENTS = {
 }
 """A component of kustomize by the chart's name for it, and one of its objects."""
 
-NODE_PART = ("kustomization", str(DEPLOY / "node"))
+NODE_PART, MOCK_DRIVER = (("kustomization", str(DEPLOY / name)) for name in ("node", "mock-driver"))
+WITHOUT = ("kustomization", str(Path(__file__).parent / "without_features"))
 
 RBAC, ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 OF_CLUSTER = {"DeviceClass", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy"}
@@ -58,6 +59,7 @@ RESOURCES: Mapping[str, Resource] = {
         ("ClusterRole", "clusterroles", RBAC),
         ("ClusterRoleBinding", "clusterrolebindings", RBAC),
         ("DaemonSet", "daemonsets", "apps"),
+        ("PodDisruptionBudget", "poddisruptionbudgets", "policy"),
         ("DeviceClass", "deviceclasses", "resource.k8s.io"),
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies", ADMISSION),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", ADMISSION),
@@ -88,8 +90,12 @@ def rendered(renderer: Path, *what: str) -> list[RawObject]:
 
 @pytest.mark.parametrize(
     ("what", "kinds"),
-    [(CHART, OF_BASE), (BASE, OF_BASE), (WITH_API, OF_BASE), (WITH_EXPANDER, OF_BASE), (NODE_PART, OF_NODE_PART)],
-    ids=["chart", "kustomization", "api", "expander", "node part"],
+    [
+        *((each, OF_BASE) for each in (CHART, BASE, WITH_API, WITH_EXPANDER, WITHOUT)),
+        (NODE_PART, OF_NODE_PART),
+        (MOCK_DRIVER, OF_NODE_PART - {"DeviceClass"} | {"ConfigMap"}),
+    ],
+    ids=["chart", "kustomization", "api", "expander", "without features", "node part", "mock driver"],
 )
 async def test_an_api_server_takes_every_object(
     client: Client, renderer: Path, what: tuple[str, ...], kinds: set[str]
@@ -113,11 +119,24 @@ def test_chart_and_kustomization_make_the_same_objects(renderer: Path) -> None:
     assert by_chart == by_base
 
 
+def test_a_feature_that_is_off_takes_its_rights_with_it(renderer: Path, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"preemption": False, "extendedResources": False}))
+    by_chart, by_component, with_all = (
+        named(rendered(renderer, *what)) for what in ((*CHART, str(values)), WITHOUT, BASE)
+    )
+    assert by_chart == by_component
+    assert {name for kind, name in with_all.keys() - by_chart.keys() if kind == "ClusterRole"} == {
+        "dra-extender-preemption",
+        "dra-extender-extended-resources",
+    }
+
+
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_chart_and_component_make_the_same_objects(renderer: Path, tmp_path: Path, name: str) -> None:
     component, one = COMPONENTS[name]
     values = tmp_path / "values.yaml"
-    values.write_text(yaml.safe_dump({name: {"enabled": True}}))
+    values.write_text(yaml.safe_dump({name: {"enabled": True, **({"anonymous": True} if name == "expander" else {})}}))
     by_chart, by_component = (named(rendered(renderer, *what)) for what in ((*CHART, str(values)), component))
     for found in (by_chart, by_component):
         for container in (pod := found["Deployment", "dra-extender"]["spec"]["template"]["spec"])["containers"]:

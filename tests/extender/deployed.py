@@ -23,6 +23,13 @@ def only(path: Path, kind: str) -> Any:
 
 DEPLOYMENT = only(DEPLOY / "deployment.yaml", "Deployment")
 POD = DEPLOYMENT["spec"]["template"]["spec"]
+RIGHTS = (
+    DEPLOY / "rbac.yaml",
+    *sorted((DEPLOY / "rights").glob("*.yaml")),
+    DEPLOY / "crds/resourceclasses-rights.yaml",
+)
+"""The rights of dra-extender with all features."""
+
 SCHEDULER_CONFIG = yaml.safe_load((ROOT / "config" / "scheduler.yaml").read_text())
 SETTINGS = load((ROOT / "config" / "extender.yaml").read_text())
 CHART = DEPLOY / "chart"

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tests.extender.deployed import (
     DEPLOY,
     DEPLOYMENT,
     POD,
+    RIGHTS,
     ROOT,
     SCHEDULER_CONFIG,
     SETTINGS,
@@ -69,7 +71,8 @@ def test_kustomizations_name_what_there_is(folder: Path) -> None:
 
 def test_the_base_has_every_manifest() -> None:
     base = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
-    assert {*base["resources"], "kustomization.yaml"} == {"../config", *(path.name for path in DEPLOY.glob("*.yaml"))}
+    there = {str(path.relative_to(DEPLOY)) for name in ("*.yaml", "rights/*.yaml") for path in DEPLOY.glob(name)}
+    assert {*base["resources"], "kustomization.yaml"} == {"../config", *there}
     assert {each["name"] for each in base["images"]} == {EXTENDER["image"], SCHEDULER["image"]}
 
 
@@ -206,7 +209,7 @@ def test_the_kubelet_waits_until_what_was_begun_is_finished() -> None:
 def test_the_account_is_the_one_that_may() -> None:
     account = only(DEPLOY / "rbac.yaml", "ServiceAccount")["metadata"]
     assert (POD["serviceAccountName"], DEPLOYMENT["metadata"]["namespace"]) == (account["name"], account["namespace"])
-    bindings = [each for name in ("rbac", "rbac-scheduler") for each in documents(DEPLOY / f"{name}.yaml")]
+    bindings = [each for path in (*RIGHTS, DEPLOY / "rbac-scheduler.yaml") for each in documents(path)]
     for binding in (each for each in bindings if each["kind"].endswith("Binding")):
         assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
 
@@ -216,7 +219,7 @@ READS = [Permission(verb, resource) for resource in RESOURCES.values() for verb 
 
 @pytest.mark.parametrize("permission", [*READS, *WRITES, EVICTS, ALLOCATES], ids=str)
 def test_the_account_may_watch_every_watched_kind_and_write_what_every_bind_writes(permission: Permission) -> None:
-    rules = [rule for each in documents(DEPLOY / "rbac.yaml") for rule in each.get("rules", ())]
+    rules = [rule for path in RIGHTS for each in documents(path) for rule in each.get("rules", ())]
     resource = permission.resource
     path = f"{resource.plural}/{permission.subresource}" if permission.subresource else resource.plural
     assert any(
@@ -226,10 +229,39 @@ def test_the_account_may_watch_every_watched_kind_and_write_what_every_bind_writ
 
 
 def test_no_role_of_ours_allows_secrets_or_everything() -> None:
-    objects = [each for name in ("rbac", "rbac-scheduler") for each in documents(DEPLOY / f"{name}.yaml")]
+    objects = [each for path in (*RIGHTS, DEPLOY / "rbac-scheduler.yaml") for each in documents(path)]
     rules = [rule for each in objects for rule in each.get("rules", ())]
     assert rules
     assert [rule for rule in rules if {"secrets", "*"} & {each for names in rule.values() for each in names}] == []
+
+
+def may(path: Path) -> set[tuple[str, str]]:
+    """Verbs and kinds that the roles of a file allow to write."""
+    rules = [rule for each in documents(path) for rule in each.get("rules", ()) if "resources" in rule]
+    pairs = {(verb, kind) for rule in rules for verb in rule["verbs"] for kind in rule["resources"]}
+    return {(verb, kind) for verb, kind in pairs if verb not in ("get", "list", "watch")}
+
+
+@pytest.mark.parametrize(
+    ("path", "rights"),
+    [
+        ("rights/preemption.yaml", {("delete", "pods")}),
+        ("rights/extended-resources.yaml", {("create", "resourceclaims"), ("delete", "resourceclaims")}),
+        (
+            "crds/resourceclasses-rights.yaml",
+            {("create", "deviceclasses"), ("update", "deviceclasses"), ("patch", "resourceclasses/status")},
+        ),
+    ],
+)
+def test_a_right_of_a_feature_is_there_only_with_the_feature(path: str, rights: set[tuple[str, str]]) -> None:
+    assert may(DEPLOY / path) == rights
+    assert not rights & may(DEPLOY / "rbac.yaml")
+
+
+def test_a_drain_takes_one_replica_at_a_time() -> None:
+    found = only(DEPLOY / "disruption-budget.yaml", "PodDisruptionBudget")
+    assert found["spec"] == {"maxUnavailable": 1, "selector": {"matchLabels": LABELS}}
+    assert DEPLOYMENT["spec"]["replicas"] > 1
 
 
 def test_the_scheduler_may_have_its_lease() -> None:
@@ -264,6 +296,7 @@ def test_connections_out_are_to_the_api_server_and_dns_only() -> None:
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     api_server, dns = policy["egress"]
     assert {(each["protocol"], each["port"]) for each in api_server["ports"]} == {("TCP", 443), ("TCP", 6443)}
+    assert all(ip_network(each["ipBlock"]["cidr"]).is_private or "100.64" in str(each) for each in api_server["to"])
     assert {each["port"] for each in dns["ports"]} == {53}
     assert dns["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]
 

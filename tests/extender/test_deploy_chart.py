@@ -59,7 +59,11 @@ def steps(values: Mapping[str, Any]) -> Iterator[tuple[str, Callable[[re.Match[s
         lambda found: indented(yaml.safe_dump(value(found[1])), found[2]),
     )
     yield r"\{\{ toJson \.Values\.(\S+) \}\}", lambda found: orjson.dumps(value(found[1])).decode()
-    yield r"\{\{ \.Values\.(\S+) \}\}", lambda found: str(value(found[1]))
+    yield r"\{\{ \.Values\.(\S+) \}\}", lambda found: text_of(value(found[1]))
+
+
+def text_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def indented(text: str, width: str) -> str:
@@ -88,11 +92,27 @@ def test_the_chart_has_the_other_manifests_as_they_are() -> None:
     assert rendered("rbac.yaml", VALUES) == [
         *documents(DEPLOY / "rbac.yaml"),
         *documents(DEPLOY / "rbac-scheduler.yaml"),
+        *documents(DEPLOY / "rights" / "preemption.yaml"),
+        *documents(DEPLOY / "rights" / "extended-resources.yaml"),
     ]
     assert rendered("network.yaml", VALUES) == [
         *documents(DEPLOY / "service.yaml"),
         *documents(DEPLOY / "network-policy.yaml"),
+        *documents(DEPLOY / "disruption-budget.yaml"),
     ]
+
+
+def test_a_feature_that_is_off_in_the_chart_takes_its_rights_with_it() -> None:
+    names = {each["metadata"]["name"] for each in rendered("rbac.yaml", VALUES)}
+    without = {**VALUES, "preemption": False, "extendedResources": False}
+    left = {each["metadata"]["name"] for each in rendered("rbac.yaml", without)}
+    assert names - left == {"dra-extender-preemption", "dra-extender-extended-resources"}
+    (found,) = rendered("deployment.yaml", without)
+    container = found["spec"]["template"]["spec"]["containers"][0]
+    assert load(environment=variables(container)).scheduling.preemption is False
+    with_classes = rendered("crds.yaml", {**VALUES, "resourceClasses": True})
+    assert "dra-extender-resource-classes" in {each["metadata"]["name"] for each in with_classes}
+    assert rendered("crds.yaml", VALUES) == []
 
 
 def test_every_file_of_the_chart_is_a_link_to_the_one_that_others_use() -> None:
@@ -129,10 +149,13 @@ def test_the_chart_monitors_where_that_is_wanted() -> None:
 
 def test_the_chart_brings_our_kinds_where_that_is_wanted() -> None:
     kinds = {key: documents(DEPLOY / "crds" / f"{key.lower()}.yaml") for key in OPTIONAL_KINDS}
+    kinds["resourceClasses"] += documents(DEPLOY / "crds" / "resourceclasses-rights.yaml")
     assert rendered("crds.yaml", VALUES) == []
     for key, definition in kinds.items():
         assert rendered("crds.yaml", {**VALUES, key: True}) == definition
-    assert rendered("crds.yaml", {**VALUES, **dict.fromkeys(kinds, True)}) == [each for (each,) in kinds.values()]
+    assert rendered("crds.yaml", {**VALUES, **dict.fromkeys(kinds, True)}) == [
+        each for found in kinds.values() for each in found
+    ]
 
 
 def test_the_chart_opens_the_port_for_callers_off_the_node_where_that_is_wanted() -> None:

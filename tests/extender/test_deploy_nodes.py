@@ -104,3 +104,36 @@ def test_the_mock_driver_is_started_with_options_that_it_has_and_may_do_what_a_d
     templates = only(folder / "templates-map.yaml", "ConfigMap")["data"][Path(path).name]
     assert [each.name for each in load_templates(templates, file=path)] == ["gpus"]
     assert allowed(only(folder / "rbac.yaml", "ClusterRole")) == DRIVES
+
+
+def test_the_mock_driver_has_no_more_rights_than_the_node_part() -> None:
+    folder = DEPLOY / "mock-driver"
+    daemon_set, of_node_part = (only(each / "daemonset.yaml", "DaemonSet") for each in (folder, DEPLOY / "node"))
+    pod, other = (each["spec"]["template"]["spec"] for each in (daemon_set, of_node_part))
+    for field in ("automountServiceAccountToken", "enableServiceLinks", "securityContext"):
+        assert pod[field] == other[field], field
+    assert pod["containers"][0]["securityContext"] == other["containers"][0]["securityContext"]
+    assert only(folder / "rbac.yaml", "ServiceAccount")["automountServiceAccountToken"] is False
+    tokens = [each for spec in (pod, other) for each in spec["volumes"] if each["name"] == "account"]
+    assert tokens[0] == tokens[1]
+
+
+def test_the_policy_for_slices_of_the_mock_driver_names_the_drivers_of_its_templates() -> None:
+    folder = DEPLOY / "mock-driver"
+    policy = only(folder / "policy.yaml", "ValidatingAdmissionPolicy")["spec"]
+    account = only(folder / "rbac.yaml", "ServiceAccount")["metadata"]
+    assert (
+        f'"system:serviceaccount:{account["namespace"]}:{account["name"]}"'
+        in policy["matchConditions"][0]["expression"]
+    )
+    (text,) = only(folder / "templates-map.yaml", "ConfigMap")["data"].values()
+    drivers = {str(each["driver"]) for found in load_templates(text, file="t") for each in found.specs}
+    assert policy["validations"][1]["expression"].endswith(f"in {sorted(drivers)}".replace("'", '"'))
+
+
+def test_what_runs_as_root_on_a_node_says_so_and_has_a_limit_to_its_memory() -> None:
+    for name in ("node", "mock-driver"):
+        daemon_set = only(DEPLOY / name / "daemonset.yaml", "DaemonSet")
+        assert daemon_set["metadata"]["annotations"]["kubernetes.io/description"].startswith("Root on the node")
+        (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+        assert container["resources"]["limits"].keys() == {"memory"}

@@ -19,7 +19,14 @@ from tests.kit.controlplane.components import START_SECONDS, ControlPlane
 from tests.kit.process import Process, answers, free_port, running
 
 _ROOT: Final = Path(__file__).parents[3]
-RIGHTS: Final = _ROOT / "deploy" / "rbac.yaml"
+_DEPLOY: Final = _ROOT / "deploy"
+RIGHTS: Final = (
+    _DEPLOY / "rbac.yaml",
+    *sorted((_DEPLOY / "rights").glob("*.yaml")),
+    _DEPLOY / "crds" / "resourceclasses-rights.yaml",
+)
+"""The rights of all features."""
+
 API_RIGHTS: Final = _ROOT / "deploy" / "api" / "rbac.yaml"
 """What is needed beside `RIGHTS` for callers off the node: their roles, and the right to review callers."""
 
@@ -42,9 +49,14 @@ class Extender:
     process: Process
 
 
-async def grant_rights(client: Client, file: Path = RIGHTS) -> None:
-    """Apply the shipped roles, for the user that the extender has here instead of its service account."""
-    for obj in _objects(file):
+async def grant_rights(client: Client, *files: Path) -> None:
+    """Apply the shipped roles, for the user that the extender has here instead of its service account.
+
+    Args:
+        client: an administrator.
+        files: with the roles; none: `RIGHTS`.
+    """
+    for obj in (each for file in files or RIGHTS for each in _objects(file)):
         resource = _KINDS.get(obj["kind"])
         if resource is None:
             continue
