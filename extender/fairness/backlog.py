@@ -1,25 +1,25 @@
 """A backlog: what all namespaces wait with, offered in turns of the namespaces to somebody with little room."""
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 
 
 class Backlog(Generic[T]):
-    """Items of namespaces, the oldest first."""
+    """Items of namespaces, the oldest first, each once."""
 
     def __init__(self) -> None:
-        self._items: dict[str, deque[T]] = {}
+        self._items: dict[str, OrderedDict[T, None]] = {}
         """By namespace; the namespace whose turn is next comes first."""
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
     def add(self, namespace: str, item: T) -> None:
-        """Add an item, as the youngest one of its namespace."""
-        self._items.setdefault(namespace, deque()).append(item)
+        """Add an item as the youngest one of its namespace, unless it is there."""
+        self._items.setdefault(namespace, OrderedDict()).setdefault(item)
 
     def offer(self, take: Callable[[T], bool], most: int) -> None:
         """Offer items, one of each namespace after the other.
@@ -35,10 +35,10 @@ class Backlog(Generic[T]):
                 break
             namespace = turns.popleft()
             items = self._items[namespace]
-            if not take(items[0]):
+            if not take(next(iter(items))):
                 refused.append(namespace)
                 continue
-            items.popleft()
+            items.popitem(last=False)
             if items:
                 turns.append(namespace)
         self._items = {namespace: self._items[namespace] for namespace in (*turns, *refused)}

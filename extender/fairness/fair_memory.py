@@ -42,6 +42,10 @@ class FairMemory(Generic[T]):
         """All entries, the oldest first."""
         return [value for _, value in self._entries.values()]
 
+    def items(self) -> Sequence[tuple[str, T]]:
+        """All entries with their uids, the oldest first."""
+        return [(uid, value) for uid, (_, value) in self._entries.items()]
+
     @property
     def namespaces(self) -> Sequence[str]:
         """The namespaces that have entries."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.background.claims.immediate_claims import MOST_CLAIMS
 from extender.background.claims.leased_work import MOST_LONG, PIECE_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
@@ -124,3 +125,19 @@ def test_a_priority_orders_the_claims_of_its_namespace_and_moves_no_other(
 def _claim(name: str, namespace: str, priority: int, day: int) -> ClaimObject:
     (raw,) = of_namespace(namespace, immediate(name, created=f"2026-01-0{day}T00:00:00Z", priority=str(priority)))
     return parse_claim_object(raw)
+
+
+def test_many_hopeless_claims_of_one_namespace_are_all_tried_and_take_no_place_of_others() -> None:
+    hopeless = [immediate(f"c{number}", NEVER) for number in range(MOST_CLAIMS + 50)]
+    scene = Slow(*ROOM, *of_namespace("a", *hopeless), seconds=0.0)
+
+    async def story() -> int:
+        for _ in range(20):
+            await scene.task.tick()
+            scene.passed += timedelta(seconds=0.2)
+        tried = scene.searches
+        await scene.api.create(CLAIMS, of_namespace("b", immediate("mine"))[0])
+        await scene.until_allocated("b", "mine", within=1.0)
+        return tried
+
+    assert virtualtime.run(story()) >= len(hopeless)

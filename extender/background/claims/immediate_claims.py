@@ -15,6 +15,8 @@ from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
+from extender.fairness.backlog import Backlog
+from extender.fairness.fair_memory import FairMemory
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.pods.stand_in import stand_in
@@ -34,6 +36,12 @@ from extender.writes.lease import SharedLease
 WAITS: Final = "ClaimNotAllocated"
 INVALID: Final = "InvalidAnnotation"
 _KEPT: Final = 4096
+
+MOST_CLAIMS: Final = 1024
+"""Claims that are tried in turn, in shares by namespace. Others wait until one of their namespace was tried in vain."""
+
+REREAD_SECONDS: Final = 10.0
+"""Claims that were tried in vain and made room for others are found again after this time."""
 
 
 @dataclass(slots=True)
@@ -74,7 +82,9 @@ class ImmediateAllocation(BackgroundTask):
         self._now = now
         self._seen = state.snapshot
         self._unread: Iterator[ObjectKey] | None = None
-        self._waiting: dict[str, _Waiting] = {}
+        self._backlog = Backlog[ObjectKey]()
+        self._waiting = FairMemory[_Waiting](MOST_CLAIMS)
+        self._again = 0.0
         self._work = LeasedWork(lease, solver, claims.negotiation.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._checked: Recent[str] = Recent(_KEPT)
@@ -107,6 +117,7 @@ class ImmediateAllocation(BackgroundTask):
         self._seen = snapshot
         for key in self._to_read(snapshot, changes):
             self._read(snapshot, key)
+        self._backlog.offer(self._admit, AT_ONCE)
         if self._waiting:
             self._note_changes(before, snapshot, changes)
         self._tell_due()
@@ -114,7 +125,10 @@ class ImmediateAllocation(BackgroundTask):
 
     def _to_read(self, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> list[ObjectKey]:
         """The claims that have changed; at first, and if the changes are not known, all claims, some in each turn."""
-        if self._unread is None or changes is None:
+        now, is_short = self._solver.clock(), bool(self._waiting.forgotten) and not self._backlog
+        if self._unread is None or changes is None or (is_short and now >= self._again):
+            self._waiting.look_again()
+            self._again = now + REREAD_SECONDS
             self._unread = iter(list(snapshot.claims))
         changed = {each.key for each in changes or () if each.topic is Topic.CLAIM}
         return [*islice(self._unread, AT_ONCE), *(key for key in changed if isinstance(key, ObjectKey))]
@@ -130,10 +144,24 @@ class ImmediateAllocation(BackgroundTask):
         if _is_wanted(claim) and self._has_work(found):
             known = self._waiting.get(claim.uid)
             if known is None:
-                rejected = RejectedPod(stand_in(claim), None, Attention.NOW)
-                self._waiting[claim.uid] = _Waiting(f"claim {key}", rejected, self._now(), claim=found)
+                self._backlog.add(key.namespace, key)
             else:
                 known.claim = found
+
+    def _admit(self, key: ObjectKey) -> bool:
+        """Let a claim be tried from now on, if there is room for it or in the place of one that was tried in vain."""
+        found = self._state.snapshot.claims.get(key)
+        if found is None or found.claim.uid in self._waiting or not (_is_wanted(found.claim) and self._has_work(found)):
+            return True
+        oldest = None if self._waiting.has_room(key.namespace) else self._waiting.oldest(key.namespace)
+        if oldest is not None:
+            if oldest[1].rejected.attention is Attention.NOW or oldest[1] in self._work:
+                return False
+            self._waiting.forget(oldest[0])
+        rejected = RejectedPod(stand_in(found.claim), None, Attention.NOW)
+        waiting_claim = _Waiting(f"claim {key}", rejected, self._now(), claim=found)
+        self._waiting.keep(key.namespace, found.claim.uid, waiting_claim)
+        return True
 
     def _has_work(self, found: ClaimObject) -> bool:
         """Whether a claim is not allocated, or its allocation was never checked by this process."""
@@ -147,10 +175,10 @@ class ImmediateAllocation(BackgroundTask):
     def _note_changes(self, before: Snapshot, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> None:
         """Forget claims that need nothing any more. The others are due if a change may help, or if it is time."""
         hint, now = queueing_hint(changes, before, snapshot), self._solver.clock()
-        for uid, each in list(self._waiting.items()):
+        for uid, each in self._waiting.items():
             found = snapshot.claim(uid)
             if found is None or not _is_wanted(found.claim) or not self._has_work(found):
-                del self._waiting[uid]
+                self._waiting.pop(uid)
                 continue
             each.claim = found
             if each.is_due(now, is_helped=bool(each.rejected.targets(each.rejected.pod, hint, snapshot))):
@@ -173,7 +201,7 @@ class ImmediateAllocation(BackgroundTask):
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             waiting_claim.fail(error)
             return
-        self._waiting.pop(uid, None)
+        self._waiting.pop(uid)
         now = self._state.snapshot.claim(uid)
         if now is not None:
             self._checked.keep(uid, _version(now))

@@ -93,6 +93,8 @@ class LeasedWork(Generic[_W]):
         self._turns = Turns(solver.clock)
         self._long: dict[str, tuple[str, asyncio.Task[None]]] = {}
         """By uid: the namespace, and the piece that is served."""
+        self._asking: dict[str, str] = {}
+        """By uid: the namespace of a piece that waits for controllers."""
 
     def __contains__(self, each: _W) -> bool:
         """Whether it is being served, and takes its time."""
@@ -133,17 +135,24 @@ class LeasedWork(Generic[_W]):
     async def _begin(self, each: _W) -> None:
         """Serve one. If it needs a controller or takes long, that goes on after the turn; without room, it waits."""
         controllers = self._awaited(each.rejected.pod)
-        if not (self._work.has_room(controllers) if controllers else self._has_room(each)):
+        if not (self._has_controllers(controllers, each) if controllers else self._has_room(each)):
             return
         each.rejected.postpone(self._solver.clock(), _CONTROLLER_SECONDS if controllers else LONGEST_SECONDS)
         if controllers:
             each.reason = each.reason or ", ".join(map(waiting, sorted(controllers)))
+            self._asking[each.uid] = each.rejected.pod.namespace
             self._work.begin(each.uid, each.subject, controllers, partial(self._served, each))
             return
         task = asyncio.create_task(self._served(each))
         self._long[each.uid] = each.rejected.pod.namespace, task
         task.add_done_callback(lambda _: self._long.pop(each.uid))
         await asyncio.wait([task], timeout=PIECE_SECONDS)
+
+    def _has_controllers(self, controllers: Collection[str], each: _W) -> bool:
+        """Whether one more piece may wait for controllers. A namespace leaves others as many places as it has."""
+        self._asking = {uid: namespace for uid, namespace in self._asking.items() if uid in self._work}
+        own = sum(namespace == each.rejected.pod.namespace for namespace in self._asking.values())
+        return self._work.has_room(controllers) and own < max(1, _MOST_AT_ONCE - len(self._asking))
 
     def _has_room(self, each: _W) -> bool:
         """Whether one more piece may take long."""

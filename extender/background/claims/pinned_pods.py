@@ -18,6 +18,7 @@ from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.solver import Solver
+from extender.fairness.fair_memory import FairMemory
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import bound_pod
@@ -41,6 +42,9 @@ _ASKED_SECONDS: Final = 60.0
 """A replica that no scheduler has asked for this time has no head start."""
 
 _KEPT: Final = 4096
+
+MOST_PODS: Final = 1024
+"""Pods that are tried in turn, in shares by namespace. Others wait until one of their namespace was tried in vain."""
 
 
 class PinnedPods(BackgroundTask):
@@ -77,7 +81,7 @@ class PinnedPods(BackgroundTask):
         self._now = now
         self._pods = BoundPods()
         self._seen = state.snapshot
-        self._waiting: dict[str, WaitingWork] = {}
+        self._waiting = FairMemory[WaitingWork](MOST_PODS)
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._asked = -math.inf
@@ -113,12 +117,21 @@ class PinnedPods(BackgroundTask):
             if not is_pinned(pod) or no_attempt(pod, self._schedulers):
                 continue
             if pod.uid not in self._waiting and lacks_some(pod, snapshot):
-                rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
-                self._waiting[pod.uid] = WaitingWork(f"pod {pod}", rejected, self._now())
+                self._admit(pod)
             reason = without_devices(pod, snapshot, self._solver.features)
             if reason and self._told.find((pod.uid, reason)) is None:
                 self._told.keep((pod.uid, reason), reason)
                 self._tell(pod, Note(REASON, printable(reason)))
+
+    def _admit(self, pod: Pod) -> None:
+        """Let a pod be tried from now on, if there is room. If there is none, the pod is found again later."""
+        oldest = None if self._waiting.has_room(pod.namespace) else self._waiting.oldest(pod.namespace)
+        if oldest is not None:
+            if oldest[1].rejected.attention is Attention.NOW or oldest[1] in self._work:
+                return
+            self._waiting.forget(oldest[0])
+        rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
+        self._waiting.keep(pod.namespace, pod.uid, WaitingWork(f"pod {pod}", rejected, self._now()))
 
     def _note_changes(self) -> None:
         """Forget pods that need nothing any more. The others are due if a change may help them, or if it is time."""
@@ -126,10 +139,10 @@ class PinnedPods(BackgroundTask):
         self._seen = snapshot
         hint = queueing_hint(self._state.changes_since(before.version), before, snapshot) if self._waiting else NO_HINT
         now = self._solver.clock()
-        for uid, each in list(self._waiting.items()):
+        for uid, each in self._waiting.items():
             pod, rejected = snapshot.pod(uid), each.rejected
             if pod is None or not is_pinned(pod):
-                del self._waiting[uid]
+                self._waiting.pop(uid)
             elif each.is_due(now, is_helped=_may_help(rejected, pod, hint, snapshot)):
                 rejected.attention = Attention.NOW
             if pod is not None:
@@ -151,11 +164,11 @@ class PinnedPods(BackgroundTask):
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             pinned.fail(error)
         else:
-            self._waiting.pop(pod.uid, None)
+            self._waiting.pop(pod.uid)
 
     async def _tell_due(self) -> None:
         due = self._now() - PATIENCE
-        for each in list(self._waiting.values()):
+        for each in self._waiting.values():
             pod = each.rejected.pod
             text = f"the pod has node {pod.node_name}, and its claims are not allocated there: {each.reason}"
             if not each.reason or each.since > due or self._told.find(pod.uid) == text:
