@@ -1,6 +1,10 @@
 """What happens to other pods while a turn of the preemptor chooses victims for one."""
 
+from extender.background.task import Rejection
+from extender.kube.api import ObjectKey
+from extender.verbs.filter import filter_nodes
 from tests.extender.preempting import Scene, runs, waits
+from tests.kit.clusters import request
 
 
 async def test_a_pod_that_gets_a_node_while_victims_are_chosen_for_another_pod_is_left_alone() -> None:
@@ -55,3 +59,22 @@ async def test_a_choice_is_void_if_the_scheduler_makes_room_meanwhile() -> None:
     scene.meanwhile = makes_room
     await scene.turns()
     assert (await scene.pods(), scene.searches) == (["p", "v"], 1)
+
+
+async def test_costly_choices_for_one_namespace_leave_the_others_their_turn() -> None:
+    """The pods of one namespace have the higher priority, no victims help them, and each choice takes long."""
+    hopeless = [f"h{number}" for number in range(10)]
+    costly = [
+        each | {"metadata": each["metadata"] | {"namespace": "hostile"}}
+        for number, name in enumerate(hopeless)
+        for each in waits(name, request(count=5 + number), priority=1000)
+    ]
+    scene = Scene.of(*costly, *waits("mine"), *runs("x", "a/gpu-0", on="a", priority=1))
+    scene.search_seconds = 0.2
+    snapshot = scene.cluster.state.snapshot
+    for name in hopeless:
+        pod = snapshot.pods[ObjectKey("hostile", name)]
+        scene.task.on_rejected(Rejection(pod, ["a"], filter_nodes(pod, ["a"], snapshot, scene.solver), snapshot))
+    scene.filter("mine")
+    await scene.turns(1)
+    assert scene.known("mine").kept.node == "a"

@@ -17,9 +17,9 @@ from extender.background.requeue.rescan import (
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.filter import FilterResult
+from extender.verbs.filter import FilterResult, filter_nodes
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
-from tests.kit.clusters import Object, local_slice, pod
+from tests.kit.clusters import Object, claim, local_slice, pod, request
 
 
 def of_scheduler(name: str, *objects: Object) -> list[Object]:
@@ -100,6 +100,26 @@ async def test_ten_thousand_hopeless_pods_of_one_namespace_delay_no_other() -> N
         await scene.requeue.look()
         seconds.append(time.process_time() - began)
     assert sorted(seconds)[10] < 0.5, "a turn is bounded by what is remembered, not by what waits"
+
+
+async def test_costly_pods_of_high_priority_of_one_namespace_leave_the_others_their_turn() -> None:
+    costly = [
+        each
+        for number in range(40)
+        for name in [f"h{number}"]
+        for each in in_namespace(
+            "a", pod(name, f"{name}-c", priority=1000), claim(f"{name}-c", request(selectors=[f"{number} < 0"]))
+        )
+    ]
+    scene = Scene.of(*WORLD, *costly, *waiting("p"), ticking=0.01)
+    scene.reject("p")
+    snapshot = scene.cluster.state.snapshot
+    for each in [each for each in snapshot.pods.values() if each.namespace == "a"]:
+        scene.hear(Rejection(each, NODE_NAMES, filter_nodes(each, NODE_NAMES, snapshot, scene.solver), snapshot))
+    await scene.put(local_slice("a"))
+    began = scene.now
+    assert await scene.woken() == ["p"]
+    assert scene.now - began < 1.0
 
 
 async def test_every_pod_beyond_the_bound_is_found_in_the_end() -> None:
