@@ -14,7 +14,7 @@ import orjson
 
 from tests.hostile.objects import HostileObjects
 from tests.hostile.requests import HostileRequests
-from tests.hostile.scene import chosen_selectors, scene, write_requests
+from tests.hostile.scene import chosen_selectors, ordinary_requests, scene
 from tests.hostile.service import running
 from tests.hostile.trial import Case, Span, Trial, grouped
 from tests.kit.process import printing
@@ -92,13 +92,15 @@ class Others:
         self.calls: list[Waited] = []
 
     @contextlib.asynccontextmanager
-    async def calling(self, folder: Path, port: int) -> AsyncIterator[None]:
-        """They call as long as the context lasts."""
-        requests = folder / "requests"
-        write_requests(requests)
+    async def calling(
+        self, folder: Path, port: int, requests: Sequence[bytes] = ordinary_requests()
+    ) -> AsyncIterator[None]:
+        """They call as long as the context lasts: these requests, one after the other, again and again."""
+        file = folder / "requests"
+        file.write_text("\n".join(each.hex() for each in requests))
         async with printing([sys.executable, "-m", "tests.hostile.peer"]) as (_, output):
             peer = (await output.readline()).decode().strip()
-            command = [sys.executable, "-m", "tests.hostile.others", str(port), peer, str(requests)]
+            command = [sys.executable, "-m", "tests.hostile.others", str(port), peer, str(file)]
             async with printing(command) as (_, told):
                 reading = asyncio.create_task(self._read(told))
                 try:

@@ -1,7 +1,6 @@
 """What the service knows before anything hostile comes: nodes, devices, claims, and claims with hostile selectors."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -56,11 +55,6 @@ def ordinary_requests() -> list[bytes]:
         if number % 4 == 0:
             found.append(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
     return found
-
-
-def write_requests(file: Path) -> None:
-    """The requests of the others as `tests.hostile.others` reads them."""
-    file.write_text("\n".join(each.hex() for each in ordinary_requests()))
 
 
 def selector_claim(name: str, expression: str) -> Object:

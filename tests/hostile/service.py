@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,8 @@ class RunningService:
 
     Attributes:
         variables: of its environment: settings.
+        enter: the words before its command: where it runs.
+        arguments: of its command.
         port: of the service, the same after a restart.
         peak: the most bytes that any of its processes had in memory so far.
         starts: how often it was started.
@@ -40,6 +42,8 @@ class RunningService:
     folder: Path
     api_port: int
     variables: Mapping[str, str] = field(default_factory=dict)
+    enter: Sequence[str] = ()
+    arguments: Sequence[str] = ()
     port: int = field(default_factory=free_port)
     peak: int = 0
     starts: int = 0
@@ -64,7 +68,8 @@ class RunningService:
         self.starts += 1
         self._read = 0
         config = kubeconfig(self.folder, f"http://127.0.0.1:{self.api_port}")
-        command = [sys.executable, "-m", "extender", "serve", "--port", str(self.port), "--kubeconfig", str(config)]
+        program = (*self.enter, sys.executable, "-m", "extender", "serve")
+        command = [*program, "--port", str(self.port), "--kubeconfig", str(config), *self.arguments]
         with self._log.open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=log, stderr=log, env={**os.environ, **self.variables}
