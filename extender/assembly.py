@@ -38,13 +38,14 @@ from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
+from extender.intake.budget import Budget
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.controller import Controller
 from extender.negotiation.deallocation import Deallocation
-from extender.negotiation.known_controllers import known_controllers
+from extender.negotiation.known_controllers import Reach, known_controllers
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.scheduling_contexts import Contexts
 from extender.observe.claim_counts import ClaimCounts
@@ -85,12 +86,14 @@ class Surroundings:
         controllers: reach controllers of the settings in another way than by HTTP; by name.
         simulation: controllers are told to allocate nothing.
         now: the time.
+        budget: of memory for what comes from outside.
     """
 
     live: "LiveCluster | None" = None
     controllers: Mapping[str, Controller] = field(default_factory=dict)
     simulation: bool = False
     now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
+    budget: Budget = field(default_factory=Budget)
 
 
 ALONE: Final = Surroundings()
@@ -210,7 +213,7 @@ def _negotiation(
 ) -> Negotiation:
     """Negotiation with the controllers of the settings."""
     by = (clock, around.now, metrics.controllers, contexts, claims)
-    controllers = known_controllers(settings.controllers, around.controllers, *by)
+    controllers = known_controllers(settings.controllers, Reach(around.budget, around.controllers), *by)
     return Negotiation(claims.state, Allocating(controllers, claims, around.now, around.simulation), clock)
 
 

@@ -19,6 +19,7 @@ from extender.config.settings import Settings
 from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.intake.budget import Budget
 from extender.kube.api import Api, ObjectKey
 from extender.offload import Offload, in_thread
 from extender.service import Service
@@ -40,7 +41,12 @@ def read_catalog(settings: Settings) -> Catalog:
 
 
 def make_autoscaler(
-    service: Service, solver: Solver, settings: Settings, catalog: Catalog, off_loop: Offload = in_thread
+    service: Service,
+    solver: Solver,
+    settings: Settings,
+    catalog: Catalog,
+    off_loop: Offload = in_thread,
+    budget: Budget | None = None,
 ) -> Autoscaler:
     """The autoscaler over the cluster of a service, whose metrics count its sessions. Ids of sessions can't be guessed.
 
@@ -50,10 +56,14 @@ def make_autoscaler(
         settings: for sessions, and for other replicas.
         catalog: what new nodes bring.
         off_loop: where the work is done.
+        budget: of memory for what comes from outside.
     """
     wanted, api, state = settings.autoscaler, service.overview.api, service.overview.state
-    limits = SessionLimits(wanted.sessions, wanted.session_seconds, wanted.session_bytes)
-    peers = _peers(api, settings)
+    budget = budget or Budget()
+    # Sessions are kept beside the budget, and take no more than half as much.
+    size = min(wanted.session_bytes, budget.limit // 2)
+    limits = SessionLimits(wanted.sessions, wanted.session_seconds, size)
+    peers = _peers(api, settings, budget)
 
     def new_id() -> str:
         secret = secrets.token_urlsafe(32)
@@ -81,14 +91,13 @@ def make_autoscaler(
     )
 
 
-def _peers(api: Api, settings: Settings) -> Peers | None:
+def _peers(api: Api, settings: Settings, budget: Budget) -> Peers | None:
     """The other replicas; None if they cannot be called."""
     wanted = settings.peers
     if not wanted.server_name:
         return None
     namespace, _, name = wanted.pod.partition("/")
     deadline = settings.autoscaler.deadline_seconds
-    connection = PeerConnection(
-        wanted.server_name, settings.api.port, Path(wanted.ca), Path(wanted.token), deadline_seconds=deadline
-    )
+    files = Path(wanted.ca), Path(wanted.token)
+    connection = PeerConnection(wanted.server_name, settings.api.port, *files, deadline_seconds=deadline, budget=budget)
     return Peers(api, ObjectKey(namespace, name), connection, time.monotonic)

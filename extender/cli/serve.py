@@ -56,7 +56,7 @@ def serve(
     try:
         tracing = open_tracing(settings.tracing, os.environ)
         if manifests:
-            opening = serving.embedded(_embedded(manifests, settings))
+            opening = serving.embedded(_embedded(manifests, settings), settings)
         else:
             opening = serving.live(find_origin(kubeconfig, context, os.environ), settings, tracing)
         serving.run(opening, settings, tracing)

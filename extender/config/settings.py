@@ -216,6 +216,16 @@ class ClusterSettings(Section):
     )
 
 
+class MemorySettings(Section):
+    """How much memory the service counts on. A quarter of it is for what comes from outside, while it is worked on."""
+
+    limit_bytes: int = Field(
+        default=0,
+        description="Memory that the service may take; 0: as its cgroup says, else a quarter of the machine's memory.",
+        ge=0,
+    )
+
+
 class ShapeSettings(Section):
     """What some pods ask for, and how often."""
 
@@ -387,6 +397,7 @@ class Settings(Section):
     operations: OperationsSettings = OperationsSettings()
     api: ApiSettings = ApiSettings()
     cluster: ClusterSettings = ClusterSettings()
+    memory: MemorySettings = MemorySettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     evictions: EvictionSettings = EvictionSettings()
     autoscaler: AutoscalerSettings = AutoscalerSettings()

@@ -8,6 +8,7 @@ fields 2 and 4, the later ones the fields 3 and 5.
 from typing import Final
 
 from extender.grpc.declaration import Declarations, Messages
+from extender.grpc.field_counts import FieldCounts
 
 _AMOUNTS: Final = "{Quantity}"
 
@@ -118,5 +119,6 @@ MESSAGES: Final[Declarations] = {
     "NodeStatus": {1: f"capacity {_AMOUNTS}", 2: f"allocatable {_AMOUNTS}", 14: "declaredFeatures [string]"},
 }
 
+counts: Final = FieldCounts(MESSAGES)
 _declared: Final = Messages(MESSAGES)
 new, read = _declared.new, _declared.read

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError, Message
 
 from allocator import JSON
 from extender.grpc import messages
+from extender.grpc.field_counts import MOST_FIELDS
 from extender.verbs.json.body import WireError
 
 _INLINE: Final = "volumeSource"
@@ -30,8 +31,10 @@ def decoded(name: str, data: bytes, where: str) -> Any:  # noqa: ANN401  # as `m
         where: the path of the bytes, for the error.
 
     Raises:
-        WireError: the bytes are no such message.
+        WireError: the bytes are no such message, or have too many fields.
     """
+    if messages.counts.is_over(name, data):
+        raise WireError(where, f"is a {name} with more than {MOST_FIELDS} fields, or with groups")
     try:
         return messages.read(name, data)
     except DecodeError as error:

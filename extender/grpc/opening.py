@@ -8,12 +8,17 @@ from contextlib import asynccontextmanager
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.grpc.start import GrpcError, Start
+from extender.intake.budget import Budget
 from extender.metrics.groups import Metrics
 
 
 @asynccontextmanager
-async def open_grpc(settings: Settings) -> AsyncIterator[Start]:
+async def open_grpc(settings: Settings, budget: Budget) -> AsyncIterator[Start]:
     """Within the context, a server listens. Without ``grpc.port`` there is none, and its start does nothing.
+
+    Args:
+        settings: for the port and its limits.
+        budget: for the memory of messages.
 
     Raises:
         GrpcError: the extra is not installed, a certificate cannot be used, or the address is in use.
@@ -31,7 +36,7 @@ async def open_grpc(settings: Settings) -> AsyncIterator[Start]:
         raise GrpcError(
             "grpc.port is set, but gRPC is not installed: pip install 'dra-extender[grpc]', or set grpc.port to 0"
         ) from error
-    async with server.listening(settings) as start:
+    async with server.listening(settings, budget) as start:
         yield start
 
 

@@ -18,6 +18,7 @@ from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.grpc.start import GrpcError, Start
+from extender.intake.budget import Budget, Room, Source
 from extender.metrics.groups import Metrics
 from extender.refused import RefusedError
 from extender.verbs.json.body import WireError
@@ -27,21 +28,26 @@ logger = structlog.get_logger()
 VERB: Final = "best_options"
 """What metrics call it."""
 
-_CALLS: Final = 16
+_CALLS: Final = 4
 """At the same time. An autoscaler makes one after the other."""
+
+_GROWTH: Final = 10
+"""A message, its pods and what is known of them take up to so many times the bytes of the message."""
 
 
 @asynccontextmanager
-async def listening(settings: Settings) -> AsyncIterator[Start]:
+async def listening(settings: Settings, budget: Budget) -> AsyncIterator[Start]:
     """Within the context, a server has its port; it answers when it is started.
 
     Raises:
         GrpcError: a certificate cannot be used, or the address is in use.
     """
     certificates = certificates_of(settings.grpc)
+    longest = min(settings.server.body_limit_bytes, budget.share(Source.GRPC) // _GROWTH)
     server = grpc.aio.server(
         options=[
-            ("grpc.max_receive_message_length", settings.server.body_limit_bytes),
+            ("grpc.max_receive_message_length", longest),
+            ("grpc.max_concurrent_streams", _CALLS),  # of a connection; those of all connections are limited below
             ("grpc.so_reuseport", 0),  # otherwise a second process could take a part of the calls
         ],
         maximum_concurrent_rpcs=_CALLS,
@@ -50,7 +56,7 @@ async def listening(settings: Settings) -> AsyncIterator[Start]:
 
     async def start(autoscaler: Autoscaler, metrics: Metrics) -> None:
         metrics.verbs.expect(VERB)
-        calls = _BestOptions(autoscaler, metrics, time.perf_counter)
+        calls = _BestOptions(autoscaler, metrics, time.perf_counter, budget)
         handlers = {METHOD: grpc.unary_unary_rpc_method_handler(calls.answer)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         await server.start()
@@ -80,6 +86,10 @@ def _listen(server: grpc.aio.Server, wanted: GrpcSettings, certificates: Certifi
     return address
 
 
+class _BusyError(Exception):
+    """The messages of other calls leave no room for this one."""
+
+
 @dataclass(frozen=True, slots=True)
 class _BestOptions:
     """``BestOptions``: the bytes of a request in, those of the response out."""
@@ -87,11 +97,14 @@ class _BestOptions:
     autoscaler: Autoscaler
     metrics: Metrics
     clock: Callable[[], float]
+    budget: Budget
 
     async def answer(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         began, code, reply = self.clock(), "error", b""
         try:
-            reply = await self._answer(request, began, context.time_remaining())
+            with self.budget.room(Source.GRPC) as room:
+                _take(room, len(request) * _GROWTH)
+                reply = await self._answer(request, began, context.time_remaining())
             code = "ok"
         except Exception as error:  # noqa: BLE001 - the one place where errors of calls become statuses
             await context.abort(*_status(error))
@@ -109,10 +122,17 @@ class _BestOptions:
         return encode_expansion(found, args)
 
 
+def _take(room: Room, size: int) -> None:
+    if not room.grow(size):
+        raise _BusyError
+
+
 def _status(error: Exception) -> tuple[grpc.StatusCode, str]:
     match error:
         case WireError() | InvalidObjectError():
             return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        case _BusyError():
+            return grpc.StatusCode.RESOURCE_EXHAUSTED, "other calls leave no memory for this one; try again"
         case RefusedError():
             return grpc.StatusCode.UNAVAILABLE, str(error)
         case TimeoutError():

@@ -28,6 +28,7 @@ from extender.http.limits.bodies import Bodies
 from extender.http.listener import Listener
 from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import Application, Endpoints
+from extender.intake.budget import Budget
 from extender.service import Service
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.version import __version__
@@ -46,10 +47,11 @@ def create_app(
     *,
     clock: Callable[[], float] = time.perf_counter,
     tracing: Tracing = UNTRACED,
+    budget: Budget | None = None,
 ) -> FastAPI:
     """The ASGI application of a listener. Nothing is started: the caller owns the event loop and the cluster."""
     app = _app(_callers(settings, listener))
-    bodies = Bodies(settings.server.body_limit_bytes)
+    bodies = Bodies(settings.server.body_limit_bytes, budget or Budget())
     endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
     add_endpoints(app, listener, EndpointParts(service, autoscaler, settings, endpoints))
     return app

@@ -52,6 +52,10 @@ class OutcomeUnknownError(Exception):
         super().__init__(printable(f"{operation}: outcome unknown: {cause}"))
 
 
+class AnswerTooLongError(OutcomeUnknownError):
+    """An answer is longer than it may be, and was not read to its end. Asked again, it would be as long."""
+
+
 class ConnectError(Exception):
     """There is no usable API server; each problem names what a person has to change."""
 

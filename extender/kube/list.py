@@ -1,10 +1,10 @@
 """Lists of all objects of a kind, read in pages."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 import orjson
@@ -25,6 +25,17 @@ _TRIES: Final = 3
 """Tries to read a list whose pages expire while they are read."""
 
 _NO_LIST: Final = "the answer is not a list of objects with a revision"
+
+
+RoomFor: TypeAlias = Callable[[bytes], AbstractAsyncContextManager[None]]
+"""Waits for room for an object, by its JSON; the room is given back when the context is left."""
+
+_NOTHING: Final = nullcontext()
+
+
+def no_room(_text: bytes) -> AbstractAsyncContextManager[None]:
+    """A `RoomFor` where nothing is counted."""
+    return _NOTHING
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename={"resource_version": "resourceVersion", "token": "continue"}):
@@ -56,8 +67,15 @@ class ListPage:
     revision: int
     token: str
 
-    async def objects(self, may_matter: Relevance | None, off_loop: Offload) -> AsyncIterator[RawObject]:
+    async def objects(
+        self, may_matter: Relevance | None, off_loop: Offload, room: RoomFor = no_room
+    ) -> AsyncGenerator[RawObject, None]:
         """The objects that may matter, each decoded when it is asked for.
+
+        Args:
+            may_matter: by the JSON of an object; None: all of them do.
+            off_loop: where objects are decoded that take long.
+            room: for the memory of one object, which is given back when the next one is asked for.
 
         Raises:
             OutcomeUnknownError: an item is no object.
@@ -65,8 +83,9 @@ class ListPage:
         for item in self.items:
             text = bytes(item)
             if may_matter is None or may_matter(text):
-                # An API server leaves apiVersion and kind out of the items of a list.
-                yield {**self.kind, **await self._decoded(text, off_loop)}
+                async with room(text):
+                    # An API server leaves apiVersion and kind out of the items of a list.
+                    yield {**self.kind, **await self._decoded(text, off_loop)}
 
     async def _decoded(self, item: bytes, off_loop: Offload) -> RawObject:
         try:

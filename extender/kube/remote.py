@@ -4,30 +4,37 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.connection.request_counts import CountingTransport, RequestCounts
 from extender.kube.connection.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
+    MOST_BYTES,
     HttpReply,
     HttpRequest,
     TooManyRequestsError,
     Transport,
-    ask,
     decoded,
     send,
 )
 from extender.kube.connection.write_shares import WriteShares
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
-from extender.kube.errors import OutcomeUnknownError, UnreachableError
+from extender.kube.errors import AnswerTooLongError, OutcomeUnknownError, UnreachableError
 from extender.kube.list import list_all
 from extender.kube.raw import key_of
 from extender.kube.resources import PODS, Resource
+from extender.offload import Offload, in_thread
 
 _T = TypeVar("_T")
+
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""The longest page of a list, unless it has one object. 500 pods are a third of this."""
+
+_LONG_BYTES: Final = 64 * 1024
+"""A longer answer is decoded off the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class RemoteApi:
         *,
         random: Callable[[], float],
         timing: RequestTiming = RequestTiming(),
+        off_loop: Offload = in_thread,
     ) -> None:
         self.request_counts = RequestCounts()
         self.transport: Transport = CountingTransport(transport, self.request_counts, time.perf_counter)
@@ -77,6 +85,8 @@ class RemoteApi:
         self._shares = WriteShares()
         self._random = random
         self._timing = timing
+        self._off_loop = off_loop
+        self._page_sizes: dict[str, int] = {}
 
     async def rediscover(self) -> None:
         """Ask again which versions are served: the server may have been upgraded."""
@@ -144,9 +154,28 @@ class RemoteApi:
     async def read_page(
         self, path: str, query: Mapping[str, str], decode: Callable[[HttpRequest, HttpReply], _T]
     ) -> _T:
-        """A page of a list, decoded."""
-        limited = {"limit": str(self._timing.page_size), **query}
-        return await self._read(HttpRequest("GET", path, limited), self._timing.page_seconds, decode)
+        """A page of a list, decoded. Where objects are long, pages have fewer of them."""
+        while True:
+            size = self._page_sizes.get(path, self._timing.page_size)
+            most = PAGE_BYTES if size > 1 else MOST_BYTES
+            request = HttpRequest("GET", path, {"limit": str(size), **query}, most_bytes=most)
+            length = 0
+
+            def measured(request: HttpRequest, reply: HttpReply) -> _T:
+                nonlocal length
+                length = len(reply.body)
+                return decode(request, reply)
+
+            try:
+                page = await self._read(request, self._timing.page_seconds, measured)
+            except AnswerTooLongError:
+                if size == 1:
+                    raise
+                self._page_sizes[path] = max(1, size // 2)
+                continue
+            if length < PAGE_BYTES // 4:
+                self._page_sizes[path] = min(2 * size, self._timing.page_size)
+            return page
 
     # --- calls ----------------------------------------------------------------------------------------------
 
@@ -154,13 +183,15 @@ class RemoteApi:
         media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
         request = HttpRequest(method, path, body=dumps(body), media_type=media_type)
         async with self._shares.of(path):
-            return await ask(self.transport, request, self._timing.call_seconds)
+            return await self._once(request, self._timing.call_seconds, decoded)
 
     async def _read(self, request: HttpRequest, seconds: float, decode: Callable[[HttpRequest, HttpReply], _T]) -> _T:
         for attempt in range(self._timing.tries - 1):
             pause = self._timing.pause_seconds * 2**attempt * (0.5 + self._random())
             try:
-                return decode(request, await send(self.transport, request, seconds))
+                return await self._once(request, seconds, decode)
+            except AnswerTooLongError:
+                raise
             except TooManyRequestsError as error:
                 pause = max(pause, min(error.retry_after, self._timing.longest_pause_seconds))
             except (OutcomeUnknownError, UnreachableError):
@@ -168,4 +199,10 @@ class RemoteApi:
                 pass
             self.repeats += 1
             await asyncio.sleep(pause)
-        return decode(request, await send(self.transport, request, seconds))
+        return await self._once(request, seconds, decode)
+
+    async def _once(self, request: HttpRequest, seconds: float, decode: Callable[[HttpRequest, HttpReply], _T]) -> _T:
+        reply = await send(self.transport, request, seconds)
+        if len(reply.body) > _LONG_BYTES:
+            return await self._off_loop(lambda: decode(request, reply))
+        return decode(request, reply)

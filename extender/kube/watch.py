@@ -5,18 +5,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
 import orjson
 
+from extender.intake.budget import Budget, Source
+from extender.intake.json_weight import json_weight
 from extender.kube.api import RawObject
-from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, TransportError, decoded
+from extender.kube.connection.transport import MOST_BYTES, HttpReply, HttpRequest, Stream, TransportError, decoded
 from extender.kube.encoding import loads_aside
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.list import pages
+from extender.kube.list import RoomFor, no_room, pages
 from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
@@ -28,6 +30,8 @@ _INITIAL_END: Final = "k8s.io/initial-events-end"
 
 _LONGEST_TEXT: Final = 200
 """Characters of an invalid line that a message quotes."""
+
+_LONG_BYTES: Final = 64 * 1024
 
 _ADDED: Final = b'{"type":"ADDED"'
 _EVENT_TYPES: Final = {each.value: each for each in EventType}
@@ -107,6 +111,7 @@ class WatchSource:
         lists_at_once: how many lists may be read at a time; bounds the memory for lists that are not decoded yet.
         off_loop: where objects are decoded that take long.
         relevance: by kind, which objects are decoded; those of other kinds all are.
+        budget: for the memory of objects.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class WatchSource:
         lists_at_once: int = 2,
         off_loop: Offload = in_thread,
         relevance: Mapping[str, Relevance] = RELEVANCE,
+        budget: Budget | None = None,
     ) -> None:
         self.api = api
         self._random = random
@@ -126,6 +132,7 @@ class WatchSource:
         self._streams_lists = True
         self._off_loop = off_loop
         self._relevance = relevance
+        self._budget = budget or Budget()
 
     async def signals(self, resource: Resource, since: int | None) -> AsyncGenerator[Signal, None]:
         """What one connection tells about a kind. The connection ends by itself after about a minute.
@@ -162,7 +169,7 @@ class WatchSource:
         async with self._gate, aclosing(pages(self.api, resource)) as read:
             async for page in read:
                 at = page.revision
-                async for obj in page.objects(may_matter, self._off_loop):
+                async for obj in page.objects(may_matter, self._off_loop, self._room):
                     yield ListedObject(obj)
         yield ListEnd(at)
 
@@ -174,12 +181,14 @@ class WatchSource:
         newest, may_matter = since, self._relevance.get(resource.kind)
         async with aclosing(self._lines(resource, query)) as lines:
             async for line in lines:
-                signal = await _signal(resource, line, may_matter, self._off_loop)
-                at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
-                if isinstance(signal, Event) and 0 < at < newest:
-                    raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
-                newest = max(newest, at)
-                yield signal
+                async with self._room(line):
+                    signal = await _signal(resource, line, may_matter, self._off_loop)
+                    at = revision_of(signal.object) if isinstance(signal, Event) else signal.at
+                    if isinstance(signal, Event) and 0 < at < newest:
+                        raise ListAgainError(f"an event of revision {at}, though {newest} was seen")
+                    newest = max(newest, at)
+                    yield signal
+                    del signal  # the next event may be long in coming
 
     async def _streamed(self, resource: Resource) -> AsyncGenerator[Signal, None]:
         """The list at the start of a watch; the rest of the watch is not read.
@@ -198,7 +207,9 @@ class WatchSource:
                 self._gate,
                 aclosing(self._lines(resource, query)) as lines,
                 aclosing(
-                    _until_listed(resource, lines, deadline, self._relevance.get(resource.kind), self._off_loop)
+                    _until_listed(
+                        resource, lines, deadline, self._relevance.get(resource.kind), self._off_loop, self._room
+                    )
                 ) as signals,
             ):
                 async for signal in signals:
@@ -210,6 +221,12 @@ class WatchSource:
             if error.status in _UNKNOWN_OPTION:
                 raise _NoStreamingListsError from error
             raise
+
+    def _room(self, text: bytes) -> AbstractAsyncContextManager[None]:
+        """Room for the memory of an object, while it is decoded and taken in; short ones need none."""
+        if len(text) <= _LONG_BYTES:
+            return no_room(text)
+        return self._budget.waiting(Source.API_SERVER, json_weight(text))
 
     async def _lines(self, resource: Resource, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
         """The lines of a watch."""
@@ -245,7 +262,8 @@ async def _refuse(request: HttpRequest, stream: Stream) -> None:
 
 async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator[bytes, None]:
     """The lines of a body that comes in chunks."""
-    rest = b""
+    rest: list[bytes] = []
+    size = 0
     while True:
         try:
             async with asyncio.timeout(silence):
@@ -256,16 +274,28 @@ async def _split(chunks: AsyncIterator[bytes], silence: float) -> AsyncGenerator
             raise BrokenWatchError(str(error)) from error
         if chunk is None:
             break
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line:
-                yield line
-    if rest:
-        raise BrokenWatchError(f"cut within an event, after {len(rest)} bytes of it")
+        size += len(chunk)
+        if b"\n" in chunk:
+            *lines, end = b"".join([*rest, chunk]).split(b"\n")
+            rest, size = [end], len(end)
+            for line in lines:
+                if line:
+                    yield line
+        else:
+            rest.append(chunk)
+            if size > MOST_BYTES:
+                raise BrokenWatchError(f"an event has more than {MOST_BYTES} bytes")
+    if size:
+        raise BrokenWatchError(f"cut within an event, after {size} bytes of it")
 
 
 async def _until_listed(
-    resource: Resource, lines: AsyncIterator[bytes], deadline: float, may_matter: Relevance | None, off_loop: Offload
+    resource: Resource,
+    lines: AsyncIterator[bytes],
+    deadline: float,
+    may_matter: Relevance | None,
+    off_loop: Offload,
+    room: RoomFor,
 ) -> AsyncGenerator[Signal, None]:
     """The list at the start of a stream, then the changes that came before the end of the list."""
     clock = asyncio.get_running_loop().time
@@ -275,7 +305,8 @@ async def _until_listed(
             raise _SilentError("no end in time")
         if not changes and line.startswith(_ADDED):
             if may_matter is None or may_matter(line):
-                yield ListedObject((await _event(line, off_loop))[1])
+                async with room(line):
+                    yield ListedObject((await _event(line, off_loop))[1])
             continue
         signal = await _signal(resource, line, may_matter, off_loop)
         if isinstance(signal, Bookmark) and signal.ends_list and signal.at:

@@ -11,7 +11,9 @@ import orjson
 
 from allocator import printable
 from extender.config.controllers import ControllerSettings
-from extender.kube.encoding import dumps, loads_aside
+from extender.intake.budget import Budget, Room, Source
+from extender.intake.json_weight import json_weight
+from extender.kube.encoding import dumps, loads, loads_aside
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.credentials import ControllerCredentials
 from extender.negotiation.protocol import (
@@ -26,7 +28,9 @@ from extender.offload import in_thread
 
 _CONNECT_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4 * 1024 * 1024
-"""The longest answer. It is read on the event loop."""
+"""The longest answer."""
+
+_PIECE_BYTES: Final = 64 * 1024
 _AWAY: Final = frozenset(
     {
         HTTPStatus.UNAUTHORIZED,
@@ -47,8 +51,9 @@ _LONGEST_TEXT: Final = 200
 class HttpController:
     """A controller at a URL; implements `extender.negotiation.controller.Controller`."""
 
-    def __init__(self, settings: ControllerSettings) -> None:
+    def __init__(self, settings: ControllerSettings, budget: Budget) -> None:
         self._settings = settings
+        self._budget = budget
         self._credentials = ControllerCredentials(settings)
         self._session: aiohttp.ClientSession | None = None
 
@@ -56,17 +61,15 @@ class HttpController:
         """The answer to a question, asked once."""
         settings = self._settings
         seconds = settings.timeout_seconds if question.kind == UNSUITABLE_NODES else settings.allocation_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                body = await self._reached(question)
-        except TimeoutError as error:
-            raise ControllerAwayError(f"no answer within {seconds:g} s") from error
-        try:
-            return answer_of(question, await loads_aside(body, in_thread))
-        except orjson.JSONDecodeError as error:
-            raise ControllerError("wrong answer: it is not JSON") from error
-        except ProtocolError as error:
-            raise ControllerError(f"wrong answer: {error}") from error
+        with self._budget.room(Source.CONTROLLERS) as room:
+            try:
+                async with asyncio.timeout(seconds):
+                    body = await self._reached(question, room)
+            except TimeoutError as error:
+                raise ControllerAwayError(f"no answer within {seconds:g} s") from error
+            if not room.grow(json_weight(body) - len(body)):
+                raise ControllerError(_too_much(body))
+            return await _decoded(question, body)
 
     async def close(self) -> None:
         """Close the connections. A later question opens new ones."""
@@ -74,23 +77,23 @@ class HttpController:
         if session is not None:
             await session.close()
 
-    async def _reached(self, question: NegotiatedQuestion) -> bytes:
+    async def _reached(self, question: NegotiatedQuestion, room: Room) -> bytes:
         try:
-            return await self._post(question)
+            return await self._post(question, room)
         except TimeoutError:
             raise
         except (aiohttp.ClientError, OSError) as error:
             problem = self._credentials.refused(error) or self._credentials.refused(await self._alert())
             raise ControllerAwayError(problem or _in_words(error, self._settings)) from error
 
-    async def _post(self, question: NegotiatedQuestion) -> bytes:
+    async def _post(self, question: NegotiatedQuestion, room: Room) -> bytes:
         body = dumps(question_to_json(question))
         url, tls = f"{self._settings.url}/{question.kind}", self._credentials.tls()
         headers = {"Content-Type": "application/json", **self._credentials.authorization()}
         # A connection is used again only with the context that it was made with. The token goes nowhere else.
         asking = self._opened().post(url, data=body, headers=headers, ssl=tls, allow_redirects=False)
         async with asking as response:
-            found = await _read(response)
+            found = await _read(response, room)
             if response.status != HTTPStatus.OK:
                 text = printable(found[:_LONGEST_TEXT].decode(errors="replace").strip())
                 error = ControllerAwayError if response.status in _AWAY else ControllerError
@@ -129,10 +132,30 @@ def _in_words(error: Exception, settings: ControllerSettings) -> str:
     return f"the connection was lost: {type(error).__name__}"
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    found = await response.content.read(_MOST_BYTES + 1)
-    while not response.content.at_eof() and len(found) <= _MOST_BYTES:
-        found += await response.content.read(_MOST_BYTES)
-    if len(found) > _MOST_BYTES:
-        raise ControllerError(f"wrong answer: it has more than {_MOST_BYTES} bytes")
-    return found
+async def _read(response: aiohttp.ClientResponse, room: Room) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_chunked(_PIECE_BYTES):
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise ControllerError(f"wrong answer: it has more than {_MOST_BYTES} bytes")
+        if not room.grow(len(piece)):
+            raise ControllerError("its answer was not read: other answers leave no memory for it")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _decoded(question: NegotiatedQuestion, body: bytes) -> NegotiatedAnswer:
+    try:
+        if len(body) > _PIECE_BYTES:
+            return await in_thread(lambda: answer_of(question, loads(body)))
+        return answer_of(question, await loads_aside(body, in_thread))
+    except orjson.JSONDecodeError as error:
+        raise ControllerError("wrong answer: it is not JSON") from error
+    except ProtocolError as error:
+        raise ControllerError(f"wrong answer: {error}") from error
+
+
+def _too_much(body: bytes) -> str:
+    values = body.count(b",") + body.count(b"[") + body.count(b"{")
+    return f"its answer of {len(body)} bytes has about {values} values: there is no memory for them"

@@ -2,9 +2,11 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from extender.config.controllers import ControllerSettings
+from extender.intake.budget import Budget
 from extender.negotiation.by_scheduling_context import ContextController
 from extender.negotiation.controller import Controller
 from extender.negotiation.known_controller import KnownController, QuestionMetrics
@@ -14,20 +16,33 @@ from extender.negotiation.waiting_budget import WaitingBudget
 from extender.writes.claims.claim_writes import ClaimWrites
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How controllers are reached.
+
+    Attributes:
+        budget: for the memory of answers by HTTP.
+        instead: reach some controllers in another way than the settings say; by name.
+    """
+
+    budget: Budget
+    instead: Mapping[str, Controller] = field(default_factory=dict)
+
+
 def known_controllers(
     settings: Sequence[ControllerSettings],
-    instead: Mapping[str, Controller],
+    reach: Reach,
     clock: Callable[[], float],
     now: Callable[[], datetime],
     metrics: QuestionMetrics,
     contexts: Contexts,
     claims: ClaimWrites,
 ) -> Mapping[str, KnownController]:
-    """The controllers of the settings, by name; ``instead`` reaches some of them in another way."""
+    """The controllers of the settings, by name."""
     return {
         each.name: KnownController(
             each.name,
-            instead.get(each.name) or _opened(each, contexts, claims),
+            reach.instead.get(each.name) or _opened(each, contexts, claims, reach.budget),
             tuple(each.node_labels),
             each.allocation_seconds,
             clock,
@@ -42,9 +57,9 @@ def known_controllers(
     }
 
 
-def _opened(settings: ControllerSettings, contexts: Contexts, claims: ClaimWrites) -> Controller:
+def _opened(settings: ControllerSettings, contexts: Contexts, claims: ClaimWrites, budget: Budget) -> Controller:
     if settings.transport != "Http":
         seconds = settings.timeout_seconds, settings.allocation_seconds
         return ContextController(settings.name, *seconds, contexts, claims)
-    found: Controller = importlib.import_module("extender.negotiation.http").HttpController(settings)
+    found: Controller = importlib.import_module("extender.negotiation.http").HttpController(settings, budget)
     return found

@@ -30,12 +30,15 @@ from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import API, OPERATIONS
 from extender.http.listener import Listener
+from extender.intake.budget import BUDGET_SHARE, Budget
+from extender.intake.memory_limit import MemoryLimit, memory_limit
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
 from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
 from extender.metrics.groups import Metrics
+from extender.metrics.intake import IntakeMetrics
 from extender.metrics.log import LogMetrics
 from extender.observe import logs
 from extender.offload import Searches, switching_soon
@@ -58,19 +61,21 @@ class ServedCluster:
     Attributes:
         live: follows the API server; None for a cluster in this process.
         gates: the feature gates of the API server; empty: the defaults of `allocator.Features`.
+        budget: of memory for what comes from outside.
     """
 
     api: Api
     state: ClusterState
     live: LiveCluster | None = None
     gates: Mapping[str, bool] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
 
 
 @contextlib.asynccontextmanager
-async def embedded(cluster: EmbeddedCluster) -> AsyncIterator[ServedCluster]:
+async def embedded(cluster: EmbeddedCluster, settings: Settings) -> AsyncIterator[ServedCluster]:
     """A cluster in this process; its controllers run."""
     async with cluster.running():
-        yield ServedCluster(cluster.api, cluster.state)
+        yield ServedCluster(cluster.api, cluster.state, budget=budget_of(settings))
 
 
 @contextlib.asynccontextmanager
@@ -83,9 +88,12 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
     timing = Timing(follow=FollowTiming(stale=settings.cluster.stale_seconds))
     scheduling = settings.scheduling
     evicts, reviews = scheduling.preemption, settings.api.port
+    budget = budget_of(settings)
     writes = (*WRITES, *((EVICTS,) if evicts else ()), *(REVIEWS if reviews else ()))
     async with (
-        connect(origin, random=random.random, timing=timing, around=tracing.transport, writes=writes) as cluster,
+        connect(
+            origin, random=random.random, timing=timing, around=tracing.transport, writes=writes, budget=budget
+        ) as cluster,
         asyncio.TaskGroup() as tasks,
     ):
         gates = await _gates(cluster.api, settings)
@@ -97,7 +105,7 @@ async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) 
             has_group_claims=features.group_claims,
         )
         following = tasks.create_task(cluster.run(state))
-        yield ServedCluster(cluster.api, state, cluster, gates)
+        yield ServedCluster(cluster.api, state, cluster, gates, budget)
         following.cancel()
 
 
@@ -143,9 +151,17 @@ def _service_over(
 ) -> Service:
     metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
-    return make_service(
-        cluster.api, cluster.state, solver, settings, metrics, around=Surroundings(cluster.live), off_loop=off_loop
-    )
+    around = Surroundings(cluster.live, budget=cluster.budget)
+    return make_service(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
+
+
+def budget_of(settings: Settings) -> Budget:
+    """The budget of memory for what comes from outside; the memory is logged with where its limit comes from."""
+    found = memory_limit()
+    if settings.memory.limit_bytes:
+        found = MemoryLimit(settings.memory.limit_bytes, "memory.limitBytes")
+    logger.info("memory", limit=found.size, source=found.source)
+    return Budget(found.size // BUDGET_SHARE)
 
 
 async def serve(
@@ -171,13 +187,18 @@ async def serve(
         ConnectError: we cannot connect to the cluster.
         GrpcError: the settings ask for a gRPC server, and there can be none.
     """
-    async with open_grpc(settings) as start_grpc, opening as cluster, asyncio.TaskGroup() as tasks:
+    async with (
+        opening as cluster,
+        open_grpc(settings, cluster.budget) as start_grpc,
+        asyncio.TaskGroup() as tasks,
+    ):
         settings = settings.over(cluster.gates)
         searches = Searches()
         service = _service_over(cluster, settings, searches, tracing)
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
-        autoscaler = make_autoscaler(service, solver, settings, catalog, off_loop)
+        autoscaler = make_autoscaler(service, solver, settings, catalog, off_loop, cluster.budget)
         service.metrics.registry.register(LogMetrics(dropped_lines))
+        service.metrics.registry.register(IntakeMetrics(cluster.budget))
         ProcessCollector(registry=service.metrics.registry)
         servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
@@ -207,7 +228,7 @@ def _servers(
     """The servers. On a signal the service becomes unready, and two of the servers end at once."""
 
     def application(listener: Listener) -> FastAPI:
-        return create_app(service, autoscaler, settings, listener, tracing=tracing)
+        return create_app(service, autoscaler, settings, listener, tracing=tracing, budget=cluster.budget)
 
     refusals = Refusals(service.metrics.callers.refused)
     operations = api = None

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.config.settings import Settings
 from extender.grpc.opening import open_grpc
+from extender.intake.budget import Budget
 from extender.metrics.groups import Metrics
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import Authority
@@ -44,7 +45,7 @@ async def serving(folder: Path, authority: Authority) -> AsyncIterator[str]:
     port = free_port()
     grpc = {"host": "127.0.0.1", "port": port, "certificate": str(certificate), "key": str(key)}
     templates = [node_template(name, devices) for name, devices in GROUPS.items()]
-    async with open_grpc(Settings.model_validate({"grpc": grpc})) as start:
+    async with open_grpc(Settings.model_validate({"grpc": grpc}), Budget()) as start:
         await start(autoscaler_over(state_of([GPU, claim_template()]), *templates), Metrics(CollectorRegistry()))
         yield f"127.0.0.1:{port}"
 

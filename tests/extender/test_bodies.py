@@ -15,6 +15,7 @@ from extender.config.sources import load
 from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.http.limits.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.replies.shared_text import Shared
+from extender.intake.budget import Budget
 from extender.verbs.json.body import WireError
 from extender.verbs.json.wire import decode_filter
 from tests.kit import virtualtime
@@ -39,7 +40,7 @@ def receiving(*chunks: bytes, leaves: bool = False) -> tuple[Receive, Iterator[M
 
 
 async def test_what_a_body_takes_is_counted_while_it_is_worked_on_but_for_what_is_free() -> None:
-    bodies = Bodies(4 * MIB)
+    bodies = Bodies(4 * MIB, Budget())
     with Body(bodies) as body:
         assert len(await body.read(receiving(b" " * MIB, b" " * MIB)[0])) == 2 * MIB
         assert bodies.taken == 2 * MIB - FREE_BYTES
@@ -50,7 +51,7 @@ async def test_what_a_body_takes_is_counted_while_it_is_worked_on_but_for_what_i
 
 
 async def test_a_body_for_which_there_is_no_room_is_refused_and_read_to_its_end() -> None:
-    bodies = Bodies(4 * MIB)
+    bodies = Bodies(4 * MIB, Budget())
     with Body(bodies) as body:
         await body.read(receiving(b" " * 3 * MIB)[0])
         receive, left = receiving(*[b" " * MIB] * 3)
@@ -77,10 +78,35 @@ async def test_a_body_for_which_there_is_no_room_is_refused_and_read_to_its_end(
 async def test_what_a_body_took_is_given_back_whatever_happens(
     chunks: list[bytes], leaves: bool, error: type[Exception]
 ) -> None:
-    bodies = Bodies(4 * MIB)
+    bodies = Bodies(4 * MIB, Budget())
     with pytest.raises(error), Body(bodies) as body:
         await body.read(receiving(*chunks, leaves=leaves)[0])
     assert bodies.taken == 0
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+SMALL_OBJECTS = b"[" + b'{"abcdefghijk":1},' * 200_000 + b"1]"
+"""3 MB that take 60 MB when they are decoded, although there are 8 bytes for each value."""
+
+
+async def test_a_body_that_takes_more_memory_than_there_is_for_requests_is_too_large() -> None:
+    bodies = Bodies(64 * MIB, Budget(64 * MIB))
+    receive, left = receiving(*[SMALL_OBJECTS[at : at + MIB] for at in range(0, len(SMALL_OBJECTS), MIB)])
+    with Body(bodies) as body, pytest.raises(TooLargeError, match=r"more than 41943040 bytes of memory"):
+        await body.read(receive)
+    assert list(left) == []
+    assert not any(bodies.budget.taken.values())
+
+
+async def test_a_body_for_which_others_leave_no_memory_may_come_again() -> None:
+    bodies = Bodies(64 * MIB, Budget(120 * MIB))
+    with Body(bodies) as body:
+        await body.read(receiving(SMALL_OBJECTS)[0])
+        with Body(bodies) as other, pytest.raises(BusyError, match="leave no memory for the body; try again"):
+            await other.read(receiving(SMALL_OBJECTS)[0])
+    with Body(bodies) as again:
+        assert len(await again.read(receiving(SMALL_OBJECTS)[0])) == len(SMALL_OBJECTS)
 
 
 # --- density -------------------------------------------------------------------------------------------------
@@ -96,13 +122,16 @@ SENSELESS = {
 
 @pytest.mark.parametrize("body", SENSELESS.values(), ids=SENSELESS)
 async def test_what_would_take_much_more_when_decoded_is_refused_before(body: bytes) -> None:
-    with Body(Bodies(64 * MIB)) as reading, pytest.raises(WireError, match=r"about \d+ values in \d+ bytes"):
+    with Body(Bodies(64 * MIB, Budget())) as reading, pytest.raises(WireError, match=r"about \d+ values in \d+ bytes"):
         await reading.read(receiving(body)[0])
 
 
 async def test_values_are_counted_over_all_chunks() -> None:
     chunks = [b"[" + b"1," * 200_000, *[b"1," * 30_000] * 3, b"1]"]
-    with Body(Bodies(64 * MIB)) as reading, pytest.raises(WireError, match="about 290001 values in 580003 bytes"):
+    with (
+        Body(Bodies(64 * MIB, Budget())) as reading,
+        pytest.raises(WireError, match="about 290001 values in 580003 bytes"),
+    ):
         await reading.read(receiving(*chunks)[0])
 
 
@@ -120,7 +149,7 @@ MANAGED = {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status":
 async def test_what_a_scheduler_sends_is_not_dense(asked: Object) -> None:
     body = orjson.dumps({"Pod": pod("p"), **asked})
     assert len(body) > FREE_BYTES
-    with Body(Bodies(64 * MIB)) as reading:
+    with Body(Bodies(64 * MIB, Budget())) as reading:
         assert await reading.read(receiving(body)[0]) == body
     values = body.count(b",") + body.count(b"[") + body.count(b"{")
     assert values * BYTES_A_VALUE < len(body)

@@ -1,6 +1,7 @@
 """Controllers behind HTTP: what is sent, and what counts as no answer."""
 
 import ssl
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from allocator import printable
 from extender.config.controllers import ControllerSettings
+from extender.intake.budget import Budget, Source
 from extender.kube.encoding import loads
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.http import HttpController
@@ -59,7 +61,7 @@ def settings(url: str, **more: object) -> ControllerSettings:
 
 async def asked(url: str, question: NegotiatedQuestion = NODES, **more: object) -> NegotiatedAnswer | str:
     """The answer of the controller, or the error."""
-    controller = HttpController(settings(url, **more))
+    controller = HttpController(settings(url, **more), Budget())
     try:
         return await controller.ask(question)
     except ControllerError as error:
@@ -88,7 +90,7 @@ async def test_odd_parameters_are_sent_and_read_as_they_are(text: str) -> None:
     question = replace(NODES, kind=ALLOCATE, claims=(asked,))
     body = b'{"claims":[{"uid":"uid-c","allocation":{"devices":{"config":[%s]}}}]}' % config
     async with serving(answer(200, body)) as server:
-        controller = HttpController(settings(server.url))
+        controller = HttpController(settings(server.url), Budget())
         found = await controller.ask(question)
         await controller.close()
     assert config in server.seen[0].body
@@ -97,7 +99,7 @@ async def test_odd_parameters_are_sent_and_read_as_they_are(text: str) -> None:
 
 async def fails_as(url: str, **more: object) -> type[ControllerError]:
     """The class of the error when the controller is asked."""
-    controller = HttpController(settings(url, **more))
+    controller = HttpController(settings(url, **more), Budget())
     with pytest.raises(ControllerError) as error:
         await controller.ask(NODES)
     await controller.close()
@@ -107,7 +109,7 @@ async def fails_as(url: str, **more: object) -> type[ControllerError]:
 async def test_question_is_a_post_of_json_on_a_connection_that_is_kept() -> None:
     body = orjson.dumps({"version": "7", "claims": [{"uid": "uid-c", "unsuitableNodes": {"n": "none is left"}}]})
     async with serving(answer(200, body)) as server:
-        controller = HttpController(settings(f"{server.url}/dra/"))
+        controller = HttpController(settings(f"{server.url}/dra/"), Budget())
         found = [await controller.ask(NODES), await controller.ask(NODES)]
         await controller.close()
         assert found == [NegotiatedAnswer("7", {"uid-c": {"n": printable("none is left")}})] * 2
@@ -235,7 +237,7 @@ async def test_replaced_certificates_are_used_without_a_restart(tmp_path: Path) 
     replace(former)
     async with serving(answer(200, NOTHING_UNSUITABLE), tls=tls) as server:
         files = {"ca": str(ca), "certificate": str(tmp_path / "client.crt"), "key": str(tmp_path / "client.key")}
-        controller = HttpController(settings(server.url, **files))
+        controller = HttpController(settings(server.url, **files), Budget())
         assert (await controller.ask(NODES)).unsuitable == {"uid-c": {}}
         replace(latter)
         server.cut()
@@ -275,3 +277,45 @@ def test_settings_that_cannot_be_used_say_why(more: dict[str, object], problem: 
     with pytest.raises(ValueError, match="validation error") as error:
         ControllerSettings.model_validate({"name": "a.example.com", "url": "https://a", **more})
     assert problem in str(error.value)
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+BOMBS = {
+    "brackets": (b"[" * 4_000_000, "there is no memory for them"),
+    "a hundred thousand brackets": (b"[" * 100_000, "wrong answer: it is not JSON"),
+    "empty objects": (b"[" + b"{}," * 1_300_000 + b"{}]", "there is no memory for them"),
+    "deep parameters": (b'{"parameters":' * 200_000, "wrong answer: it is not JSON"),
+    "longer than it may be": (b" " * 5_000_000, "wrong answer: it has more than 4194304 bytes"),
+}
+
+
+@pytest.mark.parametrize(("body", "told"), BOMBS.values(), ids=BOMBS)
+async def test_an_answer_that_would_fill_the_memory_is_an_error_of_its_controller(body: bytes, told: str) -> None:
+    budget = Budget(256 * 1024 * 1024)
+    tracemalloc.start()
+    try:
+        async with serving(answer(200, body)) as server:
+            controller = HttpController(settings(server.url), budget)
+            before = tracemalloc.get_traced_memory()[0]
+            with pytest.raises(ControllerError, match=told):
+                await controller.ask(NODES)
+            now, most = tracemalloc.get_traced_memory()
+            await controller.close()
+    finally:
+        tracemalloc.stop()
+    assert most - before < 50_000_000
+    assert now - before < 15_000_000, "the server keeps its answer, and the error knows where it was raised"
+    assert not any(budget.taken.values())
+
+
+async def test_answers_of_others_leave_no_room_and_the_question_may_be_asked_again() -> None:
+    budget = Budget(8_000)
+    async with serving(answer(200, NOTHING_UNSUITABLE)) as server:
+        controller = HttpController(settings(server.url), budget)
+        with budget.room(Source.CONTROLLERS) as others:
+            assert others.grow(3_000)
+            with pytest.raises(ControllerError, match="leave no memory for it"):
+                await controller.ask(NODES)
+        assert (await controller.ask(NODES)).unsuitable == {"uid-c": {}}
+        await controller.close()

@@ -16,6 +16,7 @@ import pytest
 from extender.config.controllers import ControllerSettings
 from extender.driver import Held, Listening, RefusedError, Responder, Store
 from extender.driver.server import new_server
+from extender.intake.budget import Budget
 from extender.kube.encoding import loads
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
@@ -254,7 +255,7 @@ def _url(responder: Responder) -> Iterator[str]:
 
 
 async def test_service_asks_the_kit_over_http(url: str) -> None:
-    controller = HttpController(ControllerSettings.model_validate({"name": NAME, "url": url}))
+    controller = HttpController(ControllerSettings.model_validate({"name": NAME, "url": url}), Budget())
     try:
         assert (await controller.ask(question(UNSUITABLE_NODES, ask("x")))).unsuitable == {"x": {}}
         assert (await controller.ask(question(ALLOCATE, ask("x", count=3)))).refused == NONE_LEFT
@@ -276,7 +277,7 @@ async def test_odd_parameters_come_back_from_the_kit_and_its_file(tmp_path: Path
     told = question(ALLOCATE, odd)
     for _ in range(2):
         with answering(Responder(Echo(), Store.open(tmp_path / "store.json"))) as url:
-            controller = HttpController(ControllerSettings.model_validate({"name": NAME, "url": url}))
+            controller = HttpController(ControllerSettings.model_validate({"name": NAME, "url": url}), Budget())
             answer = await controller.ask(told)
             await controller.close()
         (found,) = answer.allocations["x"].configs

@@ -7,6 +7,7 @@ import pytest
 from allocator import JSON
 from extender.config.controllers import ControllerSettings
 from extender.driver import CertificateFiles, Certificates, Listening, Responder, Store
+from extender.intake.budget import Budget
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion, NodeName, PodName
@@ -54,7 +55,9 @@ async def said(url: str, folder: Path, **files: str) -> str:
     named = {"ca": "ca.crt", "certificate": "client.crt", "token": "token", **files}
     named["key"] = named["certificate"].replace(".crt", ".key")
     paths = {key: str(folder / name) for key, name in named.items() if name}
-    controller = HttpController(ControllerSettings.model_validate({"name": "a.example.com", "url": url, **paths}))
+    controller = HttpController(
+        ControllerSettings.model_validate({"name": "a.example.com", "url": url, **paths}), Budget()
+    )
     try:
         return "" if (await controller.ask(QUESTION)).unsuitable else "nothing"
     except ControllerError as error:

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.http.limits.bodies import FREE_BYTES, Bodies
 from extender.http.verb_endpoints import Application, Endpoints
+from extender.intake.budget import Budget
 from extender.metrics.groups import Metrics
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.verb import Doc, Verb
@@ -41,7 +42,7 @@ async def test_what_may_take_long_leaves_the_event_loop(
         has_whole_objects=has_whole_objects,
     )
     app = Application()
-    endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES), 5.0)
+    endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES, Budget()), 5.0)
     app.add_verb(endpoints.route("/where", "where", verb, lambda _: None, "verbs"))
     async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
         found = await client.post("/where", content=b"x" * size)

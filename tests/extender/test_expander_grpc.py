@@ -13,14 +13,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.certificates import CertificateFiles, Certificates
 from extender.config.settings import Settings
+from extender.grpc import messages
 from extender.grpc.credentials import Newest
+from extender.grpc.field_counts import SHORT_BYTES
 from extender.grpc.opening import open_grpc
 from extender.grpc.start import GrpcError
+from extender.intake.budget import Budget, Source
 from extender.metrics.groups import Metrics
 from extender.state.cluster_state import ClusterState
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import HOST, Authority, Pair
 from tests.kit.clusters import GPU, claim_template, state_of
+from tests.kit.measure import resident_peak
 from tests.kit.process import free_port
 from tests.kit.protobuf import answer, encoded, request
 
@@ -35,11 +39,11 @@ def autoscaler() -> Autoscaler:
 
 
 @asynccontextmanager
-async def serving(subject: Autoscaler, **settings: Any) -> AsyncIterator[str]:
+async def serving(subject: Autoscaler, budget: Budget | None = None, **settings: Any) -> AsyncIterator[str]:
     """The address of a server."""
     port = free_port()
     wanted = Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port, **settings}})
-    async with open_grpc(wanted) as start:
+    async with open_grpc(wanted, budget or Budget()) as start:
         await start(subject, Metrics(CollectorRegistry()))
         yield f"127.0.0.1:{port}"
 
@@ -141,7 +145,7 @@ async def test_a_cluster_that_is_not_known_is_unavailable() -> None:
 
 async def test_calls_are_counted() -> None:
     registry, port = CollectorRegistry(), free_port()
-    async with open_grpc(Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port}})) as start:
+    async with open_grpc(Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port}}), Budget()) as start:
         await start(autoscaler(), Metrics(registry))
         await call(f"127.0.0.1:{port}", b"")
     assert (
@@ -151,7 +155,7 @@ async def test_calls_are_counted() -> None:
 
 
 async def test_without_a_port_nothing_is_served() -> None:
-    async with open_grpc(Settings()) as start:
+    async with open_grpc(Settings(), Budget()) as start:
         metrics = Metrics(registry := CollectorRegistry())
         await start(autoscaler(), metrics)
     assert "best_options" not in generate_latest(registry).decode()
@@ -162,7 +166,7 @@ async def test_an_address_in_use_is_told() -> None:
         host, _, port = address.partition(":")
         taken = Settings.model_validate({"grpc": {"host": host, "port": int(port)}})
         with pytest.raises(GrpcError, match=rf"cannot listen on {address}"):
-            async with open_grpc(taken):
+            async with open_grpc(taken, Budget()):
                 pass
 
 
@@ -170,7 +174,7 @@ async def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "extender.grpc.server", raising=False)
     monkeypatch.setitem(sys.modules, "grpc", None)
     with pytest.raises(GrpcError, match=r"pip install 'dra-extender\[grpc\]'"):
-        async with open_grpc(Settings.model_validate({"grpc": {"port": 1, "host": "127.0.0.1"}})):
+        async with open_grpc(Settings.model_validate({"grpc": {"port": 1, "host": "127.0.0.1"}}), Budget()):
             pass
 
 
@@ -222,7 +226,7 @@ async def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     settings = {"port": 1, **files(tmp_path, Authority().server())}
     (tmp_path / "tls.key").write_text("x")
     with pytest.raises(GrpcError, match=r"grpc: .*tls\.crt and .*tls\.key: "):
-        async with open_grpc(Settings.model_validate({"grpc": settings})):
+        async with open_grpc(Settings.model_validate({"grpc": settings}), Budget()):
             pass
 
 
@@ -233,3 +237,56 @@ def _sized(data: bytes) -> bytes:
         size += bytes([number & 0x7F | 0x80])
         number >>= 7
     return size + bytes([number]) + data
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+EMPTY_OPTIONS = b"\x0a\x00" * 500_000
+FULL_POD = b"\x12" + b"\xc0\x96\xb1\x02" + b"\x12\x00" * 2_500_000
+"""A pod with 2.5 million empty containers."""
+
+DENSE = {
+    "options": EMPTY_OPTIONS,
+    "fields of a number": b"\x10\x01" * 500_000,
+    "entries of a map": b"\x1a\x00" * 500_000,
+    "containers": b"\x0a" + _sized(b"\x0a\x01a" + b"\x2a" + _sized(FULL_POD)) + b"\x1a\x03\x0a\x01a",
+    "a group, and then options": b"\x0b\x0c" + EMPTY_OPTIONS,
+}
+
+
+@pytest.mark.parametrize("body", DENSE.values(), ids=DENSE)
+async def test_a_message_with_millions_of_fields_is_refused_before_they_are_built(body: bytes) -> None:
+    budget = Budget(256 * 1024 * 1024)
+    before = resident_peak()
+    async with serving(autoscaler(), budget) as address:
+        with pytest.raises(grpc.RpcError) as refused:
+            await call(address, body)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "with more than 250000 fields, or with groups" in (refused.value.details() or "")
+    assert resident_peak() - before < 100_000_000, "they would take 100 bytes each, and more"
+    assert not any(budget.taken.values())
+
+
+async def test_a_message_for_which_others_leave_no_memory_may_come_again() -> None:
+    budget = Budget(64 * 1024 * 1024)
+    body = request({"big": (1, PODS)}, NODES)
+    async with serving(autoscaler(), budget) as address:
+        assert budget.take(Source.GRPC, budget.share(Source.GRPC))
+        with pytest.raises(grpc.RpcError) as refused:
+            await call(address, body)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        budget.give_back(Source.GRPC, budget.share(Source.GRPC))
+        assert answer(await call(address, body))
+
+
+async def test_a_message_is_no_longer_than_a_part_of_the_memory() -> None:
+    async with serving(autoscaler(), Budget(64 * 1024 * 1024)) as address:
+        with pytest.raises(grpc.RpcError) as refused:
+            await call(address, b"\x00" * 3_000_000)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_what_an_autoscaler_sends_has_few_fields() -> None:
+    body = request({f"group-{number}": (1, PODS * 250) for number in range(50)}, NODES)
+    assert len(body) > SHORT_BYTES
+    assert not messages.counts.is_over("BestOptionsRequest", body)

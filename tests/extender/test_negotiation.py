@@ -10,11 +10,12 @@ from prometheus_client import CollectorRegistry
 from allocator import DeviceId
 from extender.config.controllers import ControllerSettings
 from extender.decisions.evaluate import Decider
+from extender.intake.budget import Budget
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.metrics.groups import Metrics
 from extender.negotiation.allocating import Allocating
-from extender.negotiation.known_controllers import known_controllers
+from extender.negotiation.known_controllers import Reach, known_controllers
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.negotiation.scheduling_contexts import Contexts
@@ -361,7 +362,9 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
         claims = ClaimWrites(scene.transport, state)
         suitable = OtherwiseSuitable(state, Decider(solver(), state.changes_since), (), at_once)
         contexts = Contexts(ContextWrites(scene.transport), state, lambda: 0.0, suitable)
-        known = known_controllers(settings, scene.controllers, lambda: 0.0, lambda: NOW, metrics, contexts, claims)
+        known = known_controllers(
+            settings, Reach(Budget(), scene.controllers), lambda: 0.0, lambda: NOW, metrics, contexts, claims
+        )
         allocating = Allocating(known, claims, lambda: NOW)
         negotiation = Negotiation(state, allocating, lambda: 0.0)
         for _ in range(2):

@@ -11,6 +11,7 @@ import pytest
 
 from extender.autoscaler.sessions.peer_connection import PeerConnection
 from extender.autoscaler.sessions.peers import PassedCall, PeerReply, PeerUnreachableError
+from extender.intake.budget import Budget
 from tests.kit.certificates import Authority
 
 NAME = "dra-extender.kube-system.svc"
@@ -54,11 +55,11 @@ async def peer(authority: Authority, folder: Path, *names: str) -> AsyncIterator
         yield found
 
 
-def connection(folder: Path, port: int, authority: Authority) -> PeerConnection:
+def connection(folder: Path, port: int, authority: Authority, budget: Budget | None = None) -> PeerConnection:
     ca, token_file = folder / "ca.crt", folder / "token"
     ca.write_bytes(authority.pem)
     token_file.write_text("secret-token\n")
-    return PeerConnection(NAME, port, ca, token_file, deadline_seconds=10.0)
+    return PeerConnection(NAME, port, ca, token_file, deadline_seconds=10.0, budget=budget or Budget())
 
 
 async def test_a_call_goes_to_an_address_with_the_name_of_the_service_and_our_token(tmp_path: Path) -> None:
@@ -150,3 +151,15 @@ async def test_a_file_that_cannot_be_used_is_named(
         (tmp_path / file).write_text(content)
     with pytest.raises(PeerUnreachableError, match=problem):
         await way.send("127.0.0.1", CALL)
+
+
+async def test_an_answer_that_is_too_long_for_the_memory_is_not_read_to_its_end(tmp_path: Path) -> None:
+    authority, budget = Authority(), Budget(8 * 1024 * 1024)
+    async with peer(authority, tmp_path, NAME) as there:
+        there.answer = ("200 OK", b"x" * 20_000_000)
+        way = connection(tmp_path, there.port, authority, budget)
+        with pytest.raises(PeerUnreachableError, match="too long for the memory that is left"):
+            await way.send("127.0.0.1", CALL)
+        there.answer = ("200 OK", b"x" * 500_000)
+        assert len((await way.send("127.0.0.1", CALL)).body) == 500_000
+    assert not any(budget.taken.values())

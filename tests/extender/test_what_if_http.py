@@ -16,6 +16,7 @@ from extender.autoscaler.templates.catalog import Catalog
 from extender.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.http.limits.bodies import Bodies
 from extender.http.listener import Listener
+from extender.intake.budget import Budget
 from extender.kube.resources import PODS
 from extender.refused import RefusedError
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
@@ -180,7 +181,7 @@ async def test_the_work_ends_when_the_client_leaves() -> None:
     clock = HeldClock()
     what_if = what_if_with(clock)
     app = FastAPI()
-    add_what_if(app, what_if, Bodies(1 << 20))
+    add_what_if(app, what_if, Bodies(1 << 20, Budget()))
     sent: list[str] = []
 
     async def receive() -> dict[str, object]:

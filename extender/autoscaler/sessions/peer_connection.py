@@ -10,9 +10,14 @@ import httpx
 from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall, PeerReply, PeerUnreachableError
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.config.text_file import UnreadableError, read_bytes
+from extender.intake.budget import Budget, Source
 
 _CONNECTING_SECONDS: Final = 5.0
 """A replica whose node is gone does not refuse a connection: it stays silent. A busy replica needs time."""
+
+
+_COPIES: Final = 2
+"""Of an answer in memory: its pieces, and the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class PeerConnection:
         ca: file of the authorities that issue the replicas' certificates, in PEM.
         token: file of a token of our service account.
         deadline_seconds: for one call.
+        budget: for the memory of answers.
     """
 
     server_name: str
@@ -34,6 +40,7 @@ class PeerConnection:
     ca: Path
     token: Path
     deadline_seconds: float
+    budget: Budget
     _trusted: dict[bytes, ssl.SSLContext] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The authorities of the latest call, and TLS with them."""
 
@@ -52,10 +59,23 @@ class PeerConnection:
         timeout = httpx.Timeout(self.deadline_seconds, connect=_CONNECTING_SECONDS)
         try:
             async with httpx.AsyncClient(verify=self._trust(), timeout=timeout, trust_env=False) as client:
-                found = await client.post(url, content=call.body, headers=headers, extensions=more)
+                request = client.build_request("POST", url, content=call.body, headers=headers, extensions=more)
+                return await self._answer(client, request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise PeerUnreachableError(str(error) or type(error).__name__) from error
-        return PeerReply(found.status_code, found.content)
+
+    async def _answer(self, client: httpx.AsyncClient, request: httpx.Request) -> PeerReply:
+        found = await client.send(request, stream=True)
+        pieces: list[bytes] = []
+        with self.budget.room(Source.REPLICAS) as room:
+            try:
+                async for piece in found.aiter_bytes():
+                    if not room.grow(_COPIES * len(piece)):
+                        raise PeerUnreachableError("its answer is too long for the memory that is left")
+                    pieces.append(piece)
+            finally:
+                await found.aclose()
+            return PeerReply(found.status_code, b"".join(pieces))
 
     def _trust(self) -> ssl.SSLContext:
         pem = _content(self.ca)

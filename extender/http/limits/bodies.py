@@ -1,4 +1,7 @@
-"""Bodies of requests: limits on the length of one, on its number of values, and on all bodies together."""
+"""Bodies of requests: limits on the length of one, on its number of values, and on all bodies together.
+
+What a body takes when it is decoded is counted before, and taken from the budget of memory.
+"""
 
 from types import TracebackType
 from typing import Final, Self
@@ -6,6 +9,8 @@ from typing import Final, Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from extender.intake.budget import Budget, Room, Source
+from extender.intake.json_weight import json_weight
 from extender.verbs.json.body import WireError
 
 FREE_BYTES: Final = 256 * 1024
@@ -32,10 +37,12 @@ class Bodies:
 
     Args:
         limit: bytes of the longest body, and of all bodies together; `FREE_BYTES` of each body do not count.
+        budget: of memory.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, budget: Budget) -> None:
         self.limit = limit
+        self.budget = budget
         self._taken = 0
 
     @property
@@ -66,6 +73,7 @@ class Body:
         self._bodies = bodies
         self._limit = bodies.limit if limit is None else min(limit, bodies.limit)
         self._taken = 0
+        self._room = Room(bodies.budget, Source.REQUESTS)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +104,7 @@ class Body:
             if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
                 values += _values(chunk)
             if refusal is None:
-                refusal = self._grow(size)
+                refusal = self._grow(size) or self._weigh(chunk, size)
                 chunks.append(chunk)
             else:
                 chunks.clear()
@@ -119,9 +127,21 @@ class Body:
             self._taken += more
         return None
 
+    def _weigh(self, chunk: bytes, size: int) -> Exception | None:
+        """Take memory for a chunk and its values, or return why there is none."""
+        if size <= FREE_BYTES or self._room.grow(json_weight(chunk)):
+            return None
+        most = self._bodies.budget.share(Source.REQUESTS)
+        is_too_large = self._room.size + json_weight(chunk) > most
+        self._give_back()
+        if is_too_large:
+            return TooLargeError(f"the body takes more than {most} bytes of memory when it is read (memory.limitBytes)")
+        return BusyError("other requests leave no memory for the body; try again")
+
     def _give_back(self) -> None:
         self._bodies.give_back(self._taken)
         self._taken = 0
+        self._room.close()
 
 
 def _values(json: bytes) -> int:

@@ -15,7 +15,14 @@ import aiohttp
 import structlog
 
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
-from extender.kube.connection.transport import JSON_TYPE, HttpReply, HttpRequest, NotSentError, TransportError
+from extender.kube.connection.transport import (
+    JSON_TYPE,
+    HttpReply,
+    HttpRequest,
+    LongAnswerError,
+    NotSentError,
+    TransportError,
+)
 from extender.kube.errors import ConnectError
 
 _log = structlog.get_logger()
@@ -86,7 +93,7 @@ class ApiConnection:
         """Send a request and read the whole answer."""
         try:
             async with await self._send(request) as response:
-                return HttpReply(response.status, await response.read(), _retry_after(response))
+                return HttpReply(response.status, await _whole(response, request.most_bytes), _retry_after(response))
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSentError(_text(error)) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -215,6 +222,19 @@ def _proxy_of_environment(url: str) -> str | None:
     """
     address = urlsplit(url)
     return None if proxy_bypass(address.netloc) else getproxies().get(address.scheme)
+
+
+async def _whole(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """The body of an answer. Raises LongAnswerError: it is longer than this."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        size += len(piece)
+        if size > most:
+            response.close()
+            raise LongAnswerError(f"the answer has more than {most} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

@@ -14,10 +14,13 @@ import orjson
 
 from extender.kube.api import RawObject
 from extender.kube.encoding import loads
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
+from extender.kube.errors import AnswerTooLongError, ApiError, OutcomeUnknownError, UnreachableError
 
 JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""Of an answer. An object has 1.5 MB at most, unless etcd is told otherwise."""
 
 _LONGEST_TEXT: Final = 500
 """Bytes of an answer that a message quotes if it is no Status object."""
@@ -25,6 +28,10 @@ _LONGEST_TEXT: Final = 500
 
 class TransportError(Exception):
     """No complete answer: the connection could not be made, or was cut."""
+
+
+class LongAnswerError(TransportError):
+    """The answer is longer than the request allows."""
 
 
 class NotSentError(TransportError):
@@ -45,7 +52,11 @@ class TooManyRequestsError(ApiError):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request; ``path`` is absolute and quoted, ``headers`` are added to those of the connection."""
+    """A request; ``path`` is absolute and quoted, ``headers`` are added to those of the connection.
+
+    Attributes:
+        most_bytes: of the answer to `Transport.call`.
+    """
 
     method: str
     path: str
@@ -53,6 +64,7 @@ class HttpRequest:
     body: bytes | None = None
     media_type: str = JSON_TYPE
     headers: Mapping[str, str] = field(default_factory=dict)
+    most_bytes: int = MOST_BYTES
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -93,6 +105,7 @@ class Transport(Protocol):
 
         Raises:
             NotSentError: there is no connection.
+            LongAnswerError: the answer is longer than the request allows.
             TransportError: it may have been sent or not.
         """
         ...
@@ -116,6 +129,7 @@ async def send(transport: Transport, request: HttpRequest, seconds: float) -> Ht
 
     Raises:
         UnreachableError: nothing was sent.
+        AnswerTooLongError: the answer is longer than the request allows.
         OutcomeUnknownError: no complete answer within the seconds.
     """
     try:
@@ -125,6 +139,8 @@ async def send(transport: Transport, request: HttpRequest, seconds: float) -> Ht
         raise OutcomeUnknownError(str(request), f"no answer within {seconds:g} s") from error
     except NotSentError as error:
         raise UnreachableError(str(request), str(error)) from error
+    except LongAnswerError as error:
+        raise AnswerTooLongError(str(request), str(error)) from error
     except TransportError as error:
         raise OutcomeUnknownError(str(request), str(error)) from error
 

@@ -178,6 +178,7 @@ class Follower:
                             return False
                         else:
                             self._take_change(signal)
+                        del signal  # the next one may be long in coming
                         await self._yielder.pause()
         except TimeoutError:
             return False

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from extender.intake.budget import Budget
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import Transport
@@ -37,6 +38,7 @@ class LiveCluster:
 
     Args:
         off_loop: where objects are decoded that take long.
+        budget: for the memory of objects.
 
     Attributes:
         api: implements `extender.kube.api.Api`.
@@ -50,9 +52,11 @@ class LiveCluster:
         random: Callable[[], float],
         timing: Timing = Timing(),
         off_loop: Offload = in_thread,
+        budget: Budget | None = None,
     ) -> None:
         self.api = api
         self._off_loop = off_loop
+        self._budget = budget
         self._random = random
         self._timing = timing
         self.followers: tuple[Follower, ...] = ()
@@ -65,6 +69,7 @@ class LiveCluster:
             timing=self._timing.watch,
             off_loop=self._off_loop,
             relevance={} if cache.reads_all_pods else RELEVANCE,
+            budget=self._budget,
         )
         self.followers = tuple(
             Follower(resource, source, cache, random=self._random, timing=self._timing.follow) for resource in kinds
@@ -96,6 +101,7 @@ async def connect(
     around: Callable[[Transport], Transport] = lambda transport: transport,
     listing: Collection[Resource] | None = None,
     writes: Collection[Permission] = WRITES,
+    budget: Budget | None = None,
 ) -> AsyncIterator[LiveCluster]:
     """A live cluster, checked: it can be reached, serves the kinds, and allows what the extender does.
 
@@ -106,6 +112,7 @@ async def connect(
         around: wraps the transport.
         listing: only list these kinds; None: follow all kinds and write.
         writes: what must be allowed to write.
+        budget: for the memory of objects.
 
     Raises:
         ConnectError: all problems.
@@ -117,7 +124,7 @@ async def connect(
         )
         fresh = asyncio.create_task(connection.keep_fresh(), name="keep credentials fresh")
         try:
-            yield LiveCluster(api, random=random, timing=timing)
+            yield LiveCluster(api, random=random, timing=timing, budget=budget)
         finally:
             fresh.cancel()
 

@@ -1,0 +1,1 @@
+"""The budget of memory for everything that comes from outside."""

@@ -1,0 +1,154 @@
+"""One account for the memory of everything that comes from outside, while it is read and worked on.
+
+Each source of input has a share, which is less than the whole: so no source takes all of the budget from the others.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from enum import Enum
+from typing import Final
+
+BUDGET_SHARE: Final = 4
+"""The budget is a quarter of the memory that the process may take. What is known of a large cluster takes half of a
+gibibyte, and answers, remembered decisions and sessions take the rest."""
+
+DEFAULT_BYTES: Final = 256 * 1024 * 1024
+"""The budget of a process with one gibibyte."""
+
+
+class Source(Enum):
+    """Where input comes from, and its share: so many eighths of the budget."""
+
+    REQUESTS = "requests", 5
+    """Bodies of requests on all HTTP listeners."""
+    GRPC = "grpc", 3
+    """Messages of gRPC."""
+    CONTROLLERS = "controllers", 3
+    """Answers of controllers."""
+    REPLICAS = "replicas", 2
+    """Answers of other replicas."""
+    API_SERVER = "api_server", 2
+    """Objects in lists and watch events of the API server. This share is kept for them: what is known of the cluster
+    must not become old because of requests."""
+
+    def __init__(self, label: str, eighths: int) -> None:
+        self.label = label
+        self.eighths = eighths
+
+
+class Room:
+    """What one input takes of the budget. It grows while the input is read, and is given back as a whole."""
+
+    __slots__ = ("_budget", "_source", "size")
+
+    def __init__(self, budget: "Budget", source: Source) -> None:
+        self._budget = budget
+        self._source = source
+        self.size = 0
+
+    def grow(self, size: int) -> bool:
+        """Take more bytes; False, and nothing is taken, if they are not left."""
+        is_left = self._budget.take(self._source, size)
+        self.size += size if is_left else 0
+        return is_left
+
+    def close(self) -> None:
+        """Give back all that was taken."""
+        self._budget.give_back(self._source, self.size)
+        self.size = 0
+
+
+class Budget:
+    """The account. It belongs to the event loop.
+
+    Args:
+        limit: bytes of all sources together.
+
+    Attributes:
+        refused: how many inputs of each source were refused because there was no room.
+    """
+
+    def __init__(self, limit: int = DEFAULT_BYTES) -> None:
+        self.limit = limit
+        self.refused = dict.fromkeys(Source, 0)
+        self._taken = dict.fromkeys(Source, 0)
+        self._waiting: deque[tuple[asyncio.Future[None], Source, int]] = deque()
+
+    @property
+    def taken(self) -> Mapping[Source, int]:
+        """Bytes that each source takes now."""
+        return self._taken
+
+    def share(self, source: Source) -> int:
+        """The most bytes that a source may take."""
+        return self.limit * source.eighths // 8
+
+    def take(self, source: Source, size: int) -> bool:
+        """Take bytes; False, and nothing is taken, if they are not left."""
+        is_left = self._is_left(source, size)
+        if is_left:
+            self._taken[source] += size
+        else:
+            self.refused[source] += 1
+        return is_left
+
+    def give_back(self, source: Source, size: int) -> None:
+        """Give back bytes that were taken; who waits for room may get it."""
+        self._taken[source] -= size
+        self._serve()
+
+    @contextmanager
+    def room(self, source: Source) -> Iterator[Room]:
+        """Room for one input, empty at first; all of it is given back when the context is left."""
+        room = Room(self, source)
+        try:
+            yield room
+        finally:
+            room.close()
+
+    @asynccontextmanager
+    async def waiting(self, source: Source, size: int) -> AsyncIterator[None]:
+        """Room for an input that can wait; first come, first served. More than the whole share counts as the share."""
+        size = min(size, self.share(source))
+        if self._waiting or not self._is_left(source, size):
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append((turn, source, size))
+            try:
+                await turn
+            except BaseException:
+                self._leave(turn, source, size)
+                raise
+        else:
+            self._taken[source] += size
+        try:
+            yield
+        finally:
+            self.give_back(source, size)
+
+    def _leave(self, turn: asyncio.Future[None], source: Source, size: int) -> None:
+        """End waiting. If there was room in the same moment, it is given back."""
+        if turn.done() and not turn.cancelled():
+            self.give_back(source, size)
+            return
+        self._waiting = deque(each for each in self._waiting if each[0] is not turn)
+        self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting:
+            turn, source, size = self._waiting[0]
+            if not self._is_left(source, size):
+                return
+            self._waiting.popleft()
+            if not turn.done():
+                self._taken[source] += size
+                turn.set_result(None)
+
+    def _is_left(self, source: Source, size: int) -> bool:
+        if self._taken[source] + size > self.share(source):
+            return False
+        if source is Source.API_SERVER:
+            return True
+        others = sum(self._taken.values()) - self._taken[Source.API_SERVER]
+        return others + size <= self.limit - self.share(Source.API_SERVER)
