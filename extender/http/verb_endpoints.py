@@ -123,16 +123,17 @@ class Endpoints:
         """A verb at a path; ``name`` is what metrics and traces call it, and ``by`` says who answers a request."""
         self.metrics.verbs.expect(name)
         call = self.tracing.call(name, _Exchange(verb, by, elsewhere, self.tracing))
-        app = self._app(name, call, SMALL_BYTES if verb.is_small else None)
+        free = 0 if verb.has_whole_objects else FREE_BYTES
+        app = self._app(name, call, SMALL_BYTES if verb.is_small else None, free)
         return VerbRoute(path, app, name=name, summary=verb.doc.summary, tags=[tag], openapi_extra=_operation(verb.doc))
 
-    def _app(self, name: str, call: Call, limit: int | None) -> ASGIApp:
+    def _app(self, name: str, call: Call, limit: int | None, free: int) -> ASGIApp:
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             started = self.clock()
             code = "error"
             try:
                 async with asyncio.timeout(self.deadline):
-                    with Body(self.bodies, limit) as body:
+                    with Body(self.bodies, limit, free) as body:
                         reply = await call(Request(scope), await body.read(receive))
                 code = "ok"
             except ClientDisconnect:

@@ -4,8 +4,13 @@ glibc gives each thread a heap of its own. Once a large block has been freed, bl
 well, and break it up. After hostile requests 174 of 398 MB were free and could not be given back.
 """
 
+import asyncio
 import ctypes
-from typing import Final
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from extender.offload import in_thread
 
 _MAPPED_BYTES: Final = 512 * 1024
 """A block of this size or more is mapped alone, and given back as soon as it is freed. A body with 5,000 names is
@@ -19,6 +24,61 @@ _HEAPS: Final = 2
 
 _OPTIONS: Final = {-1: _SPARE_BYTES, -3: _MAPPED_BYTES, -8: _HEAPS}
 """M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX. Source: ``mallopt(3)``."""
+
+
+_LOOK_SECONDS: Final = 1.0
+"""Between two looks for free memory: a burst is given back in parts, because the heap is locked meanwhile."""
+
+_WORTH_BYTES: Final = 32 * 1024 * 1024
+"""Memory that has become free since the last time, from which on it is given back."""
+
+
+class _Mallinfo(ctypes.Structure):
+    """What ``mallinfo2(3)`` returns: ten numbers, the ninth of which is the bytes that are free in all heaps."""
+
+    _fields_ = [(f"field_{number}", ctypes.c_size_t) for number in range(10)]
+
+
+@dataclass(slots=True)
+class Heap:
+    """The free memory of the C library's heaps.
+
+    A heap is cut at its end only. What is free between blocks that are in use stays, until somebody asks for it.
+
+    Attributes:
+        free: returns how many bytes are free.
+        trim: gives back the pages that are free.
+    """
+
+    free: Callable[[], int]
+    trim: Callable[[], None]
+    _known: int = 0
+
+    def look(self) -> None:
+        """Give back what is free, if much has become free since the last time."""
+        free = self.free()
+        if free > self._known + _WORTH_BYTES:
+            self.trim()
+            self._known = free  # these bytes are free as before, but take no memory
+        self._known = min(self._known, free)
+
+
+def heap_of_process() -> Heap | None:
+    """The heaps of this process; None where the C library is not glibc 2.33 or later."""
+    library = ctypes.CDLL(None)
+    mallinfo, trim = getattr(library, "mallinfo2", None), getattr(library, "malloc_trim", None)
+    if mallinfo is None or trim is None:
+        return None
+    mallinfo.restype = _Mallinfo
+    return Heap(lambda: int(mallinfo().field_8), lambda: trim(0))
+
+
+async def give_back_after_bursts(heap: Heap | None) -> NoReturn:
+    """Give back memory that has become free, until cancelled. The loop is not stopped."""
+    while True:
+        await asyncio.sleep(_LOOK_SECONDS)
+        if heap is not None:
+            await in_thread(heap.look)
 
 
 def give_back_early() -> None:

@@ -44,7 +44,7 @@ from extender.observe import logs
 from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
-from extender.serving.libc_heap import give_back_early
+from extender.serving.libc_heap import give_back_after_bursts, give_back_early, heap_of_process
 from extender.serving.listeners import FurtherServer, MainServer, Ports, beside, following, open_ports, server_config
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import FollowTiming
@@ -202,6 +202,7 @@ async def serve(
         ProcessCollector(registry=service.metrics.registry)
         servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
+        giving_back = tasks.create_task(give_back_after_bursts(heap_of_process()))
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
         logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
         await start_grpc(autoscaler, service.metrics)
@@ -210,6 +211,7 @@ async def serve(
                 await servers.main.serve(sockets=[ports.server.socket])
             unfinished = await service.finish(settings.server.stop_seconds)
             await service.close()
+        giving_back.cancel()
         logger.info("stopped", **unfinished)
 
 

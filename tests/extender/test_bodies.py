@@ -15,7 +15,7 @@ from extender.config.sources import load
 from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.http.limits.bodies import BYTES_A_VALUE, FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.replies.shared_text import Shared
-from extender.intake.budget import Budget
+from extender.intake.budget import Budget, Source
 from extender.verbs.json.body import WireError
 from extender.verbs.json.wire import decode_filter
 from tests.kit import virtualtime
@@ -107,6 +107,14 @@ async def test_a_body_for_which_others_leave_no_memory_may_come_again() -> None:
             await other.read(receiving(SMALL_OBJECTS)[0])
     with Body(bodies) as again:
         assert len(await again.read(receiving(SMALL_OBJECTS)[0])) == len(SMALL_OBJECTS)
+
+
+@pytest.mark.parametrize(("free", "counted"), [(0, True), (FREE_BYTES, False)])
+async def test_short_bodies_that_are_decoded_at_the_same_time_count_too(free: int, counted: bool) -> None:
+    bodies = Bodies(64 * MIB, Budget())
+    with Body(bodies, free=free) as body:
+        await body.read(receiving(b'{"a":1},' * 30_000)[0])
+        assert (bodies.budget.taken[Source.REQUESTS] > 5 * MIB) is counted
 
 
 # --- density -------------------------------------------------------------------------------------------------

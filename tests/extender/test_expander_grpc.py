@@ -39,9 +39,10 @@ def autoscaler() -> Autoscaler:
 
 
 @asynccontextmanager
-async def serving(subject: Autoscaler, budget: Budget | None = None, **settings: Any) -> AsyncIterator[str]:
+async def serving(subject: Autoscaler, **settings: Any) -> AsyncIterator[str]:
     """The address of a server."""
     port = free_port()
+    budget = settings.pop("budget", None)
     wanted = Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port, **settings}})
     async with open_grpc(wanted, budget or Budget()) as start:
         await start(subject, Metrics(CollectorRegistry()))
@@ -258,7 +259,7 @@ DENSE = {
 async def test_a_message_with_millions_of_fields_is_refused_before_they_are_built(body: bytes) -> None:
     budget = Budget(256 * 1024 * 1024)
     before = resident_peak()
-    async with serving(autoscaler(), budget) as address:
+    async with serving(autoscaler(), budget=budget) as address:
         with pytest.raises(grpc.RpcError) as refused:
             await call(address, body)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -270,7 +271,7 @@ async def test_a_message_with_millions_of_fields_is_refused_before_they_are_buil
 async def test_a_message_for_which_others_leave_no_memory_may_come_again() -> None:
     budget = Budget(64 * 1024 * 1024)
     body = request({"big": (1, PODS)}, NODES)
-    async with serving(autoscaler(), budget) as address:
+    async with serving(autoscaler(), budget=budget) as address:
         assert budget.take(Source.GRPC, budget.share(Source.GRPC))
         with pytest.raises(grpc.RpcError) as refused:
             await call(address, body)
@@ -280,7 +281,7 @@ async def test_a_message_for_which_others_leave_no_memory_may_come_again() -> No
 
 
 async def test_a_message_is_no_longer_than_a_part_of_the_memory() -> None:
-    async with serving(autoscaler(), Budget(64 * 1024 * 1024)) as address:
+    async with serving(autoscaler(), budget=Budget(64 * 1024 * 1024)) as address:
         with pytest.raises(grpc.RpcError) as refused:
             await call(address, b"\x00" * 3_000_000)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

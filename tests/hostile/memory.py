@@ -50,6 +50,9 @@ _FULL: Final = Sizes(nodes=5000, claims=20_000, pods=50_000, pods_with_claims=10
 _SHORT: Final = Sizes(nodes=500, claims=2_000, pods=5_000, pods_with_claims=1_000, waiting=0, events=0)
 _ORDINARY: Final = 20
 _NAMES: Final = 1000
+_RATE: Final = 20.0
+"""Calls of the ordinary scheduler a second."""
+
 _CALM_SECONDS: Final = 10.0
 _SETTLE_SECONDS: Final = 20.0
 _SETTLE_LOOKS: Final = 40
@@ -432,7 +435,7 @@ async def run(
         folder = Path(name)
         async with _scene(folder, sizes, scale, enter) as scene:
             others = Others()
-            async with others.calling(folder, scene.service.port, _requests(sizes)):
+            async with others.calling(folder, scene.service.port, _requests(sizes), _RATE):
                 await asyncio.sleep(3)  # imports, first connections and the first search are not to count
                 found = Run(scene, others, cgroup)
                 print(HEAD, flush=True)

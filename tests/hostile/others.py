@@ -1,4 +1,4 @@
-"""The others: an ordinary scheduler, and how long it waits. ``python -m tests.hostile.others PORT PEER FILE``.
+"""The others: an ordinary scheduler, and how long it waits. ``python -m tests.hostile.others PORT PEER FILE RATE``.
 
 Calls begin at a steady rate, whether or not those before have been answered, so that a stall is met by all calls that
 fall into it. With each call another one goes to a peer that does nothing: where both wait, it is the machine.
@@ -15,9 +15,6 @@ from typing import Final
 
 import orjson
 import uvloop
-
-RATE: Final = 50
-"""Calls a second."""
 
 SECONDS: Final = 6.0
 """That a call waits at most; kube-scheduler waits 5 s."""
@@ -66,7 +63,7 @@ async def _call(port: int, peer: int, request: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-async def _run(port: int, peer: int, requests: Sequence[bytes]) -> None:
+async def _run(port: int, peer: int, requests: Sequence[bytes], rate: float) -> None:
     clock = asyncio.get_running_loop().time
     began = clock()
     number = 0
@@ -74,7 +71,7 @@ async def _run(port: int, peer: int, requests: Sequence[bytes]) -> None:
         while True:
             calls.create_task(_call(port, peer, requests[number % len(requests)]))
             number += 1
-            await asyncio.sleep(began + number / RATE - clock())
+            await asyncio.sleep(began + number / rate - clock())
 
 
 def main() -> None:
@@ -83,8 +80,11 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("peer", type=int)
     parser.add_argument("file", type=Path)
+    parser.add_argument("rate", type=float, help="calls a second")
     args = parser.parse_args()
-    uvloop.run(_run(args.port, args.peer, [bytes.fromhex(line) for line in args.file.read_text().splitlines()]))
+    uvloop.run(
+        _run(args.port, args.peer, [bytes.fromhex(line) for line in args.file.read_text().splitlines()], args.rate)
+    )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ REQUESTS_AT_ONCE: Final = 250
 _HUGE_AT_ONCE: Final = 8
 _SUSPECTS: Final = 40
 _STALL: Final = 0.1
+_RATE: Final = 50.0
+"""Calls of the others a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +95,14 @@ class Others:
 
     @contextlib.asynccontextmanager
     async def calling(
-        self, folder: Path, port: int, requests: Sequence[bytes] = ordinary_requests()
+        self, folder: Path, port: int, requests: Sequence[bytes] = ordinary_requests(), rate: float = _RATE
     ) -> AsyncIterator[None]:
-        """They call as long as the context lasts: these requests, one after the other, again and again."""
+        """They call as long as the context lasts: these requests in turn, so many a second."""
         file = folder / "requests"
         file.write_text("\n".join(each.hex() for each in requests))
         async with printing([sys.executable, "-m", "tests.hostile.peer"]) as (_, output):
             peer = (await output.readline()).decode().strip()
-            command = [sys.executable, "-m", "tests.hostile.others", str(port), peer, str(file)]
+            command = [sys.executable, "-m", "tests.hostile.others", str(port), peer, str(file), str(rate)]
             async with printing(command) as (_, told):
                 reading = asyncio.create_task(self._read(told))
                 try:

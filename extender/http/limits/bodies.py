@@ -67,11 +67,13 @@ class Body:
     Args:
         bodies: of all requests.
         limit: bytes of the longest body, if less than the limit of all requests.
+        free: bytes for which no memory is counted. Bodies that are decoded on the event loop are decoded one at a time.
     """
 
-    def __init__(self, bodies: Bodies, limit: int | None = None) -> None:
+    def __init__(self, bodies: Bodies, limit: int | None = None, free: int = 0) -> None:
         self._bodies = bodies
         self._limit = bodies.limit if limit is None else min(limit, bodies.limit)
+        self._free = free
         self._taken = 0
         self._room = Room(bodies.budget, Source.REQUESTS)
 
@@ -129,7 +131,7 @@ class Body:
 
     def _weigh(self, chunk: bytes, size: int) -> Exception | None:
         """Take memory for a chunk and its values, or return why there is none."""
-        if size <= FREE_BYTES or self._room.grow(json_weight(chunk)):
+        if size <= self._free or self._room.grow(json_weight(chunk)):
             return None
         most = self._bodies.budget.share(Source.REQUESTS)
         is_too_large = self._room.size + json_weight(chunk) > most
