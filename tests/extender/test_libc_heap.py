@@ -57,7 +57,7 @@ before = resident()
 heap.look()
 print(before, resident())
 """
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)  # noqa: S603
     before, after = map(int, done.stdout.split())
     assert before > 150_000_000
     assert after < 80_000_000
