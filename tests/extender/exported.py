@@ -10,10 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.assembly import make_overview
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
+from extender.intake.budget import Budget
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics
+from extender.metrics.intake import IntakeMetrics
 from extender.metrics.log import LogMetrics
 from extender.node.cci.metrics import CciMetrics
 from extender.state.cluster_state import ClusterState
@@ -72,6 +74,7 @@ async def _scraped() -> str:
         overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
         metrics.registry.register(ClusterMetrics(overview))
         metrics.registry.register(LogMetrics(lambda: 0))
+        metrics.registry.register(IntakeMetrics(Budget()))
         manager = CciMetrics(metrics.registry)
         manager.requested("")
         manager.drivers({"one.example.com"}, ())

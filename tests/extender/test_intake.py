@@ -150,7 +150,7 @@ def test_objects_of_the_api_server_wait_for_room_in_their_order() -> None:
 
         async def read(name: str, size: int, seconds: float) -> None:
             async with budget.waiting(Source.API_SERVER, size):
-                await asyncio.sleep(seconds)
+                await virtualtime.elapse(seconds)
                 done.append(name)
 
         async with asyncio.TaskGroup() as reading:

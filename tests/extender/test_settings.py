@@ -53,7 +53,8 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: api, autoscaler, cluster, controllers, evictions, featureGates, grpc, log, operations, peers, "
+                "(known: api, autoscaler, cluster, controllers, evictions, featureGates, grpc, log, memory, operations, "
+                "peers, "
                 "scheduling, server, tracing)"
             ),
         ),
@@ -340,7 +341,7 @@ def test_printed_settings_load_as_the_same_settings() -> None:
     settings = load("{server: {port: 9, prefix: /x}, featureGates: {DRADeviceTaints: false}}")
     assert load(settings.as_yaml()) == settings
     listeners = {"server", "operations", "api", "grpc"}
-    sections = listeners | {"cluster", "scheduling", "evictions", "autoscaler", "peers", "log", "tracing"}
+    sections = listeners | {"cluster", "memory", "scheduling", "evictions", "autoscaler", "peers", "log", "tracing"}
     sections |= {"controllers", "featureGates"}
     assert set(yaml.safe_load(settings.as_yaml())) == sections
 

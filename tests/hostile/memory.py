@@ -54,6 +54,7 @@ _RATE: Final = 20.0
 """Calls of the ordinary scheduler a second."""
 
 _CALM_SECONDS: Final = 10.0
+_START_SECONDS: Final = 600.0
 _SETTLE_SECONDS: Final = 20.0
 _SETTLE_LOOKS: Final = 40
 _SETTLED: Final = 1.05
@@ -472,7 +473,9 @@ async def _scene(folder: Path, sizes: Sizes, scale: float, enter: Sequence[str])
         }
         file = folder / "settings.yaml"
         file.write_text(yaml.safe_dump(settings))
-        service = RunningService(folder, api.port, enter=enter, arguments=("--config", str(file)))
+        service = RunningService(
+            folder, api.port, enter=enter, arguments=("--config", str(file)), start_seconds=_START_SECONDS
+        )
         try:
             await service.start()
             yield Scene(service, api, port, scale)

@@ -16,7 +16,6 @@ from tests.kit.measure import resident, resident_peak
 from tests.kit.process import free_port
 from tests.kit.service import kubeconfig
 
-_START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.1
 _READY: Final = b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
@@ -34,6 +33,7 @@ class RunningService:
         variables: of its environment: settings.
         enter: the words before its command: where it runs.
         arguments: of its command.
+        start_seconds: until it knows the cluster, at most.
         port: of the service, the same after a restart.
         peak: the most bytes that any of its processes had in memory so far.
         starts: how often it was started.
@@ -44,6 +44,7 @@ class RunningService:
     variables: Mapping[str, str] = field(default_factory=dict)
     enter: Sequence[str] = ()
     arguments: Sequence[str] = ()
+    start_seconds: float = 60.0
     port: int = field(default_factory=free_port)
     peak: int = 0
     starts: int = 0
@@ -74,7 +75,7 @@ class RunningService:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdout=log, stderr=log, env={**os.environ, **self.variables}
             )
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while self.alive and time.monotonic() < deadline:
             with contextlib.suppress(OSError, AnswerError):
                 if (await exchange(self.port, _READY, seconds=5.0)).startswith(b"HTTP/1.1 200"):
