@@ -53,9 +53,8 @@ def test_feature_gates_have_their_kubernetes_names() -> None:
             "prot: 1",
             (
                 "prot: unknown key "
-                "(known: api, autoscaler, cluster, controllers, evictions, featureGates, grpc, log, memory, operations, "
-                "peers, "
-                "scheduling, server, tracing)"
+                "(known: api, autoscaler, cluster, controllers, evictions, featureGates, grpc, log, memory, "
+                "operations, peers, scheduling, server, tracing)"
             ),
         ),
         ("server: {prot: 1}", 'server.prot: unknown key, did you mean "port"?'),
