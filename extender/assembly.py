@@ -149,7 +149,7 @@ def make_service(
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
     leases = _leases(api, now, solver.clock)
-    writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell))
+    writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell), binder.give_back)
     gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, metrics.gangs, off_loop)
     allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)

@@ -12,7 +12,7 @@ from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import Borrowers
-from extender.verbs.preempt.victims import is_evictable
+from extender.verbs.preempt.victims import is_evictable_unbound
 
 Reason = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""
@@ -76,7 +76,7 @@ def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | N
             if user.resource != "pods":
                 return key, str(user)
             mate = snapshot.pod(user.uid)
-            if mate is not None and not mate.deleting and not is_evictable(mate, pod, snapshot):
+            if mate is not None and not mate.deleting and not is_evictable_unbound(mate, pod, snapshot):
                 return key, f"pod {mate}"
     return None
 

@@ -23,7 +23,7 @@ from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import loans_of
 from extender.verbs.preempt.smallest_set import Members
-from extender.verbs.preempt.victims import Evictions, is_evictable, violations
+from extender.verbs.preempt.victims import Evictions, is_evictable_unbound, violations
 
 FEWEST_NODES: Final = 100
 SHARE_OF_NODES: Final = 0.1
@@ -123,7 +123,7 @@ def still_needed(found: Preemption, snapshot: Snapshot, solver: Solver) -> tuple
         return None
     victims = [now for each in found.victims if (now := snapshot.pod(each.uid)) is not None]
     world = held_for_nominated(found.pod, snapshot, solver)
-    evictions = Evictions.of(found.pod, node, (), victims, world, solver)
+    evictions = Evictions.of(found.pod, node, (), victims, world, solver, is_evictable_unbound)
     if is_feasible(found.pod, node, evictions.snapshot, solver):
         return ()
     needed = evictions.irreducible(replace(solver, among=frozenset(found.devices)) if found.devices else solver)
@@ -188,7 +188,7 @@ def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solve
         if node is None:
             continue
         others = tuple(holders_near(node, snapshot, solver.features))
-        able = [other for other in others if is_evictable(other, pod, snapshot)]
+        able = [other for other in others if is_evictable_unbound(other, pod, snapshot)]
         is_waited_for = any(other.deleting or other.is_finished for other in others)
         if able or is_waited_for:
             has_borrowers = any(other.namespace in borrowing for other in able)
@@ -196,7 +196,7 @@ def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solve
             found.append((not is_waited_for, not has_borrowers, lowest, name, others))
     found.sort(key=lambda each: each[:4])
     for _, _, _, name, others in found[: max(FEWEST_NODES, int(len(names) * SHARE_OF_NODES))]:
-        yield Evictions.of(pod, snapshot.nodes[name], (), others, snapshot, solver)
+        yield Evictions.of(pod, snapshot.nodes[name], (), others, snapshot, solver, is_evictable_unbound)
 
 
 def holders_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Iterator[Pod]:

@@ -92,10 +92,15 @@ class Scene:
     def start(self, transport: Transport) -> None:
         """A process starts."""
         self.transport = transport
+        self.binder = binder_over(transport, self.cluster.state, by=self.solver)
         self.task = Preemptor(
             self.cluster.state,
             Decider(self.solver, self.cluster.state.changes_since),
-            PreemptionWrites(Nominator(transport, lambda: NOW), Evictor(transport, lambda: NOW, self._tell)),
+            PreemptionWrites(
+                Nominator(transport, lambda: NOW),
+                Evictor(transport, lambda: NOW, self._tell),
+                self.binder.give_back,
+            ),
             self.binding.__contains__,
             self.metrics,
             self.limits,

@@ -3,6 +3,7 @@
 import pytest
 
 from extender.preemption.choice import choose
+from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.extender.preempting import runs
 from tests.kit.clusters import (
     GPU,
@@ -36,6 +37,12 @@ def started(running: list[Object], time: str) -> list[Object]:
     return running
 
 
+def in_gang(running: list[Object]) -> list[Object]:
+    """The pod is one of a group of 16."""
+    running[0]["metadata"]["annotations"] = {GROUP: "train", GROUP_SIZE: "16"}
+    return running
+
+
 def nodes(*names: str, devices: int = 1) -> list[Object]:
     return [GPU, *(each for name in names for each in (node(name), local_slice(name, devices)))]
 
@@ -56,6 +63,10 @@ NODES = {
     ),
     "the lowest highest priority": (
         [*runs("x", "a/gpu-0", on="a", priority=50), *runs("y", "b/gpu-0", on="b", priority=49)],
+        ("b", ["y"]),
+    ),
+    "the fewest pods of gangs": (
+        [*in_gang(started(runs("x", "a/gpu-0", on="a"), "2026-01-06T00:00:00Z")), *runs("y", "b/gpu-0", on="b")],
         ("b", ["y"]),
     ),
     "the latest start of the most important victim": (

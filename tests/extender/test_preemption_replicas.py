@@ -31,6 +31,8 @@ from extender.metrics.preemption import PreemptionMetrics
 from extender.offload import at_once
 from extender.preemption.eviction_limits import EvictionLimits
 from extender.state.cluster_state import ClusterState
+from extender.state.objects.claims import ClaimObject
+from extender.state.objects.pods import Pod
 from extender.verbs.filter import filter_nodes
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator
@@ -84,6 +86,10 @@ TWO_PODS: Final = Scenery(
 )
 
 
+def _nothing(_pod: Pod, _claims: Sequence[ClaimObject], _why: str) -> None:
+    """No pod waits for devices that are not ready here."""
+
+
 class Replica:
     """An extender that hears of rejections of a pod, and takes its turns after each of them.
 
@@ -103,7 +109,10 @@ class Replica:
         self._solver = replace(solver(), clock=lambda: self._now)
         metrics = PreemptionMetrics(CollectorRegistry())
         evictor = Evictor(self.gate, lambda: NOW, lambda pod, _: self.evicted.add(pod.name))
-        writes, limits = PreemptionWrites(Nominator(self.gate, lambda: NOW), evictor), EvictionLimits(MANY, lambda: 0.0)
+        writes, limits = (
+            PreemptionWrites(Nominator(self.gate, lambda: NOW), evictor, _nothing),
+            EvictionLimits(MANY, lambda: 0.0),
+        )
         decider = Decider(self._solver, self.state.changes_since)
         self.task = Preemptor(self.state, decider, writes, lambda _: False, metrics, limits, at_once)
         self.work = asyncio.ensure_future(self._work())

@@ -42,11 +42,15 @@ from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.preemption.eviction_limits import EvictionLimits, EvictionRefusal
 from extender.state.cluster_state import ClusterState
+from extender.state.consumers import claim_keys
+from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
+from extender.writes.claims.binding_conditions import unmet
 from extender.writes.errors import WriteRefusedError
+from extender.writes.events import Note
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator
 
@@ -104,10 +108,17 @@ class _Chosen:
 
 
 class PreemptionWrites(NamedTuple):
-    """Writes nominations, and evicts pods."""
+    """Writes nominations, and evicts pods.
+
+    Attributes:
+        nominator: writes nominations.
+        evictor: evicts pods.
+        give_back: takes claims from a pod that is not bound yet, in the background, with the reason for the pod.
+    """
 
     nominator: Nominator
     evictor: Evictor
+    give_back: Callable[[Pod, Sequence[ClaimObject], str], None]
 
 
 class Preemptor(BackgroundTask):
@@ -445,8 +456,10 @@ class Preemptor(BackgroundTask):
 
     async def _evict_all(self, victims: Sequence[Pod], pod: Pod) -> None:
         snapshot = self._state.snapshot
-        failed = await self._writes.evictor.evict(victims, pod)
-        evicted = [victim for victim in victims if victim.uid not in failed]
+        bound = [victim for victim in victims if victim.node_name]
+        self._take_back([victim for victim in victims if not victim.node_name], pod, snapshot)
+        failed = await self._writes.evictor.evict(bound, pod)
+        evicted = [victim for victim in bound if victim.uid not in failed]
         nomination = self._nominations.of(pod, pod.kept)
         if evicted and not nomination.victims:
             self._metrics.preempted()
@@ -456,6 +469,14 @@ class Preemptor(BackgroundTask):
             nomination.evicted = self._limits.note_evicted(pod, (evicted, len(evicted)), snapshot)
         left = [f"pod {victim}: {failed[victim.uid]}" for victim in victims if victim.uid in failed]
         logger.info("preempted", pod=str(pod), node=pod.kept.node, victims=list(map(str, evicted)), left=left)
+
+    def _take_back(self, waiting: Sequence[Pod], pod: Pod, snapshot: Snapshot) -> None:
+        """Take devices that are not ready from pods that wait for them. These pods are scheduled anew."""
+        why = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept.node}"
+        for victim in waiting:
+            found = (snapshot.claims.get(key) for key in claim_keys(victim))
+            self._writes.give_back(victim, [each for each in found if each is not None and unmet(each)], why)
+            self._writes.evictor.tell(victim, Note("Preempted", why, "Preempting"))
 
     def _pending(self, uid: str) -> Pod | None:
         """The pod as it is now, if it waits for a node and no bind of it is running."""

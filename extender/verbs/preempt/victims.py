@@ -19,6 +19,7 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.holder_kinds import holder_kinds
 from extender.verbs.preempt.smallest_set import Members, irreducible_set, smallest_set
+from extender.writes.claims.binding_conditions import unmet
 
 _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""
@@ -30,6 +31,20 @@ def is_evictable(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
         return False
     held = (snapshot.claims.get(key) for key in claim_keys(other))
     return any(claim is not None and claim.claim.allocation is not None for claim in held)
+
+
+def awaits_devices(other: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod waits for its devices to be ready (binding conditions): it is not bound yet, and runs nothing."""
+    if not other.is_pending:
+        return False
+    held = (snapshot.claims.get(key) for key in claim_keys(other))
+    return any(claim is not None and unmet(claim) is not None for claim in held)
+
+
+def is_evictable_unbound(other: Pod, pod: Pod, snapshot: Snapshot) -> bool:
+    """As `is_evictable`, or of lower priority and waiting for its devices: these are taken from it, and it lives."""
+    is_waiting = other.priority < pod.priority and awaits_devices(other, snapshot)
+    return is_waiting or is_evictable(other, pod, snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +61,8 @@ class Evictions:
 
     Attributes:
         snapshot: the cluster once the victims that are given have gone.
-        candidates: pods that may join the victims: those within their budgets first, then those whose devices are
-            borrowed, then by priority, then the youngest.
+        candidates: pods that may join the victims: those that are not bound yet first, then those within their budgets,
+            then those whose devices are borrowed, then by priority, then those in no gang, then the youngest.
         allowed: how many more pods of each budget may be evicted.
         borrowers: the candidates whose devices are borrowed.
     """
@@ -88,18 +103,20 @@ class Evictions:
         used = Counter(key for each in evicted for key in budgets_covering(each, snapshot))
         allowed = {key: budget.allowed - used[key] for key, budget in snapshot.objects(Budget).items()}
         found = [
-            EvictionCandidate(other, budgets_covering(other, snapshot))
+            EvictionCandidate(other, budgets_covering(other, snapshot) if other.node_name else ())
             for other in near
             if other.uid in world.pod_keys and may_go(other, pod, world)
         ]
         borrowers = Borrowers.of([each.pod for each in found], world, solver)
         entitled = {each.uid for each in borrowers.entitled(each.pod for each in found)}
         found.sort(key=lambda each: each.pod.created, reverse=True)
-        found.sort(key=lambda each: (violations([each], allowed), each.pod.uid in entitled, each.pod.priority))
+        found.sort(key=lambda each: _order_of(each, violations([each], allowed), is_entitled=each.pod.uid in entitled))
         return cls(pod, node, world, found, allowed, borrowers)
 
     def preferred(self, solver: Solver) -> tuple["Evictions", Members | None]:
-        """The evictions with only borrowers within their budgets as candidates, if they suffice, else with all.
+        """The evictions with only some of the candidates, if these suffice, else with all.
+
+        First only pods that are not bound yet are tried, and then these and borrowers within their budgets.
 
         Returns:
             The evictions, and their `irreducible` members.
@@ -109,13 +126,15 @@ class Evictions:
             TimeoutError: the solver's time is up.
         """
         entitled = {each.uid for each in self.borrowers.entitled(each.pod for each in self.candidates)}
+        unbound = [each for each in self.candidates if not each.pod.node_name]
         allowed = (each for each in self.candidates if not violations([each], self.allowed))
-        first = [each for each in allowed if each.pod.uid not in entitled]
-        if 0 < len(first) < len(self.candidates):
-            narrowed = replace(self, candidates=first)
-            enough = narrowed.irreducible(solver)
-            if enough is not None:
-                return narrowed, enough
+        harmless = [each for each in allowed if each.pod.uid not in entitled or not each.pod.node_name]
+        for first in (unbound, harmless) if len(unbound) < len(harmless) else (harmless,):
+            if 0 < len(first) < len(self.candidates):
+                narrowed = replace(self, candidates=first)
+                enough = narrowed.irreducible(solver)
+                if enough is not None:
+                    return narrowed, enough
         return self, self.irreducible(solver)
 
     def irreducible(self, solver: Solver) -> Members | None:
@@ -156,7 +175,7 @@ class Evictions:
         if fewest is None:
             return None
         size, pairs = len(fewest), zip(self.candidates, kinds, strict=True)
-        finer = [(each.budgets, kind, self.borrowers.kind(each.pod)) for each, kind in pairs]
+        finer = [(each.budgets, kind, self.borrowers.kind(each.pod), each.pod.gang is None) for each, kind in pairs]
         return smallest_set(finer, is_enough, self._order, size, solver.look, least_members=size) or fewest
 
     def pods(self, members: Members) -> Sequence[Pod]:
@@ -202,9 +221,13 @@ class Evictions:
     def rank(self, members: Members) -> tuple[Any, ...]:
         """As kube-scheduler ranks nodes (``pickOneNodeForPreemption``): the lowest rank is the best.
 
-        After the budgets, only pods count that do not give back borrowed devices. All pods count where these are equal.
+        Only pods with a node count. After the budgets, only those count that do not give back borrowed devices. All of
+        them count where these are equal.
         """
-        chosen, pods = [self.candidates[each] for each in members], self.pods(members)
+        chosen, pods = (
+            [self.candidates[each] for each in members],
+            [each for each in self.pods(members) if each.node_name],
+        )
         entitled, harm = self.borrowers.entitled(pods), _harm(pods)
         return violations(chosen, self.allowed), harm if len(entitled) == len(pods) else _harm(entitled), harm
 
@@ -219,8 +242,15 @@ def _harm(pods: Sequence[Pod]) -> tuple[Any, ...]:
         return ()
     highest = max(each.priority for each in pods)
     oldest = min(each.started or each.created for each in pods if each.priority == highest)
-    # Negative priorities must not make more victims better.
-    return highest, sum(each.priority + _LOWEST for each in pods), len(pods), _Latest(oldest)
+    in_gangs = sum(each.gang is not None for each in pods)
+    # Negative priorities must not make more victims better. What is left of a gang may be of no use.
+    return highest, sum(each.priority + _LOWEST for each in pods), len(pods), in_gangs, _Latest(oldest)
+
+
+def _order_of(candidate: EvictionCandidate, violated: int, *, is_entitled: bool) -> tuple[Any, ...]:
+    """Candidates with a lower order go first."""
+    pod = candidate.pod
+    return bool(pod.node_name), violated, is_entitled, pod.priority, pod.gang is not None
 
 
 @dataclass(frozen=True, slots=True)
