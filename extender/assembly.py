@@ -21,6 +21,7 @@ from extender.background.controllers.releases import ControllerReleases
 from extender.background.controllers.scheduling_contexts import SchedulingContexts
 from extender.background.controllers.waits import ControllerWaits
 from extender.background.gangs.gangs import Gangs
+from extender.background.preemption.kept_of_bound import KeptOfBound
 from extender.background.preemption.preemptor import PreemptionWrites, Preemptor
 from extender.background.preemption.scheduler_evictions import SchedulerEvictions
 from extender.background.requeue.requeue import Requeue
@@ -188,11 +189,11 @@ def _eviction_tasks(
     state, solver, set_caps = writer.state, decider.solver, settings.evictions
     caps = EvictionCaps(set_caps.for_pod, set_caps.of_namespace, set_caps.for_namespace)
     limits = EvictionLimits(caps, solver.clock, metrics.preemption.refused)
-    by_scheduler = SchedulerEvictions(state, limits, solver, writer)
+    others = (SchedulerEvictions(state, limits, solver, writer), KeptOfBound(state, writes.nominator))
     if not settings.scheduling.preemption:
-        return (by_scheduler,)
+        return others
     preemptor = Preemptor(state, decider, writes, binder.is_binding, metrics.preemption, limits, off_loop)
-    return by_scheduler, preemptor
+    return *others, preemptor
 
 
 def _leases(api: Api, now: Callable[[], datetime], clock: Clock) -> Mapping[ObjectKey, SharedLease]:

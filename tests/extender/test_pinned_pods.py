@@ -114,6 +114,14 @@ class TestNotServed:
         assert {note.reason for _, note in world.told} == {REASON}
         assert world.writes == []
 
+    def test_a_pod_that_another_replica_has_served_is_not_told_of_a_conflict(self) -> None:
+        world = scene(claim("a"), pinned("p", "a"))
+        world.transport.script(WRITE, *[Fault(refused=ApiError(409, "Conflict", "the object has changed"))] * 99)
+        world.look(seconds=1)
+        world.give("a", "n/gpu-0", "p")
+        world.look(seconds=60, ticks=9)
+        assert world.events == []
+
     def test_it_is_served_as_soon_as_there_is_a_device(self) -> None:
         held = [claim(name, allocated=[f"n/gpu-{number}"]) for number, name in enumerate("xy")]
         world = scene(*held, claim("a"), pinned("p", "a"))

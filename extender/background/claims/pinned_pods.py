@@ -178,8 +178,10 @@ class PinnedPods(BackgroundTask):
                 self._tell(pod, Note(REASON, printable(text)))
 
     async def _still_lacks(self, pod: Pod) -> bool:
-        keys = lacking(pod, self._state.snapshot)
-        return not keys or await lacks(self._claims.api, pod, keys[0])
+        """Whether the pod lacks a claim: another replica may have served it while a write of this one was refused."""
+        snapshot = self._state.snapshot
+        keys = lacking(pod, snapshot)
+        return lacks_some(pod, snapshot) and (not keys or await lacks(self._claims.api, pod, keys[0]))
 
 
 def _may_help(rejected: RejectedPod, pod: Pod, hint: QueueingHint, snapshot: Snapshot) -> bool:
