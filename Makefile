@@ -89,6 +89,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	EVICTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_eviction_laws.py
 	FRAGMENTATION_EXAMPLES=1000 FRAGMENTATION_NODES=5000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py tests/extender/test_fragmentation_memory.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
+	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/test_woken_devices.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/test_gangs_laws.py tests/extender/test_gangs_alternatives.py tests/extender/test_cluster_with_kept.py tests/extender/test_gangs_options_laws.py
 	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_resource_class_laws.py
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_node_store.py

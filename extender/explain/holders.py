@@ -85,11 +85,19 @@ class Holders:
         """Nobody holds it, and yet it is not free: it is kept for pods that are nominated for their nodes."""
         nodes = self._snapshot.nominated
         others = [pod for node in nodes for pod in self._snapshot.nominated_to(node) if pod.uid != self._pod.uid]
-        named = sorted(str(pod) for pod in others if device in pod.kept.devices)
+        named: dict[str, list[str]] = {}
+        for pod in sorted((pod for pod in others if device in pod.kept.devices), key=str):
+            named.setdefault(self._why_kept(pod), []).append(str(pod))
         if named:
-            return (Holder("", tuple(named), f"for which others were evicted: {what} is kept free"),)
+            return tuple(Holder("", tuple(each), f"{why}: {what} is kept free") for why, each in named.items())
         pods = sorted(str(pod) for pod in others if pod.priority >= self._pod.priority)
         return (Holder("", tuple(pods), f"nominated, with no lower priority: {what} is kept free"),) if pods else ()
+
+    def _why_kept(self, pod: Pod) -> str:
+        """Why devices are kept by name for a pod."""
+        if pod.uid in self._snapshot.woken:
+            return "woken for it"
+        return "for which others were evicted" if pod.gang is None else "which gets it together with its group"
 
 
 def held_by(claim: ClaimObject, snapshot: Snapshot) -> tuple[DeviceId, ...]:

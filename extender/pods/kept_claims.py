@@ -66,7 +66,7 @@ def _nominated(namespace: str, snapshot: Snapshot) -> Iterator[Pod]:
     for uid in snapshot.kept.in_namespaces.get(namespace, ()):
         pod = snapshot.pod(uid)
         if pod is not None and uid not in assumed:
-            yield pod
+            yield snapshot.nominee(pod)
     yield from assumed.values()
 
 

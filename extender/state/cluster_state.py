@@ -22,6 +22,7 @@ from extender.state.kinds import Topic, WatchedKind, all_kinds
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.plain_pods import parse_counted_pod
 from extender.state.objects.pods import Pod, parse_pod
+from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.state.relist import Relist
 from extender.state.resources.node_resources import Amounts
 from extender.state.snapshot import EMPTY, Snapshot
@@ -182,11 +183,14 @@ class ClusterState:
         if at < self._seen[resource.kind]:
             return False
         edit = SnapshotEdit(self._snapshot)
+        woken = self._snapshot.woken
         relist.apply_to(edit)
         self._versions[resource.kind] = dict(relist.versions)
         if resource == CLAIMS:
             self._mutation_cache.forget_all()
         self._commit(edit)
+        for uid in {*woken, *self._snapshot.woken}:  # which are kept has perhaps changed since the list was begun
+            self.keep_for(uid, woken[uid].kept if uid in woken else NOTHING_KEPT)
         self.trust(resource)
         self.bookmark(resource, at)
         return True
@@ -277,6 +281,18 @@ class ClusterState:
         """End the promise for a pod that is not bound."""
         if (requests := self._snapshot.node_requests) is not None:
             self._snapshot = self._snapshot._replace(node_requests=requests.without_promise(pod.key, pod.uid))
+
+    def keep_for(self, pod_uid: str, kept: Keeping) -> None:
+        """Keep devices for a pod that is woken for them, and nothing else; `NOTHING_KEPT`: no more.
+
+        No other process knows of it. It ends when the pod is bound, gone, or nominated.
+        """
+        before = self._snapshot
+        after = before.with_woken(pod_uid, kept) if kept.node else before.without_woken(pod_uid)
+        if after.woken is not before.woken:
+            edit = SnapshotEdit(after)
+            edit.touch([(Topic.POD, after.pod_keys[pod_uid])])
+            self._commit(edit)
 
     def hear(self, answers: Map[str, ControllerAnswer]) -> None:
         """Replace what controllers have said. Pods that it may help are woken by those who asked."""

@@ -270,7 +270,10 @@ def _pods(parse: Callable[[Mapping[str, object]], Pod]) -> WatchedKind[Pod]:
         drop=Snapshot.without_pod,
         touched=touched,
         others=_counted,
-        parts=("pods", "pod_keys", "bound", "nominated", "kept", "gangs", "requested", "others", "node_requests"),
+        parts=(
+            *("pods", "pod_keys", "bound", "nominated", "kept", "woken", "gangs"),
+            *("requested", "others", "node_requests"),
+        ),
     )
 
 

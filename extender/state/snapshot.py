@@ -5,6 +5,7 @@ runs the same code as the live cluster.
 """
 
 import sys
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from immutables import Map
@@ -34,6 +35,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.device_quotas import DeviceQuota
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 
 _T = TypeVar("_T")
 
@@ -54,6 +56,8 @@ class Snapshot(NamedTuple):
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
         kept: what is kept for nominated pods by name.
+        woken: the pending pods that were woken for devices which this process keeps for them, by uid, each as one that
+            is nominated and for which these are kept. `nominated` and `kept` have them; `pods` has them as they are.
         gangs: the pods of each gang.
         has_group_claims: whether claims may be reserved for PodGroups.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.
@@ -83,6 +87,7 @@ class Snapshot(NamedTuple):
     bound: Map[str, Map[str, None]] = Map()
     nominated: Map[str, Map[str, None]] = Map()
     kept: KeptIndex = KeptIndex()
+    woken: Map[str, Pod] = Map()
     gangs: GangIndex = GangIndex()
     has_group_claims: bool = False
     requested: Map[str, int] | None = None
@@ -148,8 +153,12 @@ class Snapshot(NamedTuple):
         return tuple(self.pods[self.pod_keys[uid]] for uid in sorted(self.bound.get(node, ())))
 
     def nominated_to(self, node: str) -> tuple[Pod, ...]:
-        """The pending pods with devices that are nominated to a node, by uid."""
-        return tuple(self.pods[self.pod_keys[uid]] for uid in sorted(self.nominated.get(node, ())))
+        """The pending pods with devices that are nominated to a node, by uid, as `nominee` has them."""
+        return tuple(self.nominee(self.pods[self.pod_keys[uid]]) for uid in sorted(self.nominated.get(node, ())))
+
+    def nominee(self, pod: Pod) -> Pod:
+        """A pod with what is kept from others for it, also if it was only woken for that."""
+        return self.woken.get(pod.uid, pod) if self.woken else pod
 
     def special_claims(self, pod_uid: str) -> tuple[ClaimObject, ...]:
         """The special claims of a pod, by uid: one, unless a crash has left another."""
@@ -202,12 +211,14 @@ class Snapshot(NamedTuple):
 
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""
-        base = self.without_pod(pod.key)
+        base, before = self.without_pod(pod.key), self.woken.get(pod.uid) if self.woken else None
         if pod.node_name:
             base = base._replace(bound=added(base.bound, pod.node_name, pod.uid))
         elif pod.nominated_node:
-            nominated = added(base.nominated, pod.nominated_node, pod.uid)
-            base = base._replace(nominated=nominated, kept=base.kept.with_pod(pod, base.usage))
+            base = base._with_nominee(pod)
+        elif before is not None and pod.is_pending:
+            woken = replace(pod, nominated_node=before.nominated_node, kept=before.kept)
+            base = base._with_nominee(woken)._replace(woken=base.woken.set(pod.uid, woken))
         return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
@@ -215,6 +226,30 @@ class Snapshot(NamedTuple):
             requested=with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
         )
+
+    def with_woken(self, uid: str, kept: Keeping) -> "Snapshot":
+        """With devices kept for a pod that is woken for them. Nothing changes for a pod that is nominated already."""
+        pod = self.pod(uid)
+        if pod is None or not pod.is_pending or pod.nominated_node:
+            return self
+        base = self.without_woken(uid)
+        woken = replace(pod, nominated_node=kept.node, kept=kept)
+        return base._with_nominee(woken)._replace(woken=base.woken.set(uid, woken))
+
+    def without_woken(self, uid: str) -> "Snapshot":
+        """Without what is kept for a pod because it was woken for it."""
+        pod = self.pod(uid)
+        if pod is None or uid not in self.woken:
+            return self
+        return self._without_nominee(self.woken[uid])._replace(woken=self.woken.delete(uid))
+
+    def _with_nominee(self, pod: Pod) -> "Snapshot":
+        nominated = added(self.nominated, pod.nominated_node, pod.uid)
+        return self._replace(nominated=nominated, kept=self.kept.with_pod(pod, self.usage))
+
+    def _without_nominee(self, pod: Pod) -> "Snapshot":
+        nominated = removed(self.nominated, pod.nominated_node, pod.uid)
+        return self._replace(nominated=nominated, kept=self.kept.without_pod(pod, self.usage))
 
     def with_other(self, pod: Pod) -> "Snapshot":
         """With what counts of a pod without devices: its CPU, if that is counted, and its PodGroup."""
@@ -247,9 +282,9 @@ class Snapshot(NamedTuple):
         base, pods, keys = self, self.pods.delete(key), self.pod_keys.delete(pod.uid)
         if pod.node_name:
             base = self._replace(bound=removed(self.bound, pod.node_name, pod.uid))
-        elif pod.nominated_node:
-            nominated = removed(self.nominated, pod.nominated_node, pod.uid)
-            base = self._replace(nominated=nominated, kept=self.kept.without_pod(pod, self.usage))
+        elif pod.nominated_node or pod.uid in self.woken:
+            base = self._without_nominee(self.nominee(pod))
+            base = base._replace(woken=self.woken.delete(pod.uid)) if pod.uid in self.woken else base
         requested = with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
         return base._replace(pods=pods, pod_keys=keys, requested=requested)
 

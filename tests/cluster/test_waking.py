@@ -12,8 +12,8 @@ from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, has_condition, held, rejection
 from tests.kit.controlplane.verbs import Verbs
-from tests.kit.objects.manifests import claim, pod, request, requests
-from tests.kit.waiting import answers_during
+from tests.kit.objects.manifests import claim, is_bound, pod, request, requests
+from tests.kit.waiting import answers_during, wait_for_answer
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -60,6 +60,37 @@ async def test_one_device_for_many_pods(client: Client, namespace: str, gpu: Dri
     woken = [has_condition(DEVICES_CHANGED)(await client.get(PODS, key)) for key in keys]
     assert woken == [True, False, False, False]
     assert await findings(client, namespace) == []
+
+
+async def test_a_freed_device_waits_for_the_pod_that_was_woken_for_it(
+    client: Client, verbs: Verbs, namespace: str, gpu: Driver, important: str
+) -> None:
+    """The pod is in its backoff for 8 s. A pod of lower priority that comes meanwhile does not get the device."""
+    at_once: dict[str, Any] = {"terminationGracePeriodSeconds": 0}
+    await gpu.publish("site-0", GPU)
+    user = await run(client, namespace, "user", gpu, priorityClassName=important, **at_once)
+    assert await bound(client, user) == "site-0"
+    vip = await run(client, namespace, "vip", gpu, priorityClassName=important, **at_once)
+    await rejection(client, vip, about="no free device for request gpu")
+    for step in range(3):
+        await tried_again(client, verbs, vip, step)
+    await client.delete(PODS, user)
+    await client.wait_for(PODS, vip, has_condition(DEVICES_CHANGED))
+    young = await run(client, namespace, "young", gpu, **at_once)
+    await rejection(client, young)
+    assert not is_bound(await client.get(PODS, vip)), "it is still in its backoff"
+    assert await bound(client, vip) == "site-0"
+    assert not (await client.get(PODS, young))["metadata"].get("deletionTimestamp")
+    assert await findings(client, namespace) == []
+
+
+async def tried_again(client: Client, verbs: Verbs, key: ObjectKey, step: int) -> None:
+    """A pod that waits is changed, and its scheduler tries it again."""
+    before = await verbs.answered("filter")
+    raw = await client.get(PODS, key)
+    raw["metadata"]["labels"] = {"step": str(step)}
+    await client.update(PODS, raw)
+    await wait_for_answer(lambda: verbs.answered("filter"), lambda now: now > before, "the pod is tried", within=15.0)
 
 
 async def test_a_claim_that_is_in_the_way(client: Client, namespace: str, gpu: Driver) -> None:

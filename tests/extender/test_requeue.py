@@ -207,6 +207,13 @@ async def test_one_device_wakes_one_pod_the_most_important_first_then_who_has_wa
         assert await scene.woken() == expected
 
 
+async def test_of_pods_of_one_priority_the_oldest_is_woken_first() -> None:
+    scene = Scene.of(*WORLD, *waiting("new"), *waiting("old", created="2025-01-01T00:00:00Z"))
+    scene.reject("new", "old")
+    await scene.put(local_slice("a"))
+    assert await scene.woken() == ["old"]
+
+
 async def test_a_device_that_a_woken_pod_did_not_take_is_for_the_next() -> None:
     scene = Scene.of(*WORLD, *waiting("first", "second"))
     scene.reject("first", "second")

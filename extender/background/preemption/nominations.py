@@ -135,7 +135,7 @@ class Nominations:
         snapshot = self._state.snapshot
         for name in snapshot.nominated:
             for pod in snapshot.nominated_to(name):
-                if pod.kept.node and is_alone(pod, snapshot):
+                if pod.kept.node and pod.uid not in snapshot.woken and is_alone(pod, snapshot):
                     self.of(pod, pod.kept)
         for nomination in list(self._known.values()):
             with self._solver.faults.of(f"pod {nomination.pod}"):

@@ -14,12 +14,12 @@ from extender.background.requeue.queueing_hints import QueueingHint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
-from extender.pods.decision_case import NOTHING_TO_ALLOCATE, holding
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import found_on
 from extender.state.consumers import claim_keys
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
 
 MOST_AT_ONCE: Final = 10
@@ -97,18 +97,14 @@ Candidate: TypeAlias = tuple[RejectedPod, Pod, Sequence[str]]
 class Judged:
     """The pods that would fit, each after those before; those that would not; and those whose search was stopped."""
 
-    fitting: list[tuple[RejectedPod, Allocation]] = field(default_factory=list)
+    fitting: list[tuple[RejectedPod, Keeping]] = field(default_factory=list)
     refused: list[RejectedPod] = field(default_factory=list)
     undecided: list[RejectedPod] = field(default_factory=list)
 
 
-def judge_pods(
-    candidates: Iterable[Candidate], snapshot: Snapshot, held: Iterable[Allocation], decider: Decider, turns: Turns
-) -> Judged:
+def judge_pods(candidates: Iterable[Candidate], snapshot: Snapshot, decider: Decider, turns: Turns) -> Judged:
     """Judge pods, the first first, but in fair turns of their namespaces; those not got to in time are in no list."""
     decider.follow(snapshot)
-    for allocation in held:
-        snapshot = holding(allocation, snapshot)
     judging = _Judging(snapshot, decider, decider.solver.clock() + LOOK_SECONDS)
     for each, pod, names in turns.ordered(candidates, lambda candidate: candidate[1].namespace):
         refuse = partial(judging.refuse, each)
@@ -124,7 +120,7 @@ class _Judging:
     """One look at pods.
 
     Attributes:
-        snapshot: with what those before will hold.
+        snapshot: with what is kept for those before.
         until: when it ends, by the solver's clock.
         hopeless: kind of pods to nodes that will not do for it.
         too_hard: kinds of pods whose search was stopped.
@@ -166,18 +162,18 @@ class _Judging:
         """A pod at which something failed is as one for which there is no node."""
         self.judged.refused.append(rejected)
 
-    def _note(self, rejected: RejectedPod, names: Sequence[str], kind: Hashable, found: Allocation | None) -> None:
+    def _note(self, rejected: RejectedPod, names: Sequence[str], kind: Hashable, found: Keeping | None) -> None:
         if found is None:
             self.judged.refused.append(rejected)
             self.hopeless.setdefault(kind, set()).update(names)
             return
         self.judged.fitting.append((rejected, found))
-        self.snapshot = holding(found, self.snapshot)
+        self.snapshot = self.snapshot.with_woken(rejected.pod.uid, found) if found.devices else self.snapshot
         self.is_over = len(self.judged.fitting) == MOST_AT_ONCE
 
 
-def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Allocation | None:
-    """What the pod would get on the first of the nodes that takes it; a pod that needs nothing new, nothing.
+def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Keeping | None:
+    """What the pod would get on the first of the nodes that takes it; a pod that needs nothing new, no devices.
 
     A node that kube-scheduler itself rejects does not count: to wake the pod for it would help no pod.
 
@@ -189,13 +185,14 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
     return None if node is None else _gets(pod, node, snapshot, decider.solver)
 
 
-def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation:
-    """What is left for a woken pod; nothing, where that is not soon found out."""
+def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Keeping:
+    """What is to be kept for a woken pod; no devices, where these are not soon found out."""
     try:
         found = found_on(node, pod, snapshot, solver.within(solver.clock() + LOOK_SECONDS))
     except TimeoutError:
-        return NOTHING_TO_ALLOCATE
-    return found if isinstance(found, Allocation) else NOTHING_TO_ALLOCATE
+        return Keeping(node.name)
+    results = found.results if isinstance(found, Allocation) else ()
+    return Keeping(node.name, tuple(sorted({each.device for result in results for each in result.results})))
 
 
 def _has(names: Sequence[str], name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Allocation, Recent
+from allocator import Recent
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Found, Rejection
@@ -26,6 +26,7 @@ from extender.pods.decision_case import refreshed
 from extender.pods.gangs import gang_refusal
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
+from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
@@ -44,27 +45,22 @@ WAKE_SECONDS: Final = 0.2
 looks; at most `MOST_AT_ONCE` of one namespace do."""
 
 ANSWER_SECONDS: Final = 15.0
-"""How long others that wait must leave a woken pod what it was woken for: longer than the longest backoff, so that it
-has been tried by then, or something else than devices keeps it from being tried."""
+"""What a pod was woken for is kept for it for this time: longer than the longest backoff, so that it has been tried by
+then, or something else than devices keeps it from being tried."""
+
+
+BINDING_SECONDS: Final = 5.0
+"""The same, once filter has found a node for the pod: its bind comes soon, or something else keeps it from its node."""
 
 
 logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Woken:
-    """What a pod that was woken may get, and until when it is left for it."""
-
-    found: Allocation
-    until: float
-
-
-@dataclass(frozen=True, slots=True)
 class _Waking:
-    """A pod of a namespace that is being woken, and what it may get."""
+    """A pod of a namespace that is being woken."""
 
     namespace: str
-    found: Allocation
     write: asyncio.Task[None]
 
 
@@ -96,7 +92,7 @@ class Requeue(BackgroundTask):
         self._turns = Turns(decider.solver.clock)
         self._rejected = FairMemory[RejectedPod](MOST_PODS)
         self._missed: frozenset[str] = frozenset()
-        self._woken: dict[str, _Woken] = {}
+        self._woken: dict[str, float] = {}
         self._waking: dict[str, _Waking] = {}
         self._names: Recent[tuple[str, ...]] = Recent(_MOST_NAMES)
 
@@ -109,12 +105,12 @@ class Requeue(BackgroundTask):
         """Remember the pod with the nodes that it was asked about. A pod that waits for its gang is woken with it."""
         pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
         self.forget(pod)
-        self._release(self._woken.pop(pod.uid, None))
+        self._release(pod.uid)
         if rejection.result.awaits_gang:
             return
         own = None if len(names) >= len(snapshot.nodes) else self._shared(names)
         missed = snapshot.version < self._seen.version
-        rejected = RejectedPod(pod, own, Attention.NOW if missed else Attention.CHANGES)
+        rejected = RejectedPod(pod, own, Attention.NOW if missed else self._least)
         self._rejected.keep(pod.namespace, pod.uid, rejected)
         if rejection.result.undecided and not missed:
             rejected.postpone(self._decider.solver.clock())
@@ -137,8 +133,10 @@ class Requeue(BackgroundTask):
         return found
 
     def on_passed(self, pod: Pod) -> None:
-        """The pod has a node."""
+        """The pod has a node, and is bound soon."""
         self.forget(pod)
+        if pod.uid in self._woken:
+            self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
 
     async def tick(self) -> None:
         """Wake those that can be helped."""
@@ -158,10 +156,10 @@ class Requeue(BackgroundTask):
         """Wake those that can be helped by what has changed since the last look; returns how many were woken."""
         if self._state.not_ready:
             return 0
+        self._drop_gone(self._state.snapshot)
         before, snapshot = self._seen, self._state.snapshot
         changes = self._state.changes_since(before.version)
         self._seen = snapshot
-        self._drop_gone(snapshot)
         if not self._rejected:
             return 0
         self._recall()
@@ -175,38 +173,40 @@ class Requeue(BackgroundTask):
             return 0
         for each, _, _ in candidates:
             each.attention = Attention.NOW
-        held = [each.found for each in self._woken.values()] + [each.found for each in self._waking.values()]
-        judge = partial(judge_pods, candidates, snapshot, held, self._decider, self._turns)
+        judge = partial(judge_pods, candidates, snapshot, self._decider, self._turns)
         judged = await self._off_loop(judge)
-        attention = Attention.RELEASE if held or judged.fitting else Attention.CHANGES
+        fitting = [(each, kept) for each, kept in judged.fitting if self._rejected.get(each.pod.uid) is each]
+        for each, kept in fitting:
+            self._keep(each.pod, kept)
         for each in judged.refused:
-            each.refuse(attention)
+            each.refuse(self._least)
         for each in judged.undecided:
             each.postpone(self._decider.solver.clock())
         now = asyncio.get_running_loop().time
         until = now() + WAKE_SECONDS
-        for each, found in judged.fitting:
-            await asyncio.wait((self._begin(each, found),), timeout=max(0.0, until - now()))
-        return sum(each.pod.uid in self._woken for each, _ in judged.fitting)
+        for each, _ in fitting:
+            await asyncio.wait((self._begin(each),), timeout=max(0.0, until - now()))
+        uids = [each.pod.uid for each, _ in fitting]
+        return sum(uid in self._woken and uid not in self._rejected for uid in uids)
 
-    def _begin(self, rejected: RejectedPod, found: Allocation) -> asyncio.Task[None]:
+    def _begin(self, rejected: RejectedPod) -> asyncio.Task[None]:
         """Begin to wake a pod. If its write takes long, it goes on beside the next looks."""
         pod = rejected.pod
-        wake = asyncio.create_task(self._woke(rejected, found))
-        self._waking[pod.uid] = _Waking(pod.namespace, found, wake)
+        wake = asyncio.create_task(self._woke(rejected))
+        self._waking[pod.uid] = _Waking(pod.namespace, wake)
         wake.add_done_callback(lambda _: self._waking.pop(pod.uid))
         return wake
 
-    async def _woke(self, rejected: RejectedPod, found: Allocation) -> None:
-        is_woken = False
+    async def _woke(self, rejected: RejectedPod) -> None:
+        is_woken, uid = False, rejected.pod.uid
         with self._faults.of(f"pod {rejected.pod}"):
-            is_woken = await self._wake(rejected, found)
+            is_woken = await self._wake(rejected)
         if is_woken:
             self._count(1)
-        else:
-            self._release(_Woken(found, 0.0))
+        elif self._rejected.get(uid) is rejected:
+            self._release(uid)
 
-    async def _wake(self, rejected: RejectedPod, found: Allocation) -> bool:
+    async def _wake(self, rejected: RejectedPod) -> bool:
         """Wake a pod, unless filter has been asked about it meanwhile."""
         pod = rejected.pod
         if self._rejected.get(pod.uid) is not rejected:
@@ -219,23 +219,35 @@ class Requeue(BackgroundTask):
         except WriteRefusedError as error:
             logger.info("pod not woken", pod=str(pod), error=str(error))
             self._rejected.pop(pod.uid)
+            self._release(pod.uid)
             return False
         if self._rejected.get(pod.uid) is rejected:
             self._rejected.pop(pod.uid)
-            self._woken[pod.uid] = _Woken(found, self._decider.solver.clock() + ANSWER_SECONDS)
+            self._woken[pod.uid] = self._decider.solver.clock() + ANSWER_SECONDS
         logger.info("pod woken", pod=str(pod))
         return True
 
+    def _keep(self, pod: Pod, kept: Keeping) -> None:
+        """Keep for a pod what it is woken for, also from filter. Nothing is written: the pod is asked about soon."""
+        self._woken[pod.uid] = self._decider.solver.clock() + ANSWER_SECONDS
+        if kept.devices:
+            self._state.keep_for(pod.uid, kept)
+
     def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[Candidate]:
-        """Rejected pods that may be helped: the most important first, then who has waited longest."""
+        """Rejected pods that may be helped: the most important first, then the oldest, then who has waited longest."""
         writes = Counter(each.namespace for each in self._waking.values())
-        for each in sorted(self._rejected.values(), key=lambda rejected: -rejected.pod.priority):
+        for each in sorted(self._rejected.values(), key=lambda rejected: rejected.pod.order[:2]):
             if each.pod.uid in self._waking or writes[each.pod.namespace] >= MOST_AT_ONCE:
                 continue
             pod = refreshed(each.pod, snapshot)
             targets = each.targets(pod, news, snapshot)
             if targets:
                 yield each, pod, targets
+
+    @property
+    def _least(self) -> Attention:
+        """When a pod is looked at again for which there is no node: perhaps devices are kept for another pod."""
+        return Attention.RELEASE if self._woken else Attention.CHANGES
 
     @property
     def _faults(self) -> Faults:
@@ -263,14 +275,15 @@ class Requeue(BackgroundTask):
             if is_gone:
                 self._rejected.pop(uid)
         now = self._decider.solver.clock()
-        for uid, woken in list(self._woken.items()):
+        for uid, until in list(self._woken.items()):
             pod = snapshot.pod(uid)
-            if now >= woken.until or pod is None or not pod.is_pending:
-                self._release(self._woken.pop(uid))
+            if now >= until or pod is None or not pod.is_pending:
+                self._release(uid)
 
-    def _release(self, woken: _Woken | None) -> None:
-        """What was left for a woken pod may be had by others."""
-        if woken is not None:
+    def _release(self, uid: str) -> None:
+        """What was kept for a woken pod may be had by others."""
+        if self._woken.pop(uid, None) is not None:
+            self._state.keep_for(uid, NOTHING_KEPT)
             for each in self._rejected.values():
                 if each.attention is Attention.RELEASE:
                     each.attention = Attention.NOW

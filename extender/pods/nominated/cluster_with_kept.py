@@ -13,6 +13,7 @@ from immutables import Map
 from allocator import NOTHING_USED, PoolId, Usage
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.kube.api import ObjectKey
 from extender.pods.node_resources import is_counted
 from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on
 from extender.state.change_log import Change, ChangeLog
@@ -63,7 +64,13 @@ class ClusterWithKept:
             snapshot: the cluster, no fork.
             solver: the allocator, for as long as there is time.
         """
-        if pod.kept.node or not snapshot.kept.users or snapshot.controllers or is_counted(snapshot, solver.features):
+        if (
+            pod.kept.node
+            or pod.uid in snapshot.woken
+            or not snapshot.kept.users
+            or snapshot.controllers
+            or is_counted(snapshot, solver.features)
+        ):
             return None
         if not self._lock.acquire(blocking=False):
             return None
@@ -124,8 +131,9 @@ class ClusterWithKept:
         if any(change.topic.alters_kept and change.topic not in _KEYED for change in changes):
             return {*self._held.names, *snapshot.nominated}
         keys = {(change.topic, change.key) for change in changes if change.topic in _KEYED}
-        pods = [each.pods.get(key) for topic, key in keys if topic is Topic.POD for each in (self._seen, snapshot)]  # type: ignore[call-overload]
-        names = {name for pod in pods if pod is not None for name in (pod.node_name, pod.nominated_node)}
+        own = [key for topic, key in keys if topic is Topic.POD and isinstance(key, ObjectKey)]
+        pods = [each.nominee(each.pods[key]) for key in own for each in (self._seen, snapshot) if key in each.pods]
+        names = {name for pod in pods for name in (pod.node_name, pod.nominated_node)}
         names |= {key for topic, key in keys if topic is Topic.NODE and isinstance(key, str)}
         # What could not be found out in time is tried again.
         near = {name for name in names if name in self._held or name in snapshot.nominated}
