@@ -53,7 +53,7 @@ class _Waiting:
         """When it may be tried."""
         if not self.attempts:
             return self.failed
-        return self.failed + min(FIRST_BACKOFF * 2 ** (self.attempts - 1), LONGEST_BACKOFF)
+        return self.failed + min(FIRST_BACKOFF * 2.0 ** (self.attempts - 1), LONGEST_BACKOFF)
 
 
 @dataclass
