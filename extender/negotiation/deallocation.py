@@ -1,18 +1,33 @@
 """Deallocation of claims whose controllers have written the allocation: the controller is asked, and clears it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
+from allocator import Claim
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known_controller import KnownController
 from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
+from extender.state.snapshot import Snapshot
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 
 logger = structlog.get_logger()
+
+
+def controllers_of(claim: Claim, snapshot: Snapshot) -> Sequence[str]:
+    """The controllers that may hold a claim: those of its device classes now, and that of its mark.
+
+    The mark tells who has allocated when the class had another controller. But users may write any name there, or
+    remove the mark.
+    """
+    mark, controllers = Mark.of(claim), snapshot.controllers
+    classes = (each.device_class for request in claim.spec.requests for each in request.alternatives)
+    names = [controllers[name] for name in classes if name in controllers]
+    names += [mark.controller] if mark is not None and mark.controller else []
+    return list(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +47,8 @@ class Deallocation:
         value = claim.claim
         if value.allocation is None or value.reserved_for or value.deleting or is_immediate(value):
             return False
-        mark = Mark.of(value)
-        known = self.controllers.get(mark.controller) if mark is not None else None
-        return known is not None and known.writes_claims
+        known = map(self.controllers.get, controllers_of(value, self.claims.state.snapshot))
+        return Mark.of(value) is not None and any(each is not None and each.writes_claims for each in known)
 
     async def request(self, claim: ClaimObject) -> bool:
         """Ask the controller of an idle claim to deallocate it; whether it was asked. One try."""

@@ -13,9 +13,9 @@ from extender.explain.text import as_text
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads
-from extender.kube.resources import CONTEXTS
+from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.negotiation.scheduling_contexts import MOST_NODES
-from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED
+from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
 from tests.extender.test_controllers_http import ODD
 from tests.extender.transport_scene import KitScene, Licenses
@@ -166,7 +166,8 @@ def test_claim_in_the_way_of_its_pod_is_deallocated_by_its_controller(tmp_path: 
     virtualtime.run(story())
 
 
-def test_claim_that_was_allocated_for_a_pod_that_is_gone_is_deallocated(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", ["kept", "removed", "of nobody"])
+def test_claim_that_was_allocated_for_a_pod_that_is_gone_is_deallocated(tmp_path: Path, mark: str) -> None:
     async def story() -> None:
         licenses = Licenses()
         objects = (pod("p", "p-c", "q-c"), claim("p-c", LICENSE), claim("q-c", OTHER_REQUEST))
@@ -176,6 +177,11 @@ def test_claim_that_was_allocated_for_a_pod_that_is_gone_is_deallocated(tmp_path
         await scene.turn()
         assert await scene.bound("p", "n") != ""
         assert licenses.outside == {"uid-p-c": "n"}
+        if mark != "kept":
+            raw = await scene.claim("p-c")
+            raw["metadata"]["annotations"].pop(MARK)
+            raw["metadata"]["annotations"] |= {MARK: "nobody 1 released"} if mark == "of nobody" else {}
+            await scene.cluster.api.update(CLAIMS, raw)
         await scene.end("p")
         for _ in range(20):
             await scene.turn(1.0)

@@ -21,6 +21,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.controller import ControllerError
+from extender.negotiation.deallocation import controllers_of
 from extender.negotiation.known_controller import KnownController
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.questions import release
@@ -105,7 +106,7 @@ class ControllerReleases(BackgroundTask):
             claim = self._state.snapshot.claims.get(key)
             if claim is None or key in self._work or self._clock() < pause.until or not self._is_idle(claim):
                 continue
-            names = self._controllers_of(claim)
+            names = controllers_of(claim.claim, self._state.snapshot)
             known = self._negotiation.controllers
             if self._work.has_room(names) and not any(name in known and known[name].is_paused for name in names):
                 self._work.begin(key, f"claim {key}", names, partial(self._release, key, claim))
@@ -145,7 +146,7 @@ class ControllerReleases(BackgroundTask):
 
     async def _problem(self, claim: ClaimObject) -> str:
         """Release a claim; why that was not possible, empty if it was."""
-        names, mark = self._controllers_of(claim), Mark.of(claim.claim)
+        names, mark = controllers_of(claim.claim, self._state.snapshot), Mark.of(claim.claim)
         if not names:
             return "neither its mark nor its device classes name a controller"
         if mark is None or not mark.controller:
@@ -192,17 +193,6 @@ class ControllerReleases(BackgroundTask):
         except ControllerError as error:
             raise _RefusedError(f"controller {known.name}: {error}") from error
         raise _RefusedError(f"controller {known.name}: each time, it tells a later attempt")
-
-    def _controllers_of(self, claim: ClaimObject) -> Sequence[str]:
-        """The controllers that may hold a claim: that of its device class now, and that of its mark.
-
-        The mark tells who has allocated when the class had another controller. But users may write any name there.
-        """
-        mark, controllers = Mark.of(claim.claim), self._state.snapshot.controllers
-        classes = (each.device_class for request in claim.claim.spec.requests for each in request.alternatives)
-        names = [controllers[name] for name in classes if name in controllers]
-        names += [mark.controller] if mark is not None and mark.controller else []
-        return list(dict.fromkeys(names))
 
     async def _reread(self, claim: ClaimObject, mark: Mark) -> ClaimObject:
         """A claim as it is after its controller has changed it.
