@@ -183,25 +183,25 @@ class Requeue(BackgroundTask):
         for each in judged.undecided:
             each.postpone(self._decider.solver.clock())
         now = asyncio.get_running_loop().time
-        until = now() + WAKE_SECONDS
+        until, woken = now() + WAKE_SECONDS, list[str]()
         for each, _ in fitting:
-            await asyncio.wait((self._begin(each),), timeout=max(0.0, until - now()))
-        uids = [each.pod.uid for each, _ in fitting]
-        return sum(uid in self._woken and uid not in self._rejected for uid in uids)
+            await asyncio.wait((self._begin(each, woken),), timeout=max(0.0, until - now()))
+        return len(woken)
 
-    def _begin(self, rejected: RejectedPod) -> asyncio.Task[None]:
+    def _begin(self, rejected: RejectedPod, woken: list[str]) -> asyncio.Task[None]:
         """Begin to wake a pod. If its write takes long, it goes on beside the next looks."""
         pod = rejected.pod
-        wake = asyncio.create_task(self._woke(rejected))
+        wake = asyncio.create_task(self._woke(rejected, woken))
         self._waking[pod.uid] = _Waking(pod.namespace, wake)
         wake.add_done_callback(lambda _: self._waking.pop(pod.uid))
         return wake
 
-    async def _woke(self, rejected: RejectedPod) -> None:
+    async def _woke(self, rejected: RejectedPod, woken: list[str]) -> None:
         is_woken, uid = False, rejected.pod.uid
         with self._faults.of(f"pod {rejected.pod}"):
             is_woken = await self._wake(rejected)
         if is_woken:
+            woken.append(uid)
             self._count(1)
         elif self._rejected.get(uid) is rejected:
             self._release(uid)
