@@ -148,10 +148,12 @@ class History:
 def test_no_eviction_follows_a_device_that_was_free_for_the_pod(part: int) -> None:
     """All devices are in use at first, by pods that nobody may evict."""
     for seed in range(part, HISTORIES, 5):
-        virtualtime.run(_history(Random(seed)))  # noqa: S311 - the order needs no secrets
+        wrong, left = virtualtime.run(_history(Random(seed)))  # noqa: S311 - the order needs no secrets
+        assert (seed, wrong, left) == (seed, [], [])
 
 
-async def _history(chance: Random) -> None:
+async def _history(chance: Random) -> tuple[list[str], list[str]]:
+    """The pods that found nothing although a device was free for them, and the pods that would fit in the end."""
     hears, devices, limit = chance.random() < 0.5, chance.choice((1, 2)), chance.choice((None, 2, 3))
     more = [] if limit is None else [quota(limited(devices=limit))]
     for name in "ab":
@@ -187,7 +189,5 @@ async def _history(chance: Random) -> None:
             await queue.run(chance.choice((0.1, 0.3, 0.7, 3.0)))
         elif what == "wait":
             await queue.run(chance.choice((0.1, 0.5, 2.0, 5.0)))
-    assert history.wrong == []
     await queue.run(2 * LONGEST_BACKOFF)
-    assert history.wrong == []
-    assert not queue.could_run(), "nothing is kept for nobody"
+    return history.wrong, queue.could_run()
