@@ -1,12 +1,14 @@
 """Controllers that are slow and in time: their own pods wait for them, and no others."""
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocator import PARAMETERS_REF
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import UNSUITABLE_NODES, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.waiting_budget import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
@@ -14,6 +16,7 @@ from tests.extender.negotiation_scene import LICENSE, NAME, TimedScene, now, pod
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.controllers import NO_LICENSE, Licenses
+from tests.kit.servers.memory import Fault as ApiFault
 
 WAITING = [f"waiting for controller {NAME}"]
 
@@ -182,6 +185,29 @@ def test_question_that_filter_does_not_wait_for_is_asked_once() -> None:
             assert await scene.reasons() == WAITING
         await scene.turns(2)
         assert len(scene.licenses.asked(UNSUITABLE_NODES)) == 1
+
+    virtualtime.run(story())
+
+
+def test_parameters_that_the_api_server_is_slow_to_hand_out_delay_no_scheduler() -> None:
+    async def story() -> None:
+        kind = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
+        there = pods("p", "q")
+        for each in there[1::2]:
+            ref = {"apiGroup": "", "kind": "ConfigMap", "name": "small"}
+            each["metadata"]["annotations"] = {PARAMETERS_REF: json.dumps(ref)}
+        scene = TimedScene(*there, *pods("r"), licenses=Licenses(left=3))
+        by = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "parameters": [kind]}])
+        scene.transport.script("get configmaps", *[ApiFault(seconds=5.0)] * 10)
+        began = now()
+        for name in ("p", "q") * 10:
+            assert await scene.reasons(name, by=by)
+        assert now() - began <= 1.0 + 20 * QUICK_SECONDS
+        began = now()
+        await scene.reasons("r", by=by)
+        assert now() - began <= QUICK_SECONDS
+        await scene.turns(3, by=by)
+        assert await scene.reasons("r", by=by) == []
 
     virtualtime.run(story())
 
