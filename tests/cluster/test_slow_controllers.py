@@ -22,6 +22,10 @@ ANSWER_SECONDS: Final = 1.9
 
 PODS_OF_THE_CONTROLLER: Final = 40
 
+MOST_SECONDS: Final = 5.0
+"""For a pod of another tenant: the second that the budget has saved, and the rest for a busy machine. It was 74.8 s when
+filter waited for each answer."""
+
 
 async def test_pods_of_a_slow_controller_do_not_delay_another_tenant(
     client: Client, plane: ControlPlane, namespace: str, neighbor: str
@@ -40,7 +44,7 @@ async def test_pods_of_a_slow_controller_do_not_delay_another_tenant(
             began = asyncio.get_running_loop().time()
             await bound(client, key_of(await add_pod(client, neighbor, name, scheduler=SCHEDULER)))
             waits.append(asyncio.get_running_loop().time() - began)
-        assert max(waits) < 2.5, waits  # 74.8 s when filter waited for each answer
+        assert max(waits) < MOST_SECONDS, waits
         # The pods of the controller get their licenses, as quickly as it answers.
         last = ObjectKey(namespace, names[-1])
         assert f"waiting for controller {licenses.name}" in await rejection(client, last, about="controller")
