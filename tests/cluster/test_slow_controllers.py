@@ -23,8 +23,8 @@ ANSWER_SECONDS: Final = 1.9
 PODS_OF_THE_CONTROLLER: Final = 40
 
 MOST_SECONDS: Final = 5.0
-"""For a pod of another tenant: the second that the budget has saved, and the rest for a busy machine. It was 74.8 s when
-filter waited for each answer."""
+"""For a pod of another tenant: the second that the budget has saved, and the rest for a busy machine. It was 74.8 s
+when filter waited for each answer."""
 
 
 async def test_pods_of_a_slow_controller_do_not_delay_another_tenant(
