@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from allocator import AllocatorError, Recent
+from allocator import AllocatorError, Recent, printable
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
@@ -476,7 +476,7 @@ class Preemptor(BackgroundTask):
         for victim in waiting:
             found = (snapshot.claims.get(key) for key in claim_keys(victim))
             self._writes.give_back(victim, [each for each in found if each is not None and unmet(each)], why)
-            self._writes.evictor.tell(victim, Note("Preempted", why, "Preempting"))
+            self._writes.evictor.tell(victim, Note("Preempted", printable(why), "Preempting"))
 
     def _pending(self, uid: str) -> Pod | None:
         """The pod as it is now, if it waits for a node and no bind of it is running."""
