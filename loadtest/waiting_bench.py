@@ -167,8 +167,8 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
 
     async def follow() -> None:
         async for event in client.watch(PODS, ObjectKey(place, ""), since=since):
-            key = event.object["metadata"]["name"]
-            if is_bound(event.object) and key not in seen:
+            key = event.object["metadata"].get("name", "")
+            if event.type != "BOOKMARK" and is_bound(event.object) and key not in seen:
                 seen[key] = time.monotonic()
                 if len(seen) == scene.pods:
                     return

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator import ClaimSpec, DeviceRequest, Features, RemedyKind, Request, Wanted, with_gates
+from extender.kube.api import ObjectKey
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot
 
@@ -21,6 +22,7 @@ class ProposedChange:
         size: the number of things that are changed; each device counts.
         weight: among changes of a kind, the lightest is the least invasive.
         fork: the cluster after it.
+        deletes: the pods that are deleted for it.
         gate: the feature gate that is turned on; empty for changes of the cluster.
         immutable: which spec is immutable, and what to do instead of a change; empty if the object can be changed.
         position: the place in a list of the object, if the change is about one.
@@ -33,6 +35,7 @@ class ProposedChange:
     fork: Fork = field(compare=False)
     size: int = 1
     weight: int = 0
+    deletes: tuple[ObjectKey, ...] = ()
     gate: str = ""
     immutable: str = ""
     position: int = 0

@@ -130,6 +130,9 @@ def _proposal(proposal: Proposal) -> dict[str, object]:
         ],
         "node": proposal.node,
         "devices": [_device(device) for device in proposal.devices],
+        "successors": [
+            {"pod": each.pod, "controller": each.controller, "node": each.node or None} for each in proposal.successors
+        ],
     }
 
 

@@ -147,17 +147,37 @@ class FittingNode:
     left_out: tuple[LeftOut, ...] = ()
 
 
+class Successor(NamedTuple):
+    """The pod that a controller makes in place of a deleted one.
+
+    Attributes:
+        pod: the deleted pod.
+        controller: makes it again.
+        node: where the successor fits then; empty: nowhere.
+    """
+
+    pod: str
+    controller: str
+    node: str
+
+    def __str__(self) -> str:
+        then = f"which then fits on node {self.node}" if self.node else "which then waits for devices"
+        return f"{self.controller} makes pod {self.pod} again, {then}"
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """Changes that together make the pod fit on a node; they were tried out.
 
     Attributes:
         devices: the devices that the pod would get, without those that only the changes bring.
+        successors: the pods that are made again; those that go before the pod had their turn first.
     """
 
     changes: tuple[ProposedChange, ...]
     node: str
     devices: tuple[DeviceId, ...]
+    successors: tuple[Successor, ...] = ()
 
 
 class Eviction(NamedTuple):

@@ -177,6 +177,7 @@ def _proposal_lines(explanation: Explanation) -> Iterator[str]:
             yield f"       {change.how}"
         with_devices = f" with {_named([str(device) for device in proposal.devices])}" if proposal.devices else ""
         yield f"     Then it fits on {proposal.node}{with_devices}."
+        yield from (f"     {successor}." for successor in proposal.successors)
     for immutable in dict.fromkeys(change.immutable for each in proposals for change in each.changes):
         yield from [f"{immutable[:1].upper()}{immutable[1:]}."] if immutable else []
     if not explanation.all_tried:

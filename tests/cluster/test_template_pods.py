@@ -85,8 +85,8 @@ async def waits(client: Client, namespace: str, scheduler_name: str) -> list[flo
 
     async def follow() -> None:
         async for event in client.watch(PODS, ObjectKey(namespace, ""), since=since):
-            name = event.object["metadata"]["name"]
-            if is_bound(event.object) and name not in seconds:
+            name = event.object["metadata"].get("name", "")
+            if event.type != "BOOKMARK" and is_bound(event.object) and name not in seconds:
                 seconds[name] = loop.time()
                 if len(seconds) == PODS_AT_ONCE:
                     return

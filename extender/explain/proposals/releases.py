@@ -37,6 +37,7 @@ def release(claim: ClaimObject, snapshot: Snapshot, priority: int) -> ProposedCh
         _freed(claim),
         size=max(1, len(pods)),
         weight=sum(found.priority for found in known),
+        deletes=pods,
     )
 
 

@@ -5,16 +5,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
-from extender.decisions.solver import Solver
+from extender.decisions.solver import No, Solver
 from extender.explain.change import ProposedChange, combined, configured, invasiveness
 from extender.explain.claim_references import with_claims_made
-from extender.explain.explanation import Proposal
+from extender.explain.explanation import Proposal, Successor
+from extender.explain.proposals.successors import goes_first, made_again, returned
 from extender.kube.api import ObjectKey
-from extender.pods.claims import Blocked
+from extender.pods.claims import Blocked, without_pods
 from extender.pods.decision_case import open_case
 from extender.pods.nominated.held_devices import held_for_nominated
+from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
+from extender.verbs.placing import place
 
 MAX_TRIALS: Final = 1500
 
@@ -57,19 +60,70 @@ class ProposalTrials:
 
     def fits(self, changes: Iterable[ProposedChange], node: str) -> bool:
         """Would the pod fit on the node?"""
-        after, solver = self._after(changes)
-        fits = self._allocation(after, solver, node) is not None
-        return fits and (not self.everywhere or self._is_passed(node, after, solver))
+        made = tuple(changes)
+        after, solver = self._after(made)
+        if self._allocation(after, solver, node) is None:
+            return False
+        if self.everywhere and not self._is_passed(node, after, solver):
+            return False
+        then = self._after_successors(made, after, solver)
+        return then is after or (then is not None and self._allocation(then, solver, node) is not None)
 
     def proposal(self, changes: Sequence[ProposedChange], node: str) -> Proposal | None:
         """The changes as a proposal, if filter would pass the node although it looks at others as well."""
         after, solver = self._after(changes)
-        found = self._allocation(after, solver, node)
-        if found is None or not self._is_passed(node, after, solver):
+        then = self._after_successors(changes, after, solver)
+        found = None if then is None else self._allocation(then, solver, node)
+        if then is None or found is None or not self._is_passed(node, then, solver):
             return None
         results = (r for allocation in found.results for r in allocation.results)
         devices = tuple(dict.fromkeys(r.device for r in results if self._is_there(r.device)))
-        return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices)
+        successors = self._successors(changes, after, solver, node)
+        return Proposal(tuple(sorted(changes, key=invasiveness)), node, devices, successors)
+
+    def _after_successors(self, changes: Sequence[ProposedChange], after: Snapshot, solver: Solver) -> Snapshot | None:
+        """The cluster after the turns of successors that go before the pod; None if there is no time to see.
+
+        The same cluster if there are none.
+        """
+        first, _ = self._made_again(changes)
+        if not first:
+            return after
+        try:
+            return self._turns(first, without_pods(after, first), solver)[0]
+        except TimeoutError:
+            self.cut_short = True
+            return None
+
+    def _successors(
+        self, changes: Sequence[ProposedChange], after: Snapshot, solver: Solver, node: str
+    ) -> tuple[Successor, ...]:
+        """Where the successors of deleted pods are once the pod is on a node; nothing if there is no time to see."""
+        first, later = self._made_again(changes)
+        if not (first or later):
+            return ()
+        try:
+            before, gone = self._turns(first, without_pods(after, (*first, *later)), solver)
+            placed = place(before.pods[self.pod], node, before, solver)
+            return () if isinstance(placed, No) else (*gone, *self._turns(later, placed, solver)[1])
+        except TimeoutError:
+            return ()
+
+    def _turns(self, pods: Sequence[Pod], cluster: Snapshot, solver: Solver) -> tuple[Snapshot, tuple[Successor, ...]]:
+        """The cluster after the turns of the successors of some pods, and where they are then."""
+        found = []
+        for each in pods:
+            self.pause()
+            cluster, successor = returned(each, self.snapshot, cluster, solver)
+            found.append(successor)
+        return cluster, tuple(found)
+
+    def _made_again(self, changes: Iterable[ProposedChange]) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+        """The deleted pods that controllers make again: those that go before the pod then, and the others."""
+        again = made_again((key for change in changes for key in change.deletes), self.snapshot)
+        pod = self.snapshot.pods.get(self.pod)
+        first = tuple(each for each in again if pod is not None and goes_first(each, pod))
+        return first, tuple(each for each in again if each not in first)
 
     def _is_passed(self, node: str, after: Snapshot, solver: Solver) -> bool:
         """Whether filter passes a node although it looks at others as well; not if there is no time."""
