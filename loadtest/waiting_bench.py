@@ -16,7 +16,7 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from typing import Final
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, EVENTS, POD_GROUPS, PODS, SLICES, TEMPLATES
-from loadtest.endtoend.subjects import CALLS_PER_SECOND
+from loadtest.endtoend.processor import spent, used
+from loadtest.endtoend.subjects import CALLS_PER_SECOND, Processes
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import find_binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect
@@ -39,7 +40,6 @@ from tests.kit.measure import MEGABYTE, resident
 from tests.kit.objects import synthetic
 from tests.kit.objects.manifests import add_node, claim, device_class, is_bound, namespace, pod, template
 from tests.kit.objects.parts import api_object, slice_spec
-from tests.kit.process import Process
 from tests.kit.waiting import wait_for_answer
 
 GATES: Final = {"GenericWorkload": True, "DRAWorkloadResourceClaims": True}
@@ -50,7 +50,7 @@ _SETTLE_SECONDS: Final = 10.0
 _AT_ONCE: Final = 50
 """Objects that are created at the same time."""
 
-Running = Callable[[Client, ControlPlane], AbstractAsyncContextManager[Process]]
+Running = Callable[[Client, ControlPlane], AbstractAsyncContextManager[Processes]]
 
 
 def _config(plane: ControlPlane, config: RawObject) -> RawObject:
@@ -60,7 +60,7 @@ def _config(plane: ControlPlane, config: RawObject) -> RawObject:
 
 
 @asynccontextmanager
-async def _ours(client: Client, plane: ControlPlane, *, holds_pods: bool = True) -> AsyncIterator[Process]:
+async def _ours(client: Client, plane: ControlPlane, *, holds_pods: bool = True) -> AsyncIterator[Processes]:
     await grant_rights(client)
     text = SHIPPED.read_text()
     async with running_extender(plane) as running:
@@ -68,11 +68,11 @@ async def _ours(client: Client, plane: ControlPlane, *, holds_pods: bool = True)
         if not holds_pods:
             del config["profiles"][0]["plugins"]["preEnqueue"]
         async with scheduler(plane, _config(plane, config), _flags(shipped_flags(text))) as process:
-            yield process
+            yield {process.name: process, "extender": running.process}
 
 
 @asynccontextmanager
-async def _in_tree(_client: Client, plane: ControlPlane) -> AsyncIterator[Process]:
+async def _in_tree(_client: Client, plane: ControlPlane) -> AsyncIterator[Processes]:
     config = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -80,10 +80,10 @@ async def _in_tree(_client: Client, plane: ControlPlane) -> AsyncIterator[Proces
         "profiles": [{"schedulerName": IN_TREE, "percentageOfNodesToScore": 100}],
     }
     async with scheduler(plane, _config(plane, config), _flags(())) as process:
-        yield process
+        yield {process.name: process}
 
 
-def _without_gate(client: Client, plane: ControlPlane) -> AbstractAsyncContextManager[Process]:
+def _without_gate(client: Client, plane: ControlPlane) -> AbstractAsyncContextManager[Processes]:
     return _ours(client, plane, holds_pods=False)
 
 
@@ -113,7 +113,7 @@ class Scene:
     """
 
     pods: int
-    prepare: Callable[[Client, str], AsyncIterator[None]] | Callable[..., object]
+    prepare: Callable[[Client, str], Awaitable[None]]
     entry: RawObject
     spec: RawObject
 
@@ -154,7 +154,7 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
     name, running = SUBJECTS[subject]
     place = f"turn-{number}"
     await client.create(NAMESPACES, namespace(place))
-    await scene.prepare(client, place)  # type: ignore[misc]
+    await scene.prepare(client, place)
     since = (await client.list(PODS, place)).revision
     made: dict[str, float] = {}
     seen: dict[str, float] = {}
@@ -173,21 +173,24 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
                 if len(seen) == scene.pods:
                     return
 
-    async with running(client, plane), asyncio.timeout(_WITHIN):
-        begun = time.monotonic()
+    async with running(client, plane) as started, asyncio.timeout(_WITHIN):
+        processes = {name: each.pid for name, each in (*plane.components.items(), *started.items())}
+        before, begun = used(processes), time.monotonic()
         following = asyncio.create_task(follow())
         try:
             await asyncio.gather(*(create(range(part, scene.pods, _AT_ONCE)) for part in range(_AT_ONCE)))
             await following
         finally:
             following.cancel()
+        work = spent(before, used(processes))
         waits = sorted(seen[key] - made[key] for key in seen)
         notes = [str(each.get("note") or "") for each in (await client.list(EVENTS, place)).items]
     failed = sum("Scheduled" not in note and "assigned" not in note for note in notes)
     await _clear(client, place)
     return (
         f"all bound {max(seen.values()) - begun:.2f} s; creation to node: median {statistics.median(waits):.3f} s, "
-        f"longest {waits[-1]:.2f} s; {failed} other Events"
+        f"longest {waits[-1]:.2f} s; {failed} other Events; processor time for a pod, ms: "
+        + ", ".join(f"{name} {1000 * seconds / scene.pods:.1f}" for name, seconds in work.items())
     )
 
 
@@ -210,8 +213,8 @@ async def _memory(client: Client, plane: ControlPlane) -> None:
         await asyncio.gather(*(client.create(SLICES, _slice(number)) for number in numbers))
     for turn in range(2):
         for subject in ("dra-extender", "dra-extender, without the gate", "in-tree"):
-            async with SUBJECTS[subject][1](client, plane) as process:
-                sizes: list[int] = []
+            async with SUBJECTS[subject][1](client, plane) as started:
+                process, sizes = started["kube-scheduler"], list[int]()
 
                 async def grown(pid: int = process.pid, into: list[int] = sizes) -> int:
                     into.append(resident(pid))
