@@ -1,7 +1,10 @@
 """Gangs from the rejected pods to the bound ones, in a cluster in memory."""
 
+from dataclasses import replace
+
 import pytest
 
+from allocator import Limits
 from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.task import Rejection
 from extender.kube.api import ObjectKey
@@ -333,3 +336,20 @@ async def test_a_further_pod_is_woken_when_its_gang_is_placed() -> None:
     assert scene.known(further).resource_version != before, "its scheduler sees a new condition"
     await scene.schedule()
     assert len(scene.bound("x")) == 3
+
+
+async def test_a_member_keeps_its_devices_when_a_limit_stops_the_search_on_its_node() -> None:
+    scene = Scene(*nodes("ab", 2), *members("x", 2, request(count=2)))
+    await scene.schedule()
+    await scene.turns()
+    kept = {name: scene.known(name).kept for name in ("x0", "x1")}
+    assert all(each.devices for each in kept.values())
+    quick, scene.solver = scene.solver, replace(scene.solver, limits=Limits(steps=1))
+    assert scene.filter("x0").undecided
+    woken = scene.known("x0").resource_version
+    await scene.turns(1)
+    assert {name: scene.known(name).kept for name in kept} == kept
+    assert scene.known("x0").resource_version != woken, "its scheduler tries it again"
+    scene.solver = quick
+    await scene.run()
+    assert sorted(scene.bound()) == ["x0", "x1"]

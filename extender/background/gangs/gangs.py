@@ -397,8 +397,11 @@ class Gangs(BackgroundTask):
         await at_most([partial(self._answer, *each) for each in self._rejected.unanswered(pods)])
 
     async def _answer(self, pod: Pod, rejected: RejectedMember) -> None:
-        """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects."""
-        if not rejected.was_ready:
+        """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects.
+
+        A search that a limit has stopped says nothing about the node: it is made again, as long as devices are kept.
+        """
+        if not rejected.was_ready or rejected.is_undecided:
             await self._writes.wake(pod)
         elif pod.kept.node in rejected.latest:
             await self._end([pod], f"the pod can't get devices on node {pod.kept.node} any more")

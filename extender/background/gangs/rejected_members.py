@@ -19,6 +19,7 @@ class RejectedMember:
             asks about a nominated node alone.
         latest: the nodes of the latest call.
         was_ready: in the latest call, the gang was ready, but the pod found no devices on the node that is kept for it.
+        is_undecided: in the latest call, a limit has stopped the search on that node.
         is_answered: since the latest call, something was done for the pod.
         with_evictions: the nodes where the pod's scheduler would evict others, so that all but devices suffices.
     """
@@ -27,6 +28,7 @@ class RejectedMember:
     names: Sequence[str]
     latest: Sequence[str]
     was_ready: bool
+    is_undecided: bool = False
     is_answered: bool = False
     with_evictions: Sequence[str] = ()
 
@@ -52,7 +54,8 @@ class RejectedMembers:
         if before is not None and before.names and len(names) < 2:
             names = tuple(before.names)
         since, was_ready = self._clock() if before is None else before.since, not rejection.result.is_blocked
-        self._known[rejection.sent.uid] = RejectedMember(since, names, latest, was_ready)
+        is_undecided = rejection.result.undecided
+        self._known[rejection.sent.uid] = RejectedMember(since, names, latest, was_ready, is_undecided)
         return before is not None
 
     def note_evictions(self, pod: Pod, names: Iterable[str]) -> None:
