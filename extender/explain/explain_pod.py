@@ -111,7 +111,7 @@ class Explainer:
         elif hindrance := self._hindrance(case) or self._wait(case, [name for name in names if name not in rejected]):
             found = hindrance
         else:
-            case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver))
+            case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver, now=True))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
             judgement = JudgedPod(
                 case, snapshot, known, rejected, self.decider, self.seconds, self.worked, self._pause, self.preempts

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
-from allocator import Allocation, AllocatorError, Features, printable
+from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity, printable
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
@@ -76,7 +76,7 @@ def confirmed(case: Case, node: NodeObject, before: Case, found: Allocation) -> 
 
 def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Case | Blocked]:
     """The ways in which the pod may get devices, the best way first."""
-    held = held_for_nominated(pod, snapshot, solver, on=node.name)
+    held = held_for_nominated(pod, snapshot, solver, on=node.name, now=True)
     if pod.kept.devices:
         if pod.kept.node == node.name:
             yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
@@ -87,7 +87,7 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
         other.kept.devices and other.priority < pod.priority
         for other in nominated_near(node, snapshot, solver.features)
     ):
-        spared = held_for_nominated(pod, snapshot, solver, spares=True, on=node.name)
+        spared = held_for_nominated(pod, snapshot, solver, spares=True, on=node.name, now=True)
         yield open_case(pod, spared, solver)
     yield open_case(pod, held, solver)
 
@@ -120,7 +120,9 @@ def are_leaving(keeping: Keeping, snapshot: Snapshot) -> bool:
     return all(each is None or each.deleting or each.is_finished for each in victims)
 
 
-def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: bool = False, on: str = "") -> Snapshot:
+def held_for_nominated(
+    pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: bool = False, on: str = "", now: bool = False
+) -> Snapshot:
     """The cluster in which nominated pods have what they need on their nodes, if this pod may not take it.
 
     What is kept by name is held from pods of lower or equal priority, and from any pod that has other devices kept.
@@ -136,13 +138,15 @@ def held_for_nominated(pod: Pod, snapshot: Snapshot, solver: Solver, *, spares: 
         solver: the allocator.
         spares: what is kept by name is held whatever the pod's priority.
         on: a node; what is kept by name is held only if the node reaches it. Empty: for all nodes.
+        now: no pod is thought away from the result. So the capacity that victims still hold is not held once more for
+            the pods for which they are evicted.
     """
     there = snapshot.nodes.get(on)
     found = _everywhere(snapshot) if there is None else nominated_near(there, snapshot, solver.features)
     others = [other for other in found if other.uid != pod.uid]
     if not others:
         return snapshot
-    room = Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)))
+    room = Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)), now)
     is_kept = [other for other in others if other.kept.devices and (spares or _is_kept_from(other, pod))]
     for other in room.share(is_kept):
         room.hold_kept(other)
@@ -196,6 +200,7 @@ class Room:
         shared: claims that the asking pod uses, too.
         held: the cluster so far.
         solver: the allocator, with the time for all pods together.
+        is_now: as ``now`` of `held_for_nominated`.
         found: what is held, in the order in which it was found.
         is_undecided: something is not held because of an error or a limit.
     """
@@ -203,9 +208,11 @@ class Room:
     shared: Collection[ObjectKey]
     held: Snapshot
     solver: Solver
+    is_now: bool = False
     found: list[Allocation] = field(default_factory=list, init=False)
     is_undecided: bool = field(default=False, init=False)
     _part: Solver = field(init=False)
+    _counted: set[str] = field(default_factory=set, init=False)
 
     def share(self, pods: Collection[Pod]) -> Iterator[Pod]:
         """The pods; each has an equal share of the time that is left."""
@@ -215,7 +222,8 @@ class Room:
 
     def hold_kept(self, other: Pod) -> None:
         """Hold what is kept for a pod by name. A pod that can't have it any more will be chosen for again."""
-        self._hold(self._kept(other, self.shared))
+        found = self._kept(other, self.shared)
+        self._hold(self._beside_victims(found, other) if found and self.is_now and other.kept.victims else found)
 
     def hold_needed(self, other: Pod, pod: Pod) -> None:
         """Hold what a pod would get on its node, if possible beside what is kept by name for the pod that asks."""
@@ -224,6 +232,30 @@ class Room:
         if found is None and own is not None and other.priority > pod.priority:
             found = self._needed(other, self.shared, self.held, self._part)
         self._hold(found)
+
+    def _beside_victims(self, found: Allocation, other: Pod) -> Allocation:
+        """What has to be held of an allocation while victims hold theirs. Each victim counts for one pod."""
+        uids = [uid for uid in other.kept.victims if uid not in self._counted]
+        self._counted.update(uids)
+        victims = [pod for uid in uids if (pod := self.held.pod(uid)) is not None]
+        before, after = self.held.usage, without_pods(self.held, victims).usage
+        left: dict[tuple[DeviceId, str], int] = {}
+
+        def rest(device: DeviceId, name: str, amount: Quantity) -> Quantity:
+            held, kept = (each.device(device).consumed.get(name, 0) for each in (before, after))
+            released = left.setdefault((device, name), held - kept)
+            left[device, name] = max(0, released - amount.nano)
+            return Quantity.from_nano(max(0, amount.nano - released), amount.format)
+
+        def held_of(each: DeviceResult) -> DeviceResult:
+            amounts = (each.consumed_capacity or {}).items()
+            return replace(each, consumed_capacity={name: rest(each.device, name, amount) for name, amount in amounts})
+
+        results = (
+            replace(got, results=tuple(each if each.share_id is None else held_of(each) for each in got.results))
+            for got in found.results
+        )
+        return replace(found, results=tuple(results))
 
     def _hold(self, found: Allocation | None) -> None:
         if found is not None:
