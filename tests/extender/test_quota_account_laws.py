@@ -140,6 +140,7 @@ class Account:
         self._sizes = sizes
         self._most: dict[ObjectKey, float] = {}
         self._is_suspended = False
+        self._preemptors: dict[str, str] = {}
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
         return self.truth.replace(resource, objects, at)
@@ -147,15 +148,19 @@ class Account:
     def apply(self, event: Event) -> None:
         self.truth.apply(event)
         if event.resource == PODS:
-            for each in (event.object.get("status") or {}).get("conditions", ()):
-                if each["type"] == DISRUPTION:
-                    preemptor = each["message"].split()[5]
-                    self.victims.setdefault(preemptor.partition("/")[0], set()).add(event.object["metadata"]["uid"])
+            self._note_victims(event.object)
         if event.resource in {PODS, CLAIMS} and not self._is_suspended:
             for key, (used, limit) in self._use().items():
                 if used > self._most.get(key, limit):
                     self.broken.append(f"{key}: {used} of {limit} withheld after {event.object['metadata']['name']}")
                 self._most[key] = max(limit, min(used, self._most.get(key, limit)))
+
+    def _note_victims(self, raw: RawObject) -> None:
+        """A nomination names the victims, and the victims are marked before they are deleted."""
+        pod = parse_pod(raw)
+        self._preemptors |= dict.fromkeys(pod.kept.victims, pod.namespace)
+        if any(each["type"] == DISRUPTION for each in (raw.get("status") or {}).get("conditions", ())):
+            self.victims.setdefault(self._preemptors[pod.uid], set()).add(pod.uid)
 
     def forgive(self) -> None:
         """From now on, no more may be withheld than is withheld now: a quota was lowered, and everybody knows that."""
@@ -366,3 +371,25 @@ def test_no_namespace_withholds_more_than_its_quotas_allow(history: History) -> 
     event(f"kept: {any(each.kept.devices for each in snapshot.pods.values())}")
     event(f"bound: {min(3, sum(bool(each.node_name) for each in snapshot.pods.values()))}")
     event(f"evicted: {min(3, sum(map(len, scene.account.victims.values())))}")
+
+
+CALM: Final = ("pod", "pods", "important", "important", "nothing", "nothing", "settle")
+
+
+@st.composite
+def calm_histories(draw: st.DrawFn) -> History:
+    """Pods only come, and quotas stay."""
+    sizes = [draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4)) for _ in NODES]
+    limits = st.tuples(st.just("devices"), st.integers(0, 4))
+    happenings = draw(st.lists(st.tuples(st.sampled_from(CALM), st.integers(0, 30)), min_size=8, max_size=30))
+    own = draw(limits), draw(limits)
+    return History(sizes, own, draw(st.integers(0, 2**16)), draw(st.sampled_from((0.0, 0.03, 0.3))), happenings)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(calm_histories())
+def test_a_namespace_evicts_no_more_pods_than_its_quota_lets_it_have_devices(history: History) -> None:
+    victims = virtualtime.run(played(history)).account.victims
+    event(f"evicted: {min(3, sum(map(len, victims.values())))}")
+    allowed = {name: limit[1] for name, limit in zip(NAMESPACES, history.quotas, strict=True) if limit is not None}
+    assert all(len(evicted) <= allowed[name] for name, evicted in victims.items())
