@@ -12,6 +12,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
+from tests.extender.test_quota_account import keeping
 from tests.kit.clusters import (
     GPU,
     Object,
@@ -158,3 +159,20 @@ def test_no_node_starts_to_fit_without_being_named(
     now = filter_nodes(asked, "ab", state.snapshot, solver())
     if not news.everywhere and ObjectKey("ns", "mine") not in news.claims:
         assert set(now.passed) <= set(before.passed) | news.nodes
+
+
+@pytest.mark.parametrize(("device", "expected"), [("net/gpu-0", NO_HINT), ("a/gpu-1", EVERYWHERE)])
+def test_a_pod_that_is_bound_with_other_devices_than_were_kept_for_it_helps_others(
+    device: str, expected: QueueingHint
+) -> None:
+    state = state_of([*WORLD, keeping(pod("k", "taken"), device, on="b")])
+    assert after(state, there(keeping(pod("k", "taken", on="b"), device, on="b"))) == expected
+
+
+def test_a_nomination_that_was_not_written_helps_others_because_it_counted_in_quotas() -> None:
+    state = state_of(WORLD)
+    waiting = state.snapshot.pods[ObjectKey("ns", "nominated")]
+    state.assume_kept([waiting])
+    before = state.snapshot
+    state.forget_kept(waiting)
+    assert queueing_hint(state.changes_since(before.version), before, state.snapshot) == EVERYWHERE

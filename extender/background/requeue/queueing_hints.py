@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import FREE, NOTHING_USED, PoolId
+from allocator import FREE, NOTHING_USED, DeviceId, PoolId
 from extender.kube.api import ObjectKey
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.state.change_log import Change
@@ -123,21 +123,27 @@ def local_nodes(pool: PoolId, before: Snapshot, after: Snapshot) -> set[str]:
 def _gave_up_nomination(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:
     """A pod no longer keeps others from what it needs on the node that it was nominated for."""
     old, new = before.pods.get(key), after.pods.get(key)
-    if old is not None and old.uid in before.keeping and old.uid not in after.keeping:
-        return new is None or not new.kept.node
+    was_assumed = old is not None and old.uid in before.keeping and old.uid not in after.keeping
+    if was_assumed and (new is None or not new.kept.node):
+        return True
     if old is None or old.node_name or not old.nominated_node:
         return False
     if new is None or new.uid != old.uid or new.deleting or new.is_finished:
         return True
     if new.node_name:
-        return new.node_name != old.nominated_node or not _has_its_devices(new, after)
+        return new.node_name != old.nominated_node or not _has_its_devices(new, old.kept.devices, after)
     return new.nominated_node != old.nominated_node
 
 
-def _has_its_devices(pod: Pod, snapshot: Snapshot) -> bool:
-    """Whether a pod's claims are known to hold something: the watch of pods may be ahead of that of claims."""
+def _has_its_devices(pod: Pod, kept: Iterable[DeviceId], snapshot: Snapshot) -> bool:
+    """Whether a pod's claims are known to hold something, and all devices that were kept for it.
+
+    The watch of pods may be ahead of that of claims.
+    """
     claims = [snapshot.claims.get(key) for key in claim_keys(pod)]
-    return all(claim is not None and snapshot.held_by(claim.claim.uid) for claim in claims)
+    held = [() if claim is None else snapshot.held_by(claim.claim.uid) for claim in claims]
+    devices = {each.device for allocations in held for allocation in allocations for each in allocation.results}
+    return all(held) and devices.issuperset(kept)
 
 
 def _was_wanted(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:
