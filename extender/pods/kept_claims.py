@@ -16,6 +16,7 @@ from extender.pods.reduced_claims import reduced_claim
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.usage import in_flight
 from extender.state.consumers import claim_keys, claim_name
+from extender.state.indexes.assumed_allocation import AssumedAllocation
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
@@ -39,14 +40,17 @@ def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[
 
     A device that a claim of the namespace holds as a whole is left out, such as one of a victim in the namespace.
 
+    They are worked out again when a nominated pod, an allocation or a pool has changed. Between two such changes, an
+    event of a claim or a node may make more known: then more may be counted until the next change, never less.
+
     Raises:
         TimeoutError: the solver's time is up.
     """
     uids, keeping = snapshot.kept.in_namespaces.get(namespace), snapshot.keeping
     if uids is None and not keeping:
         return ()
-    claims = (snapshot.claims, snapshot.special, snapshot.assumed)
-    basis = (uids, *claims, snapshot.nodes, snapshot.inventory, *_rules(snapshot))
+    assumed = [each for uid, each in snapshot.assumed.items() if _is_in(namespace, uid, each, snapshot)]
+    basis = (uids, snapshot.allocated_in.get(namespace), *assumed, snapshot.inventory, *_rules(snapshot))
     basis = (*basis, keeping, snapshot.pods) if keeping else basis
     key = "namespace", namespace
     found = solver.kept_claims.find(key, basis)
@@ -54,6 +58,12 @@ def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[
         found = _found_in(namespace, list(_nominated(namespace, snapshot)), snapshot, solver)
         solver.kept_claims.keep(key, basis, found)
     return found
+
+
+def _is_in(namespace: str, claim_uid: str, assumed: AssumedAllocation, snapshot: Snapshot) -> bool:
+    """Whether an assumed allocation is for a claim or a pod of a namespace."""
+    key = snapshot.claim_keys.get(claim_uid) or snapshot.pod_keys.get(assumed.pod_uid)
+    return key is not None and key.namespace == namespace
 
 
 def _nominated(namespace: str, snapshot: Snapshot) -> Iterator[Pod]:
@@ -77,10 +87,11 @@ def _rules(snapshot: Snapshot) -> tuple[object, ...]:
 
 def _found_in(namespace: str, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> tuple[KeptClaim, ...]:
     found: dict[str, KeptClaim] = {}
-    waiting = (pod for pod in pods if not (pod.deleting or pod.is_finished))
-    for pod in sorted(waiting, key=rank):
-        for each in _of_pod(pod, snapshot, solver):
-            found.setdefault(each.uid, each)
+    for pod in pods:
+        for each in () if pod.deleting or pod.is_finished else _of_pod(pod, snapshot, solver):
+            known = found.get(each.uid)
+            if known is None or rank(pod) < rank(known.pod):
+                found[each.uid] = each
     held = _held_in(namespace, snapshot) if found else frozenset[DeviceId]()
     return tuple(each.without(held) for each in found.values())
 
