@@ -9,6 +9,7 @@ import structlog
 from allocator import SearchLimitError
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
+from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.offload import Offload
@@ -29,6 +30,10 @@ SOON_SECONDS: Final = 1.0
 """From the look that finds a wrong status until the lease may be held; by then the watch shows what was written."""
 
 
+LOOK_SECONDS: Final = 2.0
+"""How long one look may take. The quotas that it does not get to come first in the next one, a second later."""
+
+
 class QuotaStatus(BackgroundTask):
     """Writes the used amounts of each quota, in the replica that holds the lease.
 
@@ -47,6 +52,10 @@ class QuotaStatus(BackgroundTask):
         self._solver = solver
         self._off_loop = off_loop
         self._again = 0.0
+        self._turns = Turns(solver.clock)
+        self._look = 0
+        self._looked: dict[ObjectKey, int] = {}
+        """The number of the look that got to a quota last; quotas with the lowest number come first."""
 
     async def tick(self) -> None:
         """Write the statuses that are wrong."""
@@ -54,8 +63,12 @@ class QuotaStatus(BackgroundTask):
         if now < self._again or self._state.not_ready:
             return
         self._again = now + PAUSE_SECONDS
-        wrong = await self._off_loop(partial(_wrong, snapshot, self._solver)) if snapshot.device_quotas else {}
-        if not await self._may_write(wrong):
+        wrong = await self._off_loop(partial(self._wrong, snapshot)) if snapshot.device_quotas else {}
+        is_over = all(self._looked.get(key) == self._look for key in snapshot.device_quotas)
+        if not is_over:
+            self._again = self._solver.clock() + SOON_SECONDS
+        if not await self._may_write(wrong, is_over=is_over):
+            self._looked.update(dict.fromkeys(wrong, 0))
             return
         for key, status in wrong.items():
             try:
@@ -63,11 +76,12 @@ class QuotaStatus(BackgroundTask):
             except (ApiError, OutcomeUnknownError) as error:
                 logger.warning("status of quota not written", quota=str(key), error=str(error))
 
-    async def _may_write(self, wrong: Collection[ObjectKey]) -> bool:
+    async def _may_write(self, wrong: Collection[ObjectKey], *, is_over: bool) -> bool:
         """Whether this replica has held the lease for a while, so that it has seen what the last holder wrote."""
         try:
             if not wrong:
-                await self._lease.give_back()
+                if is_over:
+                    await self._lease.give_back()
                 return False
             is_held = await self._lease.take()
         except (WriteRefusedError, OutcomeUnknownError) as error:
@@ -77,18 +91,25 @@ class QuotaStatus(BackgroundTask):
             self._again = self._solver.clock() + SOON_SECONDS
         return is_held
 
-
-def _wrong(snapshot: Snapshot, solver: Solver) -> dict[ObjectKey, RawObject]:
-    """The statuses that differ from the statuses on the API server."""
-    found = {}
-    for key, quota in snapshot.device_quotas.items():
-        try:
-            totals = {limit.name: total_of(quota, limit, snapshot, solver) for limit in quota.limits}
-            kept = {limit.name: kept_of(quota, limit, snapshot, solver).amounts for limit in quota.limits}
-        except (SearchLimitError, TimeoutError) as error:
-            logger.warning("usage of quota not counted", quota=str(key), error=str(error))
-            continue
-        status = status_of(quota, totals, kept, snapshot)
-        if status != quota.status:
-            found[key] = status
-    return found
+    def _wrong(self, snapshot: Snapshot) -> dict[ObjectKey, RawObject]:
+        """The statuses that differ from the statuses on the API server, in fair turns of the namespaces."""
+        until, found = self._solver.clock() + LOOK_SECONDS, {}
+        self._look += 1
+        self._looked = {key: self._looked.get(key, 0) for key in snapshot.device_quotas}
+        keys = sorted(self._looked, key=self._looked.__getitem__)
+        for key in self._turns.ordered(keys, lambda key: key.namespace):
+            if self._solver.clock() > until:
+                break
+            self._looked[key] = self._look
+            quota = snapshot.device_quotas[key]
+            with self._turns.of(key.namespace):
+                try:
+                    totals = {limit.name: total_of(quota, limit, snapshot, self._solver) for limit in quota.limits}
+                    kept = {limit.name: kept_of(quota, limit, snapshot, self._solver).amounts for limit in quota.limits}
+                except (SearchLimitError, TimeoutError) as error:
+                    logger.warning("usage of quota not counted", quota=str(key), error=str(error))
+                    continue
+            status = status_of(quota, totals, kept, snapshot)
+            if status != quota.status:
+                found[key] = status
+        return found
