@@ -230,13 +230,8 @@ class Site:
             await self.service.background.tick()
             for each in self.pods():
                 if each.deleting and each.name not in before:
-                    self.evicted.append((each.name, await self._preemptor(each), len(self.events)))
-
-    async def _preemptor(self, victim: Pod) -> str:
-        """For whom dra-extender has evicted a pod: the mark on the victim says so."""
-        raw = await self.cluster.api.get(PODS, victim.key)
-        marks = [each["message"] for each in raw["status"]["conditions"] if each["type"] == "DisruptionTarget"]
-        return str(marks[-1].split("accommodate pod ")[1].split()[0].partition("/")[2])
+                    preemptor = next(pod for pod in self.pods() if each.uid in pod.kept.victims)
+                    self.evicted.append((each.name, preemptor.name, len(self.events)))
 
     async def terminate(self) -> None:
         """Pods that are terminating come to their end."""
