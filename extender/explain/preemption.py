@@ -1,11 +1,17 @@
 """Which pods would be evicted for a pod that fits nowhere, and what protects the other pods that hold devices."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Final
 
-from extender.decisions.solver import Solver
+from allocator import AllocatorError
+from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
-from extender.preemption.choice import Preemption, choose, holders_near
+from extender.pods.claims import without_pods
+from extender.pods.feasibility import feasible_on
+from extender.preemption.choice import choose, holders_near
+from extender.quota.device_quotas.overrun import OVER, quotas_of
 from extender.state.consumers import claim_keys
 from extender.state.objects.budgets import Budget
 from extender.state.objects.nodes import NodeObject
@@ -16,6 +22,11 @@ from extender.verbs.preempt.victims import is_evictable_unbound
 
 Reason = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""
+
+_SUFFICE: Final = "others suffice"
+
+_MOST_NODES: Final = 16
+"""At most this number of nodes is looked at for a quota that forbids the devices of other pods."""
 
 
 def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> PreemptionReport | None:
@@ -38,7 +49,8 @@ def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, sol
     victims = found.victims if found else ()
     chosen = {victim.uid for victim in victims}
     entitled = Borrowers.of(victims, snapshot, solver).entitled(victims)
-    spared = [_spared(each, pod, found, snapshot) for each in others if each.uid not in chosen]
+    needless = _SUFFICE if found else _over_quota(pod, nodes, snapshot, solver) or "its devices are not enough"
+    spared = [_spared(each, pod, needless, snapshot) for each in others if each.uid not in chosen]
     return PreemptionReport(
         node=found.node.name if found else "",
         victims=tuple(Eviction(str(each), each.priority, each.node_name, each not in entitled) for each in victims),
@@ -47,8 +59,22 @@ def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, sol
     )
 
 
-def _spared(other: Pod, pod: Pod, found: Preemption | None, snapshot: Snapshot) -> Reason:
-    """What protects a pod that holds devices, and the pod."""
+def _over_quota(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> str:
+    """The quota that a pod would exceed if all pods of lower priority went, as a reason; empty if there is none."""
+    if not quotas_of(pod.namespace, snapshot):
+        return ""
+    with suppress(AllocatorError, TimeoutError):
+        for node in nodes[:_MOST_NODES]:
+            near = holders_near(node, snapshot, solver.features)
+            gone = [each for each in near if is_evictable_unbound(each, pod, snapshot)]
+            found = feasible_on(pod, node, without_pods(snapshot, gone), solver)
+            if isinstance(found, No) and found.reason.startswith(OVER):
+                return f"the pod may not have its devices: {found.reason}"
+    return ""
+
+
+def _spared(other: Pod, pod: Pod, needless: str, snapshot: Snapshot) -> Reason:
+    """What protects a pod that holds devices, and the pod. ``needless``: why its eviction is of no use."""
     named = f"pod {other}"
     if other.deleting or other.is_finished:
         return "terminating already", named
@@ -60,12 +86,10 @@ def _spared(other: Pod, pod: Pod, found: Preemption | None, snapshot: Snapshot) 
         return "being bound", named
     if mate := _mate(other, pod, snapshot):
         return f"shares claim {mate[0]} with {mate[1]}, which is not evicted", named
-    if found is None:
-        return "its devices are not enough", named
     budgets = [key for key, budget in snapshot.objects(Budget).items() if budget.covers(other) and not budget.allowed]
-    if budgets:
+    if budgets and needless == _SUFFICE:
         return f"PodDisruptionBudget {min(budgets)} allows no eviction, and others suffice", named
-    return "others suffice", named
+    return needless, named
 
 
 def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | None:
