@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from allocator import AllocatorError, Recent, printable
+from allocator import AllocatorError, Recent
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
@@ -51,7 +51,7 @@ from extender.verbs.bind.errors import BindError
 from extender.writes.claims.binding_conditions import unmet
 from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
-from extender.writes.pods.evictions import Evictor
+from extender.writes.pods.evictions import Evictor, preempted_by
 from extender.writes.pods.nominations import Nominator
 
 logger = structlog.get_logger()
@@ -472,11 +472,10 @@ class Preemptor(BackgroundTask):
 
     def _take_back(self, waiting: Sequence[Pod], pod: Pod, snapshot: Snapshot) -> None:
         """Take devices that are not ready from pods that wait for them. These pods are scheduled anew."""
-        why = f"preempted by pod {pod} of priority {pod.priority}, which needs the devices on node {pod.kept.node}"
         for victim in waiting:
-            found = (snapshot.claims.get(key) for key in claim_keys(victim))
+            found, why = (snapshot.claims.get(key) for key in claim_keys(victim)), preempted_by(pod, victim)
             self._writes.give_back(victim, [each for each in found if each is not None and unmet(each)], why)
-            self._writes.evictor.tell(victim, Note("Preempted", printable(why), "Preempting"))
+            self._writes.evictor.tell(victim, Note("Preempted", why, "Preempting"))
 
     def _pending(self, uid: str) -> Pod | None:
         """The pod as it is now, if it waits for a node and no bind of it is running."""

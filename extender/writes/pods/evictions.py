@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from allocator import printable
+from allocator import Printable, printable
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
@@ -56,8 +56,7 @@ class Evictor:
             await self._evict(victim, preemptor)
         except (ApiError, WriteRefusedError, OutcomeUnknownError) as error:
             return str(error)
-        text = f"preempted by {_named(preemptor, victim)}, which needs the devices on node {preemptor.kept.node}"
-        self.tell(victim, Note("Preempted", printable(text), "Preempting"))
+        self.tell(victim, Note("Preempted", preempted_by(preemptor, victim), "Preempting"))
         return ""
 
     async def _evict(self, victim: Pod, preemptor: Pod) -> None:
@@ -90,6 +89,11 @@ class Evictor:
     def _disruption(self, raw: RawObject, victim: Pod, preemptor: Pod) -> RawObject:
         message = f"dra-extender: preempting to accommodate {_named(preemptor, victim)}"
         return condition_patch(raw, DISRUPTION, "PreemptionByScheduler", printable(message), self.now())
+
+
+def preempted_by(preemptor: Pod, victim: Pod) -> Printable:
+    """What a victim is told. It names a preemptor of its own namespace only."""
+    return printable(f"preempted by {_named(preemptor, victim)}, which needs the devices on node {preemptor.kept.node}")
 
 
 def _named(preemptor: Pod, victim: Pod) -> str:
