@@ -36,6 +36,7 @@ BODILESS: Final = "dra_extender.bodiless"
 TOO_DEEP: Final = "the body is nested too deeply"
 
 _By = TypeVar("_By")
+_Decoded = TypeVar("_Decoded")
 
 Elsewhere: TypeAlias = Callable[[Request, bytes], Awaitable[bytes | None]]
 """Has a request and its body answered at another place; None: the request is to be answered here."""
@@ -44,6 +45,33 @@ Elsewhere: TypeAlias = Callable[[Request, bytes], Awaitable[bytes | None]]
 async def nowhere_else(_request: Request, _body: bytes) -> bytes | None:
     """The request is to be answered here."""
     return None
+
+
+async def decoded_in_thread(decode: Callable[..., _Decoded], *args: object) -> _Decoded:
+    """What a function decodes in a thread, or its error.
+
+    An error about the body comes without its traceback, whose frames hold what was decoded. The thread's future holds
+    the error: all of that would stay until Python looks for cycles.
+    """
+    found = await run_sync(_caught, decode, args)
+    if isinstance(found, _Failed):
+        raise found.error
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The error of a body."""
+
+    error: Exception
+
+
+def _caught(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decoded | _Failed:
+    try:
+        return decode(*args)
+    except (WireError, InvalidObjectError, TooLargeError) as error:
+        error.__cause__ = error.__context__ = None
+        return _Failed(error.with_traceback(None))
 
 
 class VerbRoute(APIRoute):
@@ -176,7 +204,7 @@ class _Exchange(Generic[_By]):
         by, is_long = self.by(request), len(body) > FREE_BYTES
         # To decode a hundred thousand victims, or a Pod with ten thousand resources, takes a tenth of a second.
         in_thread = is_long or verb.has_whole_objects
-        asked = await run_sync(verb.decode, body) if in_thread else verb.decode(body)
+        asked = await decoded_in_thread(verb.decode, body) if in_thread else verb.decode(body)
         with verb.deciding(by, asked) as draft:
             tell(verb.asked, asked)
             answer = await verb.answer(by, asked)

@@ -1,16 +1,19 @@
 """A verb on HTTP: where its bodies are decoded and encoded."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from extender.http.limits.bodies import FREE_BYTES, Bodies
-from extender.http.verb_endpoints import Application, Endpoints
+from extender.http.verb_endpoints import Application, Endpoints, decoded_in_thread
 from extender.intake.budget import Budget
 from extender.metrics.groups import Metrics
 from extender.tracing.tracing import UNTRACED
+from extender.verbs.json.body import WireError
 from extender.verbs.verb import Doc, Verb
 
 
@@ -47,3 +50,26 @@ async def test_what_may_take_long_leaves_the_event_loop(
     async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
         found = await client.post("/where", content=b"x" * size)
     assert found.content == b"%d %d" % (decoded_on_loop, encoded_on_loop)
+
+
+async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:
+    """Nothing waits for Python to look for cycles."""
+
+    class Decoded:
+        """Stands for the value of a long body."""
+
+    alive: list[weakref.ref[Decoded]] = []
+
+    def decode(_body: bytes) -> None:
+        value = Decoded()
+        alive.append(weakref.ref(value))
+        raise WireError("Pod", "is a list")
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(WireError, match="Pod: is a list"):
+                await decoded_in_thread(decode, b"{}")
+        assert [each() for each in alive] == [None] * 3
+    finally:
+        gc.enable()

@@ -21,7 +21,7 @@ from extender.http.callers.guard import MAY
 from extender.http.limits.bodies import Bodies, Body, BusyError, TooLargeError
 from extender.http.replies.accept import Format, format_for
 from extender.http.replies.errors import error_reply
-from extender.http.verb_endpoints import TOO_DEEP
+from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
@@ -97,7 +97,7 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
             with Body(bodies) as body:
                 # A body with whole nodes, or in YAML, takes long to decode.
                 content_type = request.headers.get("content-type", "")
-                pod, names = await run_sync(_decoded, await body.read(request.receive), content_type)
+                pod, names = await decoded_in_thread(_decoded, await body.read(request.receive), content_type)
                 within = await _only(request, pod.namespace)
                 return await _reply(form, await explanations.explain(pod, query.node or names, within=within))
         except ClientDisconnect:

@@ -18,7 +18,7 @@ from allocator import JSON
 from extender.http.limits.bodies import FREE_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.replies.accept import Format, format_for
 from extender.http.replies.errors import error_reply
-from extender.http.verb_endpoints import TOO_DEEP
+from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.refused import RefusedError
@@ -128,7 +128,7 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
 async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
     form = format_for(request)
     try:
-        question = await run_sync(_question, body, request.headers.get("content-type", ""))
+        question = await decoded_in_thread(_question, body, request.headers.get("content-type", ""))
         answer = await _while_connected(request, what_if.ask(question))
         if answer is None:
             return Response()
