@@ -67,6 +67,25 @@ async def test_a_device_that_fails_is_given_back_and_the_pod_is_told(
     assert "said the driver" in events[0]["note"]
 
 
+async def test_a_pod_that_waits_for_its_devices_gives_them_to_a_more_important_one_and_lives(
+    client: Client, namespace: str, gpu: Driver, waiting: RawObject, important: str
+) -> None:
+    """It runs nothing yet: nothing is lost with its devices, so nobody waits for the binding timeout."""
+    taken = held(await client.get(CLAIMS, ObjectKey(namespace, "claim")))
+    await client.create(CLAIMS, claim(namespace, "all", requests(request("gpu", gpu.name, count=2))))
+    key = ObjectKey(namespace, "important")
+    await client.create(PODS, pod(namespace, "important", claims=[by_name("all")], priorityClassName=important))
+    got = await client.wait_for(CLAIMS, ObjectKey(namespace, "all"), is_allocated)
+    assert got
+    assert set(taken) < set(held(got))
+    await report_condition(client, ObjectKey(namespace, "all"), ATTACHED)
+    assert await bound(client, key)
+    left = await client.get(PODS, ObjectKey(namespace, "pod"))
+    assert left["metadata"]["uid"] == waiting["metadata"]["uid"]
+    assert not is_bound(left)
+    assert not is_allocated(await client.get(CLAIMS, ObjectKey(namespace, "claim")))
+
+
 TIMEOUT_SECONDS = 6.0
 
 

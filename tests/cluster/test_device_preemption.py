@@ -118,6 +118,28 @@ async def test_a_partition_is_freed_whose_siblings_use_up_the_memory(
     assert await names(client, namespace) == ["wanted"]
 
 
+async def test_what_neither_a_victim_holds_nor_is_kept_goes_to_others_while_the_victim_terminates(
+    client: Client, namespace: str, gpu: Driver, important: str
+) -> None:
+    """The device has 80Gi: the victim holds 60Gi until it is gone, 40Gi are kept, and 20Gi are for anybody."""
+    device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    await gpu.publish("site-0", [device])
+
+    async def starts(name: str, memory: str, **spec: Any) -> ObjectKey:
+        share = request("gpu", gpu.name, capacity={"requests": {"memory": memory}})
+        await client.create(CLAIMS, claim(namespace, name, requests(share)))
+        return await start(client, namespace, name, gpu, name, **spec)
+
+    victim = await starts("victim", "60Gi", terminationGracePeriodSeconds=60)
+    await bound(client, victim)
+    wanted = await starts("wanted", "40Gi", priorityClassName=important)
+    await client.wait_for(PODS, victim, is_terminating, within=SECONDS)
+    await bound_soon(client, await starts("small", "20Gi"))
+    assert not is_bound(await client.get(PODS, wanted))
+    await client.delete(PODS, victim)
+    await bound_soon(client, wanted)
+
+
 async def test_all_pods_of_a_shared_claim_go(client: Client, namespace: str, gpu: Driver, important: str) -> None:
     await gpu.publish("site-0", GPU)
     await client.create(CLAIMS, claim(namespace, "shared", requests(request("gpu", gpu.name))))

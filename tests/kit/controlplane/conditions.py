@@ -6,13 +6,13 @@ from tests.kit.controlplane.client import Client
 
 
 async def report_condition(client: Client, claim: ObjectKey, condition: str) -> None:
-    """Say that a condition holds of the only device of a claim.
+    """Say that a condition holds of each device of a claim.
 
     Args:
         condition: its type.
     """
     found = await client.get(CLAIMS, claim)
-    (result,) = found["status"]["allocation"]["devices"]["results"]
+    results = found["status"]["allocation"]["devices"]["results"]
     said = {
         "type": condition,
         "status": "True",
@@ -20,5 +20,6 @@ async def report_condition(client: Client, claim: ObjectKey, condition: str) -> 
         "message": "said the driver",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    device = {name: result[name] for name in ("driver", "pool", "device")} | {"conditions": [said]}
-    await client.update_status(CLAIMS, found | {"status": found["status"] | {"devices": [device]}})
+    named = [{name: result[name] for name in ("driver", "pool", "device")} for result in results]
+    devices = [{**each, "conditions": [said]} for each in named]
+    await client.update_status(CLAIMS, found | {"status": found["status"] | {"devices": devices}})
