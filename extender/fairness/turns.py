@@ -1,5 +1,6 @@
 """Turns: namespaces share the time of what serves all of them."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ HALF_SECONDS: Final = 10.0
 _NOTHING_SECONDS: Final = 0.001
 """Less than this counts as nothing."""
 
-_MOST_WEIGHT: Final = 2.0**6
+_MOST_HALVES: Final = 6.0
+"""After so many times `HALF_SECONDS`, what was used is counted from a new time on: numbers stay small."""
 
 
 class Turns:
@@ -34,7 +36,7 @@ class Turns:
         self._clock = clock
         self._used: dict[str, float] = {}
         """By namespace, in seconds of the time `_since`: what is used later weighs more. So the order never fades."""
-        self._since = clock()
+        self._since = -math.inf
         self._weight = 1.0
         """How much a second counts that is used now."""
 
@@ -49,8 +51,7 @@ class Turns:
         try:
             yield
         finally:
-            now = self._clock()
-            self._weight = 2 ** ((now - self._since) / HALF_SECONDS)
+            now = self._renew()
             self._used[namespace] = self._used.get(namespace, 0.0) + (now - began) * self._weight
 
     def ordered(self, work: Iterable[T], namespace_of: Callable[[T], str]) -> Iterator[T]:
@@ -80,11 +81,14 @@ class Turns:
         """By this, namespaces are sorted."""
         return self._used.get(namespace, 0.0) if self.used(namespace) > CREDIT_SECONDS else 0.0
 
-    def _renew(self) -> None:
-        """Look at the clock. From time to time, begin with small numbers, and forget who has used nothing lately."""
+    def _renew(self) -> float:
+        """Look at the clock. From time to time, count from now on, and forget who has used nothing lately."""
         now = self._clock()
-        weight = self._weight = 2 ** ((now - self._since) / HALF_SECONDS)
-        if weight > _MOST_WEIGHT:
-            self._since, self._weight = now, 1.0
-            fresh = {name: used / weight for name, used in self._used.items()}
+        halves = (now - self._since) / HALF_SECONDS
+        if halves <= _MOST_HALVES:
+            self._weight = 2**halves
+        else:
+            fresh = {name: used * 0.5**halves for name, used in self._used.items()}
             self._used = {name: used for name, used in fresh.items() if used > _NOTHING_SECONDS}
+            self._since, self._weight = now, 1.0
+        return now

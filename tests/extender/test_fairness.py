@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,3 +120,15 @@ def test_what_was_used_long_ago_does_not_count() -> None:
     clock.now += 60 * HALF_SECONDS
     assert list(turns.ordered(["a", "b"], str)) == ["a", "b"]
     assert turns.used("a") < 1e-9
+
+
+@pytest.mark.parametrize("seconds", [HALF_SECONDS, 3600.0, 365 * 86_400.0])
+def test_after_any_quiet_time_turns_go_on(seconds: float) -> None:
+    clock = Clock()
+    turns = Turns(clock)
+    for _ in range(2):
+        with turns.of("a"):
+            clock.now += 1.0
+        clock.now += seconds
+    assert list(turns.ordered(["b", "a"], str)) == ["b", "a"]
+    assert turns.used("a") <= 1.0
