@@ -1,10 +1,14 @@
 """Gangs that lack CPU: their schedulers evict others for all pods of a gang, or for none."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import pod
+
+T = TypeVar("T")
 
 
 def victims_on(*names: str) -> Mapping[str, Victims]:
@@ -75,3 +79,33 @@ async def test_a_gang_whose_kept_node_gets_no_room_is_planned_anew() -> None:
         await scene.preempt("x0", "b")
         await scene.turns(2)
     assert scene.known("x0").kept.node == "c"
+
+
+async def test_a_gang_that_is_planned_before_an_answer_is_not_planned_again_by_the_turn_that_goes_on() -> None:
+    gates: list[asyncio.Event] = []
+
+    async def wait(work: Callable[[], T]) -> T:
+        gates.append(asyncio.Event())
+        if len(gates) <= 2:
+            await gates[-1].wait()
+        return work()
+
+    scene = Preempting(*nodes("abcd"), *members("x", 2, priority=9), *members("y", 2))
+    scene.off_loop = wait
+    scene.start()
+    for name in ("x0", "x1", "y0", "y1"):
+        scene.filter(name)
+    turn = asyncio.create_task(scene.task.tick())
+    while not gates:
+        await asyncio.sleep(0)
+    answer = asyncio.create_task(scene.task.before_preempt(scene.known("y0"), "abcd"))
+    while len(gates) < 2:
+        await asyncio.sleep(0)
+    gates[0].set()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(gates) == 2, "one plan of each gang"
+    gates[1].set()
+    await asyncio.gather(turn, answer, *scene.task.unfinished)
+    await scene.turns()
+    assert len({scene.known(name).kept.node for name in ("x0", "x1", "y0", "y1")}) == 4

@@ -84,6 +84,22 @@ async def test_of_very_many_pods_of_a_namespace_those_rejected_last_are_remember
     assert await scene.turns(2 * RESCAN_SECONDS) == ["p0"]
 
 
+async def test_a_change_helps_forgotten_pods_also_when_no_pod_is_remembered_any_more() -> None:
+    scene = Scene.of(*WORLD, network_slice("net", 0))
+    await scene.turns(2 * RESCAN_SECONDS)  # the first rescan is over
+    snapshot = scene.cluster.state.snapshot
+    for number in range(MOST_PODS + 1):
+        scene.hear(Rejection(parsed(pod(f"p{number}")), ["a"], FilterResult(()), snapshot))
+    await scene.woken()
+    for number in range(1, MOST_PODS + 1):
+        scene.requeue.on_passed(parsed(pod(f"p{number}")))
+    scene.cluster.load(pod("p0", "c"))
+    await scene.put(claim("c"))
+    await scene.put(network_slice("net", 2))
+    assert await scene.woken() == []
+    assert await scene.turns(2 * RESCAN_SECONDS) == ["p0"]
+
+
 async def test_pods_that_wait_for_their_gang_are_neither_judged_nor_in_the_place_of_others() -> None:
     scene = Scene.of(*WORLD, *waiting("p"), *waiting("q"))
     snapshot = scene.cluster.state.snapshot

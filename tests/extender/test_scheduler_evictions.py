@@ -19,24 +19,32 @@ from extender.verbs.preempt.preempt import Victims
 from extender.writes.writer import Writer
 from tests.extender.preempting import MANY, full, runs, waits
 from tests.kit.clusters import NOW, Object, solver
+from tests.kit.servers.memory import Fault, Transport
 
 WOKEN = "dra-extender/DevicesChanged"
 
 
+def elsewhere(objects: Sequence[Object]) -> Sequence[Object]:
+    """The objects in another namespace."""
+    return [each | {"metadata": each["metadata"] | {"namespace": "other"}} for each in objects]
+
+
 class Scene:
-    """Two nodes whose devices are in use; the pods p and q wait.
+    """Two nodes whose devices are in use; the pods p and q wait, and r in another namespace.
 
     Attributes:
         now: seconds.
+        transport: of the task to the API server.
     """
 
     def __init__(self, caps: EvictionCaps = MANY) -> None:
         held: list[Object] = [*runs("v", "a/gpu-0", on="a"), *runs("w", "b/gpu-0", on="b")]
-        self.cluster = full("ab", *waits("p"), *waits("q"), *held)
+        self.cluster = full("ab", *waits("p"), *waits("q"), *elsewhere(waits("r")), *held)
         self.now = 0.0
         timed = replace(solver(), clock=lambda: self.now)
         self.limits = EvictionLimits(caps, timed.clock)
-        writer = Writer(self.cluster.api, self.cluster.state, lambda: NOW)
+        self.transport = Transport(self.cluster.api)
+        writer = Writer(self.transport, self.cluster.state, lambda: NOW)
         self.task = SchedulerEvictions(self.cluster.state, self.limits, timed, writer)
 
     def pod(self, name: str) -> Pod:
@@ -86,6 +94,21 @@ async def test_a_pod_that_had_to_wait_is_tried_again() -> None:
     scene.now = LOOKING_SECONDS
     await scene.task.tick()
     assert await scene.is_woken("p")
+
+
+async def test_a_pod_that_passes_while_another_one_is_woken_is_left_alone() -> None:
+    scene = Scene(EvictionCaps(9, 9, 0))
+    other = scene.cluster.state.snapshot.pods[ObjectKey("other", "r")]
+    scene.allowed("p", "a")
+    assert not scene.task.allowed(other, {"a": Victims(("uid-v",))})
+
+    async def passes() -> None:
+        scene.task.on_passed(other)
+
+    scene.transport.script("get pods", Fault(before=passes))
+    scene.now = LOOKING_SECONDS
+    await scene.task.tick()
+    assert scene.transport.calls == ["get pods", "patch_status pods"]
 
 
 async def test_a_pod_that_is_not_bound_in_time_has_evicted_in_vain() -> None:

@@ -333,6 +333,8 @@ class Gangs(BackgroundTask):
 
     async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> GangPlan:
         """Plan a gang, and keep what is planned; returns the plan, empty if there is none."""
+        if watch.is_planning or watch.writing:
+            return ()  # a call of preempt has begun meanwhile to plan it
         watch.is_due = False  # what changes from here on may help
         kind = self._plans.kind(gang)
         if kind in hopeless:
@@ -366,13 +368,16 @@ class Gangs(BackgroundTask):
             self._rejected.answered(seat.pod)
 
         async def keep(pod: Pod, keeping: Keeping) -> None:
-            before = await self._writes.keep(pod, keeping)
+            before = None
+            try:
+                before = await self._writes.keep(pod, keeping)
+            finally:
+                if before is None:
+                    self._state.forget_kept(pod)
+                    watch.writing.pop(pod.uid, None)
+                    watch.again = self._clock() + AGAIN_SECONDS
             if before is not None:
                 self._state.settle_kept(before)
-            else:
-                self._state.forget_kept(pod)
-                watch.writing.pop(pod.uid, None)
-                watch.again = self._clock() + AGAIN_SECONDS
 
         await at_most([partial(keep, seat.pod, seat.keeping) for seat in plan])
         if watch.begun is None:

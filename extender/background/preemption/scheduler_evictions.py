@@ -132,7 +132,8 @@ class SchedulerEvictions(BackgroundTask):
             with self._faults.of(f"pod {made.pod}"):
                 self._look_after(uid, made)
         for pod in self._due():
-            del self._refused[pod.uid]
+            if self._refused.pop(pod.uid, None) is None:
+                continue  # while another pod was woken, filter has let this one pass
             with suppress(WriteRefusedError, OutcomeUnknownError):
                 await self._writer.wake(pod)
 

@@ -160,7 +160,7 @@ class Requeue(BackgroundTask):
         before, snapshot = self._seen, self._state.snapshot
         changes = self._state.changes_since(before.version)
         self._seen = snapshot
-        if not self._rejected:
+        if not self._rejected and not self._rejected.forgotten:
             return 0
         self._recall()
         news = queueing_hint(changes, before, snapshot)
