@@ -164,6 +164,8 @@ class ClusterState:
             if version is not None:
                 versions[key] = version
         self._commit(edit)
+        if self._snapshot.keeping and event.resource == PODS:
+            self._end_shown_nomination(event.object["metadata"].get("uid", ""))
         self.bookmark(event.resource, revision_of(event.object))
 
     def replace(self, resource: Resource, objects: Iterable[RawObject], at: int) -> bool:
@@ -271,6 +273,12 @@ class ClusterState:
             edit = SnapshotEdit(self._snapshot._replace(keeping=self._snapshot.keeping.delete(pod.uid)))
             edit.touch([(Topic.POD, pod.key)])  # other pods of the namespace may be within quota now
             self._commit(edit)
+
+    def _end_shown_nomination(self, uid: str) -> None:
+        """Drop an assumed nomination that does not count any more. While there is one, quotas remember less."""
+        known = self._snapshot.keeping.get(uid)
+        if known is not None and not known.counts(self._snapshot.pod(uid)):
+            self._snapshot = self._snapshot._replace(keeping=self._snapshot.keeping.delete(uid))
 
     def promise(self, pod: Pod, node: str, amounts: Amounts) -> None:
         """Count what a pod that is about to be bound requests of its node (`extender.state.indexes.node_requests`)."""

@@ -13,6 +13,7 @@ from extender.state.kinds import Topic, all_kinds
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.snapshot_edit import SnapshotEdit
 from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
+from tests.extender.test_quota_account import keeping
 from tests.kit.clusters import (
     DRIVER,
     budget,
@@ -274,3 +275,24 @@ def test_a_taint_rule_with_another_status_changes_nothing_that_decisions_rest_on
     status = {"conditions": [{"type": "EvictionInProgress", "status": "True", "message": "1 pod needs to be evicted"}]}
     state.apply(Event(EventType.MODIFIED, RESOURCES[rule["kind"]], rule | {"status": status}))
     assert state.snapshot.taint_rules is before.taint_rules
+
+
+class TestNominationsInFlight:
+    @pytest.mark.parametrize("shown", [keeping(pod("p", "p-c"), "a/gpu-0"), pod("p", "p-c", on="a"), pod("p", "p-c")])
+    def test_an_assumed_nomination_ends_with_the_watch(self, shown: RawObject) -> None:
+        state = ClusterState()
+        change(state, PODS, pod("p", "p-c"), version=3)
+        known = state.snapshot.pods[ObjectKey("ns", "p")]
+        state.assume_kept([known])
+        state.settle_kept(known)
+        change(state, PODS, pod("other", "p-c"), version=4)
+        assert known.uid in state.snapshot.keeping
+        change(state, PODS, shown, version=5)
+        assert known.uid not in state.snapshot.keeping
+
+    def test_an_assumed_nomination_ends_with_its_pod(self) -> None:
+        state = ClusterState()
+        change(state, PODS, pod("p", "p-c"), version=3)
+        state.assume_kept([state.snapshot.pods[ObjectKey("ns", "p")]])
+        delete(state, PODS, pod("p", "p-c"), version=4)
+        assert not state.snapshot.keeping
