@@ -179,7 +179,7 @@ class TestListsBitByBit:
     def test_of_every_part_of_a_snapshot_one_kind_is_the_maker(self) -> None:
         parts = [part for kind in all_kinds().values() for part in kind.parts]
         attributes = [part for part in parts if isinstance(part, str)]
-        of_all_kinds = ["version", "problems", "answers", "has_group_claims", "plain"]
+        of_all_kinds = ["version", "problems", "answers", "has_group_claims", "plain", "keeping"]
         assert sorted([*attributes, *of_all_kinds]) == sorted(Snapshot._fields)
         assert len(set(parts)) == len(parts)
 
