@@ -16,6 +16,12 @@ def victims_on(*names: str) -> Mapping[str, Victims]:
     return {name: Victims((f"uid-cpu-{name}",)) for name in names}
 
 
+async def rest() -> None:
+    """Others go on, until they wait."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 class Preempting(Scene):
     """A scene with a scheduler that asks preempt."""
 
@@ -96,14 +102,11 @@ async def test_a_gang_that_is_planned_before_an_answer_is_not_planned_again_by_t
     for name in ("x0", "x1", "y0", "y1"):
         scene.filter(name)
     turn = asyncio.create_task(scene.task.tick())
-    while not gates:
-        await asyncio.sleep(0)
+    await rest()
     answer = asyncio.create_task(scene.task.before_preempt(scene.known("y0"), "abcd"))
-    while len(gates) < 2:
-        await asyncio.sleep(0)
+    await rest()
     gates[0].set()
-    for _ in range(100):
-        await asyncio.sleep(0)
+    await rest()
     assert len(gates) == 2, "one plan of each gang"
     gates[1].set()
     await asyncio.gather(turn, answer, *scene.task.unfinished)

@@ -8,8 +8,9 @@ from extender.background.preemption.preemptor import PATIENCE_SECONDS
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import NODES, PODS, SLICES, Resource
+from extender.preemption.eviction_limits import EvictionCaps
 from extender.state.pod_fields.conditions import Keeping
-from tests.extender.preempting import DELETE, MARK, Scene, runs, slow, waits
+from tests.extender.preempting import DELETE, MARK, Scene, full, runs, slow, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport
@@ -355,3 +356,14 @@ async def test_a_preemption_is_carried_on_with_the_victims_of_its_nomination() -
     scene.filter("p")
     await scene.turns()
     assert await scene.pods() == ["lower", "p"]
+
+
+async def test_evictions_for_a_pod_that_could_not_be_nominated_count_for_no_cap() -> None:
+    held = [*runs("v", "a/gpu-0", on="a"), *runs("w", "b/gpu-0", on="b")]
+    scene = Scene(full("ab", *held, *waits("p", priority=200), *waits("q")), caps=EvictionCaps(9, 9, 1))
+    scene.transport.script(MARK, FORBIDDEN)
+    for name in "pq":
+        scene.filter(name)
+    await scene.turns()
+    assert len(scene.told) == 1
+    assert not scene.cluster.state.snapshot.keeping

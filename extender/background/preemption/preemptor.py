@@ -197,8 +197,13 @@ class Preemptor(BackgroundTask):
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node. No more pods are evicted for it."""
         self._asked.pop(pod.uid)
-        for each in (self._waiting, self._chosen):
-            each.pop(pod.uid, None)
+        self._waiting.pop(pod.uid, None)
+        self._drop_choice(pod.uid)
+
+    def _drop_choice(self, uid: str) -> None:
+        """The victims that were chosen for the pod of this uid are not evicted, and count for no cap."""
+        if self._chosen.pop(uid, None) is not None:
+            self._limits.drop_plan(uid)
 
     def on_victims(self, pod: Pod) -> None:
         """The pod's scheduler makes room itself. A choice of victims that is being made is void."""
@@ -282,10 +287,13 @@ class Preemptor(BackgroundTask):
         self._choosing.add(pod.uid)
         refused: list[EvictionRefusal] = []
         choice = partial(self._choice, pod, names, planned, self._state.snapshot, solver, refused)
-        found = await self._off_loop(choice)
-        if pod.uid not in self._choosing:
+        try:
+            found = await self._off_loop(choice)
+            is_void = pod.uid not in self._choosing
+        finally:
+            self._choosing.discard(pod.uid)
+        if is_void:
             return
-        self._choosing.discard(pod.uid)
         if found is None and refused:
             self._refuse(pod, names, min(refused, key=lambda each: each.seconds))
         elif found is None:
@@ -297,6 +305,8 @@ class Preemptor(BackgroundTask):
             if await self._is_kept(found):
                 self._chosen[pod.uid] = _Chosen(found, names)
                 self._nominations.of(pod, found.keeping)
+            else:
+                self._limits.drop_plan(pod.uid)
 
     def _refuse(self, pod: Pod, names: Sequence[str], refusal: EvictionRefusal) -> None:
         """No pod may be evicted for a pod now."""
@@ -375,13 +385,17 @@ class Preemptor(BackgroundTask):
             logger.info("pod not nominated", pod=str(pod), node=found.node.name, error=str(over))
             return False
         self._state.assume_kept([pod])
+        before = None
         try:
-            self._state.settle_kept(await self._writes.nominator.keep(found.pod, found.keeping))
+            before = await self._writes.nominator.keep(found.pod, found.keeping)
         except (WriteRefusedError, OutcomeUnknownError) as error:
-            self._state.forget_kept(pod)
             logger.info("pod not nominated", pod=str(found.pod), node=found.node.name, error=str(error))
-            return False
-        return True
+        finally:
+            if before is None:
+                self._state.forget_kept(pod)
+        if before is not None:
+            self._state.settle_kept(before)
+        return before is not None
 
     # --- evict ----------------------------------------------------------------------------------------------
 
@@ -394,7 +408,7 @@ class Preemptor(BackgroundTask):
             return
         planned = self._planned(uid)
         if pod is None or pod.kept.node != found.node.name:
-            self._chosen.pop(uid, None)
+            self._drop_choice(uid)
             return
         found = replace(found, pod=pod)
         present, until = self._state.snapshot, self._solver.clock() + _CHOOSING_SECONDS
