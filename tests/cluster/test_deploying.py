@@ -292,10 +292,13 @@ async def ready_answer_and_status(program: Path, folder: Path) -> tuple[str, int
     )
     assert process.stderr is not None
     try:
+        said: dict[str, Any] = {}
         async with asyncio.timeout(60):
-            line = await process.stderr.readline()
-        assert line, "it ended before it served"
-        async with httpx.AsyncClient(base_url=json.loads(line)["url"]) as client:
+            while "url" not in said:
+                line = await process.stderr.readline()
+                assert line, "it ended before it served"
+                said = json.loads(line)
+        async with httpx.AsyncClient(base_url=said["url"]) as client:
             answer = (await client.get("/readyz")).text
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(30):
