@@ -160,7 +160,7 @@ def budget_of(settings: Settings) -> Budget:
     found = memory_limit()
     if settings.memory.limit_bytes:
         found = MemoryLimit(settings.memory.limit_bytes, "memory.limitBytes")
-    logger.info("memory", limit=found.size, source=found.source)
+    logger.debug("memory", limit=found.size, source=found.source)
     return Budget(found.size // BUDGET_SHARE)
 
 
