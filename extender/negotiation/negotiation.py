@@ -311,9 +311,11 @@ class Negotiation:
         left = known.budget.left(pod.namespace, began)
         if left > self._pace(known):
             task = begin()
-            await asyncio.wait({task}, timeout=left)
-            known.budget.spend(pod.namespace, now(), now() - began)
-            known.metrics.waited(name, now() - began)
+            try:
+                await asyncio.wait({task}, timeout=left)
+            finally:  # also if the caller has left
+                known.budget.spend(pod.namespace, now(), now() - began)
+                known.metrics.waited(name, now() - began)
             if task.done():
                 task.result()
                 return

@@ -61,6 +61,20 @@ def other(namespace: str, name: str) -> list[Object]:
     return found
 
 
+def test_a_wait_that_its_caller_leaves_is_spent() -> None:
+    async def story() -> None:
+        names = [f"p{number}" for number in range(10)]
+        scene = TimedScene(*pods(*names), licenses=Slow(left=40, seconds=0.3))
+        for name in names[:-1]:
+            call = asyncio.create_task(scene.took(name))
+            await virtualtime.elapse(0.25)
+            call.cancel()
+            await virtualtime.elapse(0.1)
+        assert await scene.took(names[-1]) <= 2 * QUICK_SECONDS
+
+    virtualtime.run(story())
+
+
 def test_forty_pods_of_a_slow_controller_delay_a_scheduler_for_one_second_in_all() -> None:
     async def story() -> None:
         names = [f"p{number}" for number in range(40)]

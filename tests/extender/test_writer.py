@@ -1,12 +1,14 @@
 """The writes of a bind, one claim at a time: preconditions, conflicts, unknown outcomes, undo."""
 
+import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from allocator import Quantity
-from extender.kube.api import RawObject
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
@@ -26,7 +28,7 @@ from tests.extender.writer_scene import (
     allocation,
 )
 from tests.kit import virtualtime
-from tests.kit.clusters import DRIVER, claim
+from tests.kit.clusters import DRIVER, claim, pod
 from tests.kit.servers.memory import NOW, NOW_TEXT, Fault, Transport, writes
 
 
@@ -331,3 +333,26 @@ class _Dropping(Transport):
             for name in set(result) - {"request", "driver", "pool", "device"}:
                 del result[name]
         return await super().update_status(resource, obj)
+
+
+def test_a_reservation_whose_bind_has_left_is_not_written_by_the_next_bind() -> None:
+    async def story(scene: Scene) -> None:
+        def begun(name: str) -> asyncio.Task[int]:
+            found = replace(scene.reservation(), pod=scene.state.snapshot.pods[ObjectKey("ns", name)])
+            scene.state.assume(found.uid, found.allocation, found.pod.uid)
+            return asyncio.create_task(scene.writer.reserve(found))
+
+        scene.transport.script(PROTECT, Fault(seconds=1), Fault(seconds=9))
+        scene.transport.script(ALLOCATE, Fault(seconds=1), Fault(seconds=9))
+        first = begun("p")
+        await virtualtime.elapse(0.1)
+        batch = [begun("q"), begun("r")]
+        await virtualtime.elapse(4)
+        for each in reversed(batch):
+            each.cancel()
+        await asyncio.gather(first, *batch, return_exceptions=True)
+        await begun("s")
+
+    scene = Scene(None, *(pod(name, "gpu") for name in "qrs"))
+    virtualtime.run(story(scene))
+    assert scene.users == ["p", "s"]

@@ -141,8 +141,9 @@ class ControllerReleases(BackgroundTask):
             self._marked.pop(key, None)
             return
         logger.info("claim not released by its controller", claim=str(key), error=problem)
-        pause = self._marked.get(key, _Pause())
-        self._marked[key] = _Pause(self._clock() + pause.seconds, min(2 * pause.seconds, _LONGEST_PAUSE_SECONDS))
+        pause = self._marked.get(key)
+        if pause is not None:  # the claim is there, and marked
+            self._marked[key] = _Pause(self._clock() + pause.seconds, min(2 * pause.seconds, _LONGEST_PAUSE_SECONDS))
 
     async def _problem(self, claim: ClaimObject) -> str:
         """Release a claim; why that was not possible, empty if it was."""

@@ -47,6 +47,9 @@ PROBES: Final = 3
 PROBE_SECONDS: Final = 2.0
 """From one of these to the next. The first one may be in the backoff of its scheduler."""
 
+_MOST_SCHEDULERS: Final = 1024
+"""Schedulers that are remembered because they ask. Their names come with the calls."""
+
 logger = structlog.get_logger()
 
 
@@ -128,6 +131,8 @@ class Rescan(BackgroundTask):
 
     def _meet(self, pod: Pod) -> None:
         if pod.scheduler_name not in self._met:
+            if len(self._met) >= _MOST_SCHEDULERS:
+                del self._met[next(iter(self._met))]
             self._met[pod.scheduler_name] = self._clock()
 
     def _begin(self, snapshot: Snapshot) -> None:

@@ -34,11 +34,13 @@ class WaitingReservation:
         reservation: the goal.
         fence: the latest fence of the pod in the version that will be bound; empty if there is none.
         outcome: the claim as it is then, or why it is not reserved; None while the reservation waits.
+        is_left: nobody waits for the outcome any more.
     """
 
     reservation: Reservation
     fence: str
     outcome: ReadClaim | Exception | None = None
+    is_left: bool = False
 
     def is_certain(self, now: ReadClaim) -> bool:
         """Whether nobody can take a claim that is reserved already with what was read before the pod's version.
@@ -87,6 +89,7 @@ class ReservationQueue:
                 while waiting.outcome is None:
                     await self._write_all(claims, clock)
         finally:
+            waiting.is_left = True
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
         if isinstance(waiting.outcome, Exception):
@@ -109,7 +112,8 @@ class ReservationQueue:
             else:
                 state.forget(uid)
             if not isinstance(error, Exception):
-                self._waiting = [*(each for each in batch if each.outcome is None), *self._waiting]
+                again = (each for each in batch if each.outcome is None and not each.is_left)
+                self._waiting = [*again, *self._waiting]
                 raise
             reserved.fail(reserved.reported(error))
         else:
@@ -167,7 +171,7 @@ class Reserved:
         unknown, is_fresh = None, known is None
         now = await self._read(None) if known is None else known
         for _ in range(ATTEMPTS):
-            if self._is_reached(now) and is_fresh:
+            if self._is_reached(now) and (is_fresh or not self.waiting):
                 return now
             if not self._is_reached(now):
                 try:
