@@ -335,23 +335,41 @@ class _Dropping(Transport):
         return await super().update_status(resource, obj)
 
 
+def begun(scene: Scene, name: str) -> asyncio.Task[int]:
+    """A bind of a pod begins to reserve the claim, which it has assumed."""
+    found = replace(scene.reservation(), pod=scene.state.snapshot.pods[ObjectKey("ns", name)])
+    scene.state.assume(found.uid, found.allocation, found.pod.uid)
+    return asyncio.create_task(scene.writer.reserve(found))
+
+
+def test_the_devices_stay_taken_while_another_bind_still_waits_to_write_them() -> None:
+    async def story(scene: Scene) -> None:
+        scene.transport.script(PROTECT, Fault(seconds=1, refused=FORBIDDEN), Fault(seconds=9))
+        first = begun(scene, "p")
+        await virtualtime.elapse(0.1)
+        second = begun(scene, "q")
+        await virtualtime.elapse(5)
+        assert isinstance(first.exception(), WriteRefusedError)
+        assert scene.held == {"gpu-0"}
+        await second
+
+    scene = Scene(None, pod("q", "gpu"))
+    virtualtime.run(story(scene))
+    assert scene.users == ["q"]
+
+
 def test_a_reservation_whose_bind_has_left_is_not_written_by_the_next_bind() -> None:
     async def story(scene: Scene) -> None:
-        def begun(name: str) -> asyncio.Task[int]:
-            found = replace(scene.reservation(), pod=scene.state.snapshot.pods[ObjectKey("ns", name)])
-            scene.state.assume(found.uid, found.allocation, found.pod.uid)
-            return asyncio.create_task(scene.writer.reserve(found))
-
         scene.transport.script(PROTECT, Fault(seconds=1), Fault(seconds=9))
         scene.transport.script(ALLOCATE, Fault(seconds=1), Fault(seconds=9))
-        first = begun("p")
+        first = begun(scene, "p")
         await virtualtime.elapse(0.1)
-        batch = [begun("q"), begun("r")]
+        batch = [begun(scene, "q"), begun(scene, "r")]
         await virtualtime.elapse(4)
         for each in reversed(batch):
             each.cancel()
         await asyncio.gather(first, *batch, return_exceptions=True)
-        await begun("s")
+        await begun(scene, "s")
 
     scene = Scene(None, *(pod(name, "gpu") for name in "qrs"))
     virtualtime.run(story(scene))

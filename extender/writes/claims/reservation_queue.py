@@ -12,6 +12,7 @@ from datetime import datetime
 from extender.kube.api import RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
+from extender.state.cluster_state import ClusterState
 from extender.writes.claims.claim_json import (
     Reservation,
     confirmed,
@@ -87,7 +88,7 @@ class ReservationQueue:
         try:
             async with self.lock:
                 while waiting.outcome is None:
-                    await self._write_all(claims, clock)
+                    await self._write_all(waiting, claims, clock)
         finally:
             waiting.is_left = True
             if waiting in self._waiting:
@@ -96,33 +97,49 @@ class ReservationQueue:
             raise waiting.outcome
         return waiting.outcome
 
-    async def _write_all(self, claims: ClaimWrites, clock: Callable[[], datetime]) -> None:
-        """Write all reservations that wait now, and note the outcome of each and of the assumed allocation."""
+    async def _write_all(self, own: WaitingReservation, claims: ClaimWrites, clock: Callable[[], datetime]) -> None:
+        """Write all reservations that wait now, and note the outcome of each and of the assumed allocation.
+
+        If the bind of the ``own`` one is cancelled meanwhile, the others wait for the next writer.
+        """
         batch, self._waiting = self._waiting, []
         reserved, state, uid = Reserved(list(batch), claims, clock), claims.state, batch[0].reservation.uid
         try:
             self._last = now = await reserved.reach(self._newest(batch))
         except WriteRefusedError as error:
-            state.forget(uid)
+            self._drop_allocation(uid, state)
             reserved.fail(error)
-        except BaseException as error:
-            # Whatever the error is, a status write that was begun may have happened.
-            if reserved.written_from:
-                state.settle(uid, reserved.written_from + 1)
-            else:
-                state.forget(uid)
-            if not isinstance(error, Exception):
-                again = (each for each in batch if each.outcome is None and not each.is_left)
-                self._waiting = [*again, *self._waiting]
-                raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, a status write that was begun may have happened
+            self._settle(reserved, uid, state)
             reserved.fail(reserved.reported(error))
+        except BaseException:
+            own.is_left = True
+            again = (each for each in batch if each.outcome is None and not each.is_left)
+            self._waiting = [*again, *self._waiting]
+            self._settle(reserved, uid, state)
+            raise
         else:
             if reserved.waiting:
                 state.settle(uid, revision_of(now.raw))
             else:
-                state.forget(uid)
+                self._drop_allocation(uid, state)
             for each in reserved.waiting:
                 each.outcome = now
+
+    def _settle(self, reserved: "Reserved", uid: str, state: ClusterState) -> None:
+        """Note what an error says of the assumed allocation: a status write that was begun may have happened."""
+        if reserved.written_from:
+            state.settle(uid, reserved.written_from + 1)
+        else:
+            self._drop_allocation(uid, state)
+
+    def _drop_allocation(self, uid: str, state: ClusterState) -> None:
+        """Drop the assumed allocation of the claim, unless a bind still waits to write it: then it is of that bind."""
+        waiting = (each.reservation for each in self._waiting if each.reservation.allocates)
+        if (successor := next(waiting, None)) is None:
+            state.forget(uid)
+        else:
+            state.assume(uid, successor.allocation, successor.pod.uid, successor.claim.claim.spec)
 
     def _newest(self, batch: list[WaitingReservation]) -> ReadClaim | None:
         """The claim as it is known best: what our last write returned, or what one of the binds has seen.
