@@ -7,21 +7,26 @@ when its time is over. Source: pkg/scheduler/backend/queue of Kubernetes 1.37.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import cycle
 from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from allocator import Features
 from extender.assembly import Surroundings, make_service
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, Resource
 from extender.metrics.groups import Metrics
+from extender.negotiation.controller import Controller
 from extender.offload import at_once
 from extender.refused import RefusedError
+from extender.service import Service
+from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs
@@ -30,6 +35,7 @@ from tests.kit.clusters import NOW, Cluster, Object, parsed, solver
 from tests.kit.virtualtime import elapse
 
 FIRST_BACKOFF: Final = 1.0
+NO_GATES: Final = Features()
 LONGEST_BACKOFF: Final = 10.0
 TURN: Final = 0.2
 
@@ -67,6 +73,10 @@ class SchedulerQueue:
         rejected_by_scheduler: whether the scheduler's own checks reject a node for a pod.
         tried: called with each pod that was tried, and whether it was bound.
         was_woken: called with the name of each pod that is woken.
+        features: of the allocator.
+        controllers: of negotiated claims, by name.
+        replicas: of the service; the scheduler asks one after the other.
+        service: the first replica.
         waiting: by uid.
         tries: how often each pod was tried, by name.
     """
@@ -76,6 +86,9 @@ class SchedulerQueue:
     rejected_by_scheduler: Callable[[Pod, str], bool] = lambda _pod, _node: False
     tried: Callable[[Pod, bool], None] = lambda _pod, _bound: None
     was_woken: Callable[[str], None] = lambda _name: None
+    features: Features = NO_GATES
+    controllers: Mapping[str, Controller] = field(default_factory=dict)
+    replicas: int = 1
     tries: Counter[str] = field(default_factory=Counter, init=False)
     waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
     _met: set[str] = field(default_factory=set, init=False)
@@ -83,14 +96,35 @@ class SchedulerQueue:
     _marks: dict[str, str] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        own = replace(solver(), clock=loop.time)
-        around = Surroundings(now=lambda: NOW + timedelta(seconds=loop.time()))
-        state = self.cluster.state
-        metrics = Metrics(CollectorRegistry())
-        self.service = make_service(self.cluster.api, state, own, Settings(), metrics, around=around, off_loop=at_once)
+        self._loop = asyncio.get_running_loop()
+        self._services = cycle(self._start(self.cluster.state))
         self.cluster.api.follow(self)
-        self._loop = loop
+
+    def _start(self, first: ClusterState) -> list[Service]:
+        """The replicas; each has a state of its own."""
+        states = [first]
+        for _ in range(1, self.replicas):
+            states.append(ClusterState(counts_resources=self.features.node_resources))
+            self.cluster.api.follow(states[-1])
+        self._running = [self._service(state) for state in states]
+        self.service = self._running[0]
+        return self._running
+
+    def _service(self, state: ClusterState) -> Service:
+        loop = self._loop
+        own = replace(solver(features=self.features), clock=loop.time)
+        settings = Settings.model_validate(
+            {"controllers": [{"name": name, "url": "http://localhost:1"} for name in self.controllers]}
+        )
+        around = Surroundings(None, self.controllers, now=lambda: NOW + timedelta(seconds=loop.time()))
+        metrics = Metrics(CollectorRegistry())
+        return make_service(self.cluster.api, state, own, settings, metrics, around=around, off_loop=at_once)
+
+    def restart(self) -> None:
+        """The processes die, and new ones know only what the API server has."""
+        self.cluster = Cluster(ClusterState(counts_resources=self.features.node_resources), self.cluster.api)
+        self.cluster.api.follow(self.cluster.state)
+        self._services = cycle(self._start(self.cluster.state))
 
     # --- what the scheduler's watch tells ---------------------------------------------------------------------
 
@@ -126,7 +160,8 @@ class SchedulerQueue:
         until = self._loop.time() + seconds
         while self._loop.time() < until:
             await self.schedule()
-            await self.service.background.tick()
+            for each in self._running:
+                await each.background.tick()
             if self._are_claims_left:
                 self._are_claims_left = False
                 await self.cluster.settle()
@@ -147,7 +182,7 @@ class SchedulerQueue:
         self.tries[known.name] += 1
         nodes = sorted(self.cluster.state.snapshot.nodes)
         names = tuple(name for name in nodes if not self.rejected_by_scheduler(known, name))
-        result = await self.service.filter(FilterArgs(parsed(raw), names or ("elsewhere",)))
+        result = await next(self._services).filter(FilterArgs(parsed(raw), names or ("elsewhere",)))
         is_bound = bool(result.passed) and await self._bind(known, result.passed[0])
         if not is_bound and known.uid in self.waiting:
             own.attempts, own.failed = own.attempts + 1, self._loop.time()
@@ -155,7 +190,7 @@ class SchedulerQueue:
 
     async def _bind(self, pod: Pod, node: str) -> bool:
         try:
-            await self.service.bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
+            await next(self._services).bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
         except RefusedError:
             self.waiting[pod.uid].moved = True
             return False

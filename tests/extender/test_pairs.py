@@ -1,0 +1,225 @@
+"""Where two capabilities meet: pods that need devices in different ways compete for the devices of one node."""
+
+from collections.abc import Coroutine, Iterable
+from itertools import combinations
+from typing import Any, Final
+
+import pytest
+
+from extender.verbs.json.wire import PreemptArgs
+from extender.verbs.preempt.preempt import Victims
+from tests.extender.pairs_scene import FORMS, PLAIN, Scene
+from tests.extender.test_device_quota import quota
+from tests.kit import virtualtime
+from tests.kit.clusters import DRIVER, app_over, client_of, pod
+
+JSON: Final = {"accept": "application/json"}
+APART: Final = [
+    ("extended resources", "node resources"),
+    ("shared claims", "node resources"),
+]
+"""Forms that cannot meet on one device: the first is refused where the second is."""
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    virtualtime.run(main)
+
+
+def each_form(*without: str) -> pytest.MarkDecorator:
+    names: Iterable[str] = [name for name in FORMS if name not in without]
+    return pytest.mark.parametrize("name", names)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [pair for pair in combinations(FORMS, 2) if pair not in APART], ids=lambda name: name
+)
+def test_of_two_that_compete_the_second_runs_when_the_first_has_ended(first: str, second: str) -> None:
+    async def story() -> None:
+        scene = Scene(first, second)
+        scene.add("a", FORMS[first])
+        await scene.until("a")
+        scene.add("b", FORMS[second])
+        await scene.run()
+        assert scene.served() == scene.of("a")
+        await scene.end("a")
+        await scene.until("b")
+        scene.add("again", FORMS[first])
+        await scene.run()
+        assert scene.served() == scene.of("b")
+        await scene.end("b")
+        await scene.until("again")
+
+    run(story())
+
+
+@each_form()
+def test_a_quota_holds_although_devices_are_free(name: str) -> None:
+    async def story() -> None:
+        form = FORMS[name]
+        everything = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+        limit = {"name": "all", "selectors": [everything], "devices": form.wants}
+        scene = Scene(name, spare=form.wants, more=[quota(limit)])
+        scene.add("a", form)
+        await scene.until("a")
+        scene.add("b", PLAIN)
+        await scene.run()
+        assert scene.served() == scene.of("a")
+        await scene.end("a")
+        await scene.until("b")
+        scene.add("again", form)
+        await scene.run()
+        assert scene.served() == scene.of("b")
+        await scene.end("b")
+        await scene.until("again")
+
+    run(story())
+
+
+@each_form()
+def test_a_new_process_goes_on_where_the_last_one_has_died(name: str) -> None:
+    async def story() -> None:
+        form = FORMS[name]
+        scene = Scene(name)
+        scene.add("a", form)
+        await scene.queue.run(0.4)
+        scene.queue.restart()
+        await scene.until("a")
+        scene.add("b", PLAIN)
+        await scene.run()
+        scene.queue.restart()
+        await scene.run()
+        assert scene.served() == scene.of("a")
+        await scene.end("a")
+        scene.queue.restart()
+        await scene.until("b")
+
+    run(story())
+
+
+@each_form()
+def test_two_replicas_that_are_asked_in_turns_give_each_device_once(name: str) -> None:
+    async def story() -> None:
+        form = FORMS[name]
+        scene = Scene(name, replicas=2)
+        scene.add("a", form)
+        scene.add("b", form)
+        await scene.run(15)
+        (winner,) = [party for party in ("a", "b") if scene.of(party) == scene.served()]
+        await scene.end(winner)
+        await scene.until("b" if winner == "a" else "a")
+
+    run(story())
+
+
+@each_form("gangs")
+def test_a_pod_of_high_priority_gets_the_devices_of_others(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        scene.add("a", FORMS[name])
+        await scene.until("a")
+        scene.add("vip", PLAIN, 100)
+        await scene.until("vip")
+        await scene.run()
+        assert scene.queue.pods() == {"vip"}
+
+    run(story())
+
+
+def test_of_a_gang_one_pod_goes_for_one_device() -> None:
+    async def story() -> None:
+        scene = Scene("gangs")
+        scene.add("a", FORMS["gangs"])
+        await scene.until("a")
+        scene.add("vip", PLAIN, 100)
+        await scene.run(15)
+        assert len(scene.queue.pods() & scene.of("a")) == 1
+        assert scene.served() == scene.queue.pods()
+
+    run(story())
+
+
+@each_form("gangs", "immediate claims", "pinned pods")
+def test_those_that_matter_less_go_for_it(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        scene.add("low", PLAIN)
+        await scene.until("low")
+        scene.add("vip", FORMS[name], 100)
+        await scene.until("vip")
+        await scene.run()
+        assert scene.queue.pods() == scene.of("vip")
+
+    run(story())
+
+
+@pytest.mark.parametrize("name", ["gangs", "immediate claims", "pinned pods"])
+def test_nobody_goes_for_it(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        lows = [f"low{number}" for number in range(FORMS[name].wants)]
+        for each in lows:
+            scene.add(each, PLAIN)
+        await scene.until(*lows)
+        scene.add("vip", FORMS[name], 100)
+        await scene.run(15)
+        assert scene.served() == set(lows)
+        for each in lows:
+            await scene.end(each)
+        await scene.until("vip")
+
+    run(story())
+
+
+@each_form("immediate claims", "pinned pods")
+def test_who_holds_its_devices_joins_the_victims_of_the_scheduler(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        lows = [f"low{number}" for number in range(FORMS[name].wants)]
+        for each in lows:
+            scene.add(each, PLAIN)
+        await scene.until(*lows)
+        scene.queue.add(pod("cpu", on="n"))
+        scene.add("vip", FORMS[name], 100)
+        asking = scene.known(min(scene.of("vip")))
+        found = await scene.queue.service.preempt(PreemptArgs(asking, {"n": Victims(("uid-cpu",))}))
+        if name == "gangs":
+            assert found == {}
+        else:
+            assert found == {"n": Victims(("uid-cpu", "uid-low0"))}
+
+    run(story())
+
+
+@each_form("gangs", "immediate claims")
+def test_its_devices_are_freed_for_the_victims_of_the_scheduler(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        scene.add("a", FORMS[name])
+        await scene.until("a")
+        scene.queue.add(pod("cpu", on="n"))
+        scene.add("vip", PLAIN, 100)
+        found = await scene.queue.service.preempt(PreemptArgs(scene.known("vip"), {"n": Victims(("uid-cpu",))}))
+        assert {each: set(victims.uids) for each, victims in found.items()} == {
+            "n": {"uid-cpu", *(f"uid-{each}" for each in scene.of("a"))}
+        }
+
+    run(story())
+
+
+@each_form()
+def test_what_is_foretold_for_a_new_node_comes_true(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        scene.add("a", FORMS[name])
+        await scene.until("a")
+        scene.add("b", FORMS[name])
+        await scene.run()
+        async with client_of(app_over(scene.queue.service)) as client:
+            reply = await client.post("/what-if", json={"nodes": [{"like": "n"}]}, headers=JSON)
+        assert reply.status_code == 200, reply.text
+        foretold = {each["pod"].removeprefix("ns/"): each["difference"] for each in reply.json()["pods"]}
+        assert foretold == dict.fromkeys(scene.of("b"), "gets a place")
+        scene.queue.add(*scene.machine("new"))
+        await scene.until("a", "b")
+
+    run(story())
