@@ -6,6 +6,10 @@ from typing import Final
 
 from allocator import Features
 from allocator.audit.rules import Rule
+from extender.autoscaler.scale_up.estimate import estimate
+from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.cli.audit import audit_snapshot
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
@@ -13,12 +17,31 @@ from extender.kube.resources import CLAIMS, PODS, SLICES
 from extender.state.objects.claim_annotations import ALLOCATION_MODE
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
+from extender.verbs.json.wire import FilterArgs, PreemptArgs
+from extender.verbs.preempt.preempt import Victims
+from extender.whatif.answering import Answering
+from extender.whatif.question import read_question
+from tests.extender.autoscaling import GROUP as GROUP_LABEL
+from tests.extender.autoscaling import group_of, pending
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.extender.scheduler_queue import SchedulerQueue
 from tests.extender.test_resource_classes import needs, resource_class
-from tests.kit.clusters import DRIVER, Cluster, Object, claim, device_class, local_slice, node, pod, request
+from tests.kit.clusters import (
+    CREATED,
+    DRIVER,
+    Cluster,
+    Object,
+    claim,
+    device_class,
+    local_slice,
+    node,
+    pod,
+    request,
+    solver,
+)
 from tests.kit.controllers import Licenses
 from tests.kit.objects.parts import exactly
+from tests.kit.virtualtime import elapse
 
 EXTENDED: Final = "example.com/gpu"
 ATTACHED: Final = "example.com/attached"
@@ -162,7 +185,7 @@ def machine(on: str, *names: str, spare: int = 0) -> list[Object]:
             form.changes(each)
     bad = [_device("bad") | {"taints": [{"key": "bad", "effect": "NoSchedule"}]}] if "taints" in names else []
     return [
-        node(on, allocatable={"cpu": str(4 * wanted), "pods": "110"}),
+        node(on, labels={GROUP_LABEL: "g"}, allocatable={"cpu": str(4 * wanted), "pods": "110"}),
         *_pool(on, [*devices, *bad], parts),
     ]
 
@@ -273,6 +296,35 @@ class Scene:
     def machine(self, on: str) -> list[Object]:
         """Another node like the first."""
         return machine(on, *self._names)
+
+    def grow(self, on: str) -> None:
+        """Another node like the first one comes. A scheduler tries all pods again then."""
+        self.queue.add(*self.machine(on))
+        self.queue.move()
+
+    async def victims(self, name: str, uid: str) -> Mapping[str, Victims]:
+        """Whom the verb preempt names for a pod that filter has rejected, if the scheduler has chosen one victim."""
+        assert not (await self.queue.service.filter(FilterArgs(self.known(name), ("n",)))).passed
+        await elapse(1)  # in which a controller answers
+        return await self.queue.service.preempt(PreemptArgs(self.known(name), {"n": Victims((uid,))}))
+
+    def foretold(self, question: Object) -> dict[str, str]:
+        """What becomes of waiting pods by the answer to a question, by name."""
+        by = replace(solver(features=self.queue.features), clock=lambda: self.queue.now)
+        answering = Answering(by, Catalog(features=self.queue.features), CREATED, (), preempts=True)
+        answer = answering.answer(read_question(question), self.queue.cluster.state.snapshot)
+        return {each.pod.removeprefix("ns/"): each.difference.value for each in answer.pods}
+
+    def estimated(self, party: str) -> list[list[str]]:
+        """The pods on each node that an autoscaler would add for a party."""
+        snapshot, features = self.queue.cluster.state.snapshot, self.queue.features
+        world = World(snapshot, Supply(Catalog(group_label=GROUP_LABEL, features=features), snapshot))
+        cpu = next(iter(self.machine("new")))["status"]["allocatable"]["cpu"]
+        group = group_of("g", node=node("template", labels={GROUP_LABEL: "g"}, allocatable={"cpu": cpu, "pods": "9"}))
+        asked = [each for each in self._parties[party] if each["kind"] == "Pod"]
+        by = replace(solver(features=features), clock=lambda: self.queue.now)
+        plan = estimate(world, pending(*asked), [group], EXPANDERS["least-waste"], by)
+        return [sorted(pod.name for pod in added) for found in plan.groups for added in found.nodes]
 
     def known(self, name: str) -> Pod:
         """A pod, as the service knows it."""

@@ -6,14 +6,12 @@ from typing import Any, Final
 
 import pytest
 
-from extender.verbs.json.wire import PreemptArgs
 from extender.verbs.preempt.preempt import Victims
 from tests.extender.pairs_scene import FORMS, PLAIN, Scene
 from tests.extender.test_device_quota import quota
 from tests.kit import virtualtime
-from tests.kit.clusters import DRIVER, app_over, client_of, pod
+from tests.kit.clusters import DRIVER, pod
 
-JSON: Final = {"accept": "application/json"}
 APART: Final = [
     ("extended resources", "node resources"),
     ("shared claims", "node resources"),
@@ -71,6 +69,24 @@ def test_a_quota_holds_although_devices_are_free(name: str) -> None:
         assert scene.served() == scene.of("b")
         await scene.end("b")
         await scene.until("again")
+
+    run(story())
+
+
+def test_a_quota_holds_for_the_next_process() -> None:
+    async def story() -> None:
+        limit = {"name": "all", "deviceClassName": "gpu", "devices": 1}
+        scene = Scene("volumes", spare=1, more=[quota(limit)])
+        scene.add("a", PLAIN)
+        await scene.until("a")
+        scene.queue.restart()
+        scene.add("b", PLAIN)
+        await scene.run()
+        scene.queue.restart()
+        await scene.run()
+        assert scene.served() == scene.of("a")
+        await scene.end("a")
+        await scene.until("b")
 
     run(story())
 
@@ -178,10 +194,10 @@ def test_who_holds_its_devices_joins_the_victims_of_the_scheduler(name: str) -> 
         for each in lows:
             scene.add(each, PLAIN)
         await scene.until(*lows)
+        await scene.run()
         scene.queue.add(pod("cpu", on="n"))
         scene.add("vip", FORMS[name], 100)
-        asking = scene.known(min(scene.of("vip")))
-        found = await scene.queue.service.preempt(PreemptArgs(asking, {"n": Victims(("uid-cpu",))}))
+        found = await scene.victims(min(scene.of("vip")), "uid-cpu")
         if name == "gangs":
             assert found == {}
         else:
@@ -190,7 +206,7 @@ def test_who_holds_its_devices_joins_the_victims_of_the_scheduler(name: str) -> 
     run(story())
 
 
-@each_form("gangs", "immediate claims")
+@each_form("gangs")
 def test_its_devices_are_freed_for_the_victims_of_the_scheduler(name: str) -> None:
     async def story() -> None:
         scene = Scene(name)
@@ -198,7 +214,7 @@ def test_its_devices_are_freed_for_the_victims_of_the_scheduler(name: str) -> No
         await scene.until("a")
         scene.queue.add(pod("cpu", on="n"))
         scene.add("vip", PLAIN, 100)
-        found = await scene.queue.service.preempt(PreemptArgs(scene.known("vip"), {"n": Victims(("uid-cpu",))}))
+        found = await scene.victims("vip", "uid-cpu")
         assert {each: set(victims.uids) for each, victims in found.items()} == {
             "n": {"uid-cpu", *(f"uid-{each}" for each in scene.of("a"))}
         }
@@ -206,7 +222,7 @@ def test_its_devices_are_freed_for_the_victims_of_the_scheduler(name: str) -> No
     run(story())
 
 
-@each_form()
+@each_form("negotiated claims", "immediate claims", "pinned pods")
 def test_what_is_foretold_for_a_new_node_comes_true(name: str) -> None:
     async def story() -> None:
         scene = Scene(name)
@@ -214,12 +230,39 @@ def test_what_is_foretold_for_a_new_node_comes_true(name: str) -> None:
         await scene.until("a")
         scene.add("b", FORMS[name])
         await scene.run()
-        async with client_of(app_over(scene.queue.service)) as client:
-            reply = await client.post("/what-if", json={"nodes": [{"like": "n"}]}, headers=JSON)
-        assert reply.status_code == 200, reply.text
-        foretold = {each["pod"].removeprefix("ns/"): each["difference"] for each in reply.json()["pods"]}
-        assert foretold == dict.fromkeys(scene.of("b"), "gets a place")
-        scene.queue.add(*scene.machine("new"))
+        assert scene.foretold({"nodes": [{"like": "n"}]}) == dict.fromkeys(scene.of("b"), "gets a place")
+        scene.grow("new")
         await scene.until("a", "b")
+
+    run(story())
+
+
+@each_form("negotiated claims", "immediate claims", "pinned pods")
+def test_an_autoscaler_adds_the_node_on_which_it_runs(name: str) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        scene.add("a", FORMS[name])
+        await scene.until("a")
+        scene.add("b", FORMS[name])
+        await scene.run()
+        assert scene.estimated("b") == [sorted(scene.of("b"))]
+        scene.grow("new")
+        await scene.until("a", "b")
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("negotiated claims", {"b": "waits"}), ("immediate claims", {"b": "waits"}), ("pinned pods", {})],
+)
+def test_nothing_is_foretold_that_others_decide(name: str, expected: dict[str, str]) -> None:
+    async def story() -> None:
+        scene = Scene(name)
+        scene.add("a", FORMS[name])
+        await scene.until("a")
+        scene.add("b", FORMS[name])
+        await scene.run()
+        assert scene.foretold({"nodes": [{"like": "n"}]}) == expected
 
     run(story())
