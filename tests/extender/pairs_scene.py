@@ -14,6 +14,7 @@ from extender.cli.audit import audit_snapshot
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES
+from extender.service import Service
 from extender.state.objects.claim_annotations import ALLOCATION_MODE
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
@@ -302,11 +303,12 @@ class Scene:
         self.queue.add(*self.machine(on))
         self.queue.move()
 
-    async def victims(self, name: str, uid: str) -> Mapping[str, Victims]:
+    async def victims(self, name: str, uid: str, by: Service | None = None) -> Mapping[str, Victims]:
         """Whom the verb preempt names for a pod that filter has rejected, if the scheduler has chosen one victim."""
-        assert not (await self.queue.service.filter(FilterArgs(self.known(name), ("n",)))).passed
+        asked = by or self.queue.service
+        assert not (await asked.filter(FilterArgs(self.known(name), ("n",)))).passed
         await elapse(1)  # in which a controller answers
-        return await self.queue.service.preempt(PreemptArgs(self.known(name), {"n": Victims((uid,))}))
+        return await asked.preempt(PreemptArgs(self.known(name), {"n": Victims((uid,))}))
 
     def foretold(self, question: Object) -> dict[str, str]:
         """What becomes of waiting pods by the answer to a question, by name."""

@@ -76,7 +76,8 @@ class SchedulerQueue:
         features: of the allocator.
         controllers: of negotiated claims, by name.
         replicas: of the service; the scheduler asks one after the other.
-        service: the first replica.
+        services: the replicas that run.
+        service: the first of them.
         waiting: by uid.
         tries: how often each pod was tried, by name.
     """
@@ -97,18 +98,17 @@ class SchedulerQueue:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._services = cycle(self._start(self.cluster.state))
+        self._start()
         self.cluster.api.follow(self)
 
-    def _start(self, first: ClusterState) -> list[Service]:
-        """The replicas; each has a state of its own."""
-        states = [first]
-        for _ in range(1, self.replicas):
-            states.append(ClusterState(counts_resources=self.features.node_resources))
-            self.cluster.api.follow(states[-1])
-        self._running = [self._service(state) for state in states]
-        self.service = self._running[0]
-        return self._running
+    def _start(self) -> None:
+        """The replicas start; each has a state of its own, the first that of the cluster."""
+        others = [ClusterState(counts_resources=self.features.node_resources) for _ in range(1, self.replicas)]
+        for each in others:
+            self.cluster.api.follow(each)
+        self.services = [self._service(state) for state in (self.cluster.state, *others)]
+        self.service = self.services[0]
+        self._turns = cycle(self.services)
 
     def _service(self, state: ClusterState) -> Service:
         loop = self._loop
@@ -124,7 +124,7 @@ class SchedulerQueue:
         """The processes die, and new ones know only what the API server has."""
         self.cluster = Cluster(ClusterState(counts_resources=self.features.node_resources), self.cluster.api)
         self.cluster.api.follow(self.cluster.state)
-        self._services = cycle(self._start(self.cluster.state))
+        self._start()
 
     # --- what the scheduler's watch tells ---------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class SchedulerQueue:
         until = self._loop.time() + seconds
         while self._loop.time() < until:
             await self.schedule()
-            for each in self._running:
+            for each in self.services:
                 await each.background.tick()
             if self._are_claims_left:
                 self._are_claims_left = False
@@ -182,7 +182,7 @@ class SchedulerQueue:
         self.tries[known.name] += 1
         nodes = sorted(self.cluster.state.snapshot.nodes)
         names = tuple(name for name in nodes if not self.rejected_by_scheduler(known, name))
-        result = await next(self._services).filter(FilterArgs(parsed(raw), names or ("elsewhere",)))
+        result = await next(self._turns).filter(FilterArgs(parsed(raw), names or ("elsewhere",)))
         is_bound = bool(result.passed) and await self._bind(known, result.passed[0])
         if not is_bound and known.uid in self.waiting:
             own.attempts, own.failed = own.attempts + 1, self._loop.time()
@@ -190,7 +190,7 @@ class SchedulerQueue:
 
     async def _bind(self, pod: Pod, node: str) -> bool:
         try:
-            await next(self._services).bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
+            await next(self._turns).bind(BindArgs(pod.name, pod.namespace, pod.uid, node))
         except RefusedError:
             self.waiting[pod.uid].moved = True
             return False

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.pods.feasibility import KEPT_ELSEWHERE
 from extender.pods.nominated.held_devices import WAITING
 from tests.extender.exported import Exported, exported
+from tests.extender.pairs_scene import FORMS
 from tests.kit.clusters import Cluster, client_of
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +103,7 @@ THREATS = (DOCS / "threats.md").read_text()
 TESTS = {
     name
     for path in (Path(__file__).parents[1]).rglob("test_*.py")
-    for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+    for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
 }
 
 
@@ -117,6 +119,32 @@ def test_every_threat_has_tests_that_there_are(row: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", row.rsplit("|", maxsplit=1)[-1]))
     assert named
     assert named <= TESTS
+
+
+SECTIONS = re.findall(
+    r"^## (.*?)\n(.*?)(?=^## |\Z)", (DOCS / "reference/pairs.md").read_text(), re.MULTILINE | re.DOTALL
+)
+PAIRS = [
+    (title, *row)
+    for title, body in SECTIONS
+    for row in re.findall(r"^\| (.*?) \| (.*?) \|$", body, re.MULTILINE)
+    if row[0] != "with"
+]
+
+
+def test_every_pair_of_capabilities_stands_there_once() -> None:
+    capabilities = {name for first, second, _ in PAIRS for name in (first, second)}
+    assert set(FORMS) < capabilities
+    pairs = [frozenset(pair[:2]) for pair in PAIRS]
+    assert len(pairs) == len(set(pairs))
+    assert set(pairs) == set(map(frozenset, combinations(capabilities, 2)))
+
+
+@pytest.mark.parametrize(("first", "second", "shown"), PAIRS)
+def test_every_pair_has_tests_that_there_are_or_a_reason(first: str, second: str, shown: str) -> None:
+    named = set(re.findall(r"`(test_\w+)`", shown))
+    assert named <= TESTS, (first, second)
+    assert named or re.match(r"(cannot meet|not covered): \w+ \w+", shown), (first, second)
 
 
 METRICS = exported()

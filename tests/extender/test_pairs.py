@@ -206,6 +206,35 @@ def test_who_holds_its_devices_joins_the_victims_of_the_scheduler(name: str) -> 
     run(story())
 
 
+async def with_one_to_evict(replicas: int = 1) -> Scene:
+    """Pod "low" runs, and pod "vip" would be served if it were evicted."""
+    scene = Scene("volumes", replicas=replicas)
+    scene.add("low", PLAIN)
+    await scene.until("low")
+    scene.queue.add(pod("cpu", on="n"))
+    scene.add("vip", PLAIN, 100)
+    return scene
+
+
+def test_the_next_process_names_the_same_victims() -> None:
+    async def story() -> None:
+        scene = await with_one_to_evict()
+        found = await scene.victims("vip", "uid-cpu")
+        scene.queue.restart()
+        assert await scene.victims("vip", "uid-cpu") == found == {"n": Victims(("uid-cpu", "uid-low"))}
+
+    run(story())
+
+
+def test_each_replica_names_the_same_victims() -> None:
+    async def story() -> None:
+        scene = await with_one_to_evict(replicas=2)
+        found = [await scene.victims("vip", "uid-cpu", by=each) for each in scene.queue.services]
+        assert found == [{"n": Victims(("uid-cpu", "uid-low"))}] * 2
+
+    run(story())
+
+
 @each_form("gangs")
 def test_its_devices_are_freed_for_the_victims_of_the_scheduler(name: str) -> None:
     async def story() -> None:
