@@ -120,9 +120,11 @@ def test_two_replicas_that_are_asked_in_turns_give_each_device_once(name: str) -
         scene.add("a", form)
         scene.add("b", form)
         await scene.run(15)
-        (winner,) = [party for party in ("a", "b") if scene.of(party) == scene.served()]
-        await scene.end(winner)
-        await scene.until("b" if winner == "a" else "a")
+        others = {"a": "b", "b": "a"}
+        winners = [party for party in others if scene.of(party) == scene.served()]
+        assert len(winners) == 1
+        await scene.end(winners[0])
+        await scene.until(others[winners[0]])
 
     run(story())
 
