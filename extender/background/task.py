@@ -72,7 +72,7 @@ class BackgroundTask:
         return Found.KNOWN
 
     def missed(self) -> Collection[str]:
-        """The namespaces of which pods were forgotten for want of room, if they may be helped now. Tells each once."""
+        """The namespaces whose pods were forgotten for want of room and may be helped now; each is told once."""
         return ()
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:

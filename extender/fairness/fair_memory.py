@@ -97,9 +97,9 @@ class FairMemory(Generic[T]):
         self.forget(next(iter(self._namespaces[namespace])))
 
     def has_room(self, namespace: str) -> bool:
-        """Whether the namespace can have one more entry, and no entry is forgotten that is not much older.
+        """Whether there is room for one more entry of the namespace, and no other entry of it is forgotten for that.
 
-        That is so below the limit, and while another namespace has more than one entry more than this one.
+        That is so below the limit, and while another namespace has at least two entries more than this one.
         """
         own = len(self._namespaces.get(namespace, ()))
         return len(self._entries) < self._limit or any(len(each) > own + 1 for each in self._namespaces.values())

@@ -40,8 +40,8 @@ def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[
 
     A device that a claim of the namespace holds as a whole is left out, such as one of a victim in the namespace.
 
-    They are worked out again when a nominated pod, an allocation or a pool has changed. Between two such changes, an
-    event of a claim or a node may make more known: then more may be counted until the next change, never less.
+    They are worked out again when a nominated pod, an allocation or a pool has changed. After another change, of a
+    claim or a node, too much may be counted until then, but never too little.
 
     Raises:
         TimeoutError: the solver's time is up.

@@ -191,8 +191,10 @@ class ClusterState:
         if resource == CLAIMS:
             self._mutation_cache.forget_all()
         self._commit(edit)
-        for uid in {*woken, *self._snapshot.woken}:  # which are kept has perhaps changed since the list was begun
+        for uid in {*woken, *self._snapshot.woken}:  # the list may have brought back those of its beginning
             self.keep_for(uid, woken[uid].kept if uid in woken else NOTHING_KEPT)
+        for uid in self._snapshot.keeping:
+            self._end_shown_nomination(uid)
         self.trust(resource)
         self.bookmark(resource, at)
         return True

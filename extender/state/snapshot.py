@@ -56,8 +56,8 @@ class Snapshot(NamedTuple):
         bound: node name to the uids of the pods that are bound to it.
         nominated: node name to the uids of the pending pods that are nominated to it.
         kept: what is kept for nominated pods by name.
-        woken: the pending pods that were woken for devices which this process keeps for them, by uid, each as one that
-            is nominated and for which these are kept. `nominated` and `kept` have them; `pods` has them as they are.
+        woken: the pending pods that were woken and for which this process keeps devices, by uid; each looks like a
+            nominated pod. `nominated` and `kept` have these pods, too. `pods` has each as the watch shows it.
         gangs: the pods of each gang.
         has_group_claims: whether claims may be reserved for PodGroups.
         requested: node name to the CPU that its pods request, in thousandths of a core; None: not counted.

@@ -296,3 +296,10 @@ class TestNominationsInFlight:
         state.assume_kept([state.snapshot.pods[ObjectKey("ns", "p")]])
         delete(state, PODS, pod("p", "p-c"), version=4)
         assert not state.snapshot.keeping
+
+    def test_an_assumed_nomination_ends_with_a_list_that_does_not_have_its_pod(self) -> None:
+        state = ClusterState()
+        change(state, PODS, pod("p", "p-c"), version=3)
+        state.assume_kept([state.snapshot.pods[ObjectKey("ns", "p")]])
+        state.replace(PODS, [], 9)
+        assert not state.snapshot.keeping

@@ -21,7 +21,8 @@ class RejectedMember:
         was_ready: in the latest call, the gang was ready, but the pod found no devices on the node that is kept for it.
         is_undecided: in the latest call, a limit has stopped the search on that node.
         is_answered: since the latest call, something was done for the pod.
-        with_evictions: the nodes where the pod's scheduler would evict others, so that all but devices suffices.
+        with_evictions: the nodes where the pod's scheduler would evict others. Then all suffices there, except perhaps
+            the devices.
     """
 
     since: float

@@ -22,8 +22,8 @@ class KeptClaim(NamedTuple):
     """A claim without devices of a nominated pod, and what is kept for it.
 
     Attributes:
-        uid: of the claim, with the name of the controller for what it is asked for; of the pod, if it is not known
-            which claim gets the devices.
+        uid: of the claim. The name of a controller follows, if this is what the controller is asked for. It is the uid
+            of the pod, if it is not known which claim gets the devices.
         pod: for which it is kept. Of pods that share the claim, the first in the order of `rank`.
         spec: of the claim.
         allocation: what the claim gets of the devices that are kept by name. None: no device is kept by name, so the

@@ -44,7 +44,7 @@ class WaitingReservation:
     is_left: bool = False
 
     def is_certain(self, now: ReadClaim) -> bool:
-        """Whether nobody can take a claim that is reserved already with what was read before the pod's version.
+        """Whether no write that others made from older reads can still take the claim, which is reserved already.
 
         Whoever has fenced the pod may still write what was read before the fence. Whoever takes a claim from a PodGroup
         marks the claim first, and may not know the pod. In both cases a write to the claim makes theirs refused. A
