@@ -61,6 +61,7 @@ class Scene:
         transport: of the task to the API server.
         now: seconds.
         told: pods, and what they were told.
+        preemptors: of each pod that was evicted, by its name, the pod that it was evicted for.
         binding: uids of pods whose bind runs.
         searches: searches for victims.
         search_seconds: how long each of them takes.
@@ -72,6 +73,7 @@ class Scene:
     transport: Transport = field(init=False)
     now: float = 0.0
     told: list[tuple[str, str]] = field(default_factory=list)
+    preemptors: dict[str, str] = field(default_factory=dict)
     binding: set[str] = field(default_factory=set)
     searches: int = 0
     search_seconds: float = 0.0
@@ -117,6 +119,9 @@ class Scene:
 
     def _tell(self, told: Pod, note: Note) -> None:
         self.told.append((told.name, note.text))
+        if note.reason == "Preempted":
+            pods = self.cluster.state.snapshot.pods.values()
+            self.preemptors[told.name] = next(each.name for each in pods if told.uid in each.kept.victims)
 
     def filter(self, name: str, *, names: Iterable[str] | None = None) -> FilterResult:
         """Filter is asked about a pod and some nodes, by default all; the task hears of it."""

@@ -172,7 +172,7 @@ def test_a_pod_is_evicted_only_for_a_pod_of_higher_priority_and_for_one_that_wai
         order = sorted(range(len(world.others)), key=lambda number: (-world.others[number][2], number))
         devices = await preempted(scene, [f"p{number}" for number in order])
         event(f"victims: {len(scene.told)}")
-        preemptors = {victim: text.split()[3].removeprefix("ns/") for victim, text in scene.told}
+        preemptors = scene.preemptors
         assert all(priorities[victim] < priorities[preemptor] for victim, preemptor in preemptors.items())
         assert len(preemptors) == len(scene.told) == scene.counted("preemption_victims_total")
         alive = {each.name for each in scene.cluster.state.snapshot.pods.values()}
@@ -281,8 +281,8 @@ def test_each_pod_has_the_devices_of_its_victims_unless_a_pod_of_higher_priority
         devices, kept = await played(scene, world, rounds)
         priorities = {f"p{number}": priority for number, (_, _, priority) in enumerate(world.others)}
         victims: dict[str, list[str]] = {}
-        for victim, text in scene.told:
-            victims.setdefault(text.split()[3].removeprefix("ns/"), []).append(victim)
+        for victim, preemptor in scene.preemptors.items():
+            victims.setdefault(preemptor, []).append(victim)
         event(f"pods with victims: {len(victims)}")
         for preemptor, evicted in victims.items():
             higher = (name for name, priority in priorities.items() if priority > priorities[preemptor])
