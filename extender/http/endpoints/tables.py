@@ -150,6 +150,7 @@ _QUOTAS: Final = Table(
         "counts": "devices",
         "hard": "8",
         "used": "5",
+        "kept": "",
         "borrowed": "",
         "cohort": "research",
         "problem": "",

@@ -99,6 +99,8 @@ def add_what_if(app: FastAPI, what_if: WhatIf, bodies: Bodies) -> None:
                 return await _answered(request, what_if, await body.read(request.receive))
         except ClientDisconnect:
             return Response()
+        except WireError as error:
+            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
         except TooLargeError as error:
             return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
         except BusyError as error:
