@@ -235,9 +235,11 @@ class Reserved:
 
     async def _write(self, now: ReadClaim) -> ReadClaim:
         """Write from what was known. A write of any kind makes older writes of others refused."""
-        if self._merged(now) is None or not is_protected(now.raw):
-            now = await self.claims.update(protected(self._certain(now.raw)))
         merged = self._merged(now)
+        if merged is None or not is_protected(now.raw):
+            raw = self._certain(now.raw) if merged is None else without_taking(now.raw)
+            now = await self.claims.update(protected(raw))
+            merged = self._merged(now)
         if merged is None:
             return now
         self.written_from = revision_of(now.raw)
