@@ -52,6 +52,9 @@ class ProposalTrials:
         limits = self.solver.limits
         short = Limits(min(limits.steps, _STEPS), min(limits.seconds, _SECONDS))
         self.solver = replace(self.solver, limits=short)
+        # What pods were woken for is kept for seconds only: a change is to help for longer.
+        for uid in tuple(self.snapshot.woken):
+            self.snapshot = self.snapshot.without_woken(uid)
 
     @property
     def is_over(self) -> bool:
