@@ -1,0 +1,81 @@
+"""The cluster of the scenario: nodes with devices, tenants' namespaces with quotas, scheduler and extender."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+import yaml
+
+from extender.kube.api import RawObject
+from extender.kube.resources import CLASSES, DEVICE_QUOTAS, SLICES
+from tests.hostile.tenants.controller import REFUSING, SLOW, Controllers
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
+from tests.kit.controlplane.device_quotas import quota
+from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
+from tests.kit.controlplane.service import SERVE, SETTINGS, Extender, grant_rights, running_extender
+from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, namespace, priority_class, resource_slice
+from tests.kit.objects.parts import api_object
+from tests.kit.process import Process
+
+NODES: Final = 20
+GPUS: Final = 2
+HIGH: Final = "hostile-high"
+"""The PriorityClass that the hostile tenant may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What runs."""
+
+    client: Client
+    extender: Extender
+    scheduler: Process
+
+
+async def build(client: Client, ordinary: Sequence[str], hostile: Mapping[str, int]) -> None:
+    """Make classes, nodes with their pools, priorities, namespaces and quotas.
+
+    Args:
+        ordinary: namespaces of the ordinary tenants.
+        hostile: namespaces of the hostile tenant, each with the devices that its DeviceQuota allows; 0: no quota.
+    """
+    await define(client, DEVICE_QUOTA)
+    await client.create(CLASSES, device_class())
+    for name in (SLOW, REFUSING):
+        metadata = {"annotations": {"dra-extender.dev/controller": name}}
+        await client.create(CLASSES, api_object("DeviceClass", name, metadata=metadata, spec={}))
+    await client.create(PRIORITIES, priority_class(HIGH, 1000))
+    for number in range(NODES):
+        name = f"node-{number:02}"
+        await add_node(client, name)
+        devices: list[RawObject] = [{"name": f"gpu-{each}"} for each in range(GPUS)]
+        await client.create(SLICES, resource_slice(name, name, devices))
+    share = NODES * GPUS - sum(hostile.values())
+    for each in (*ordinary, *hostile):
+        await client.create(NAMESPACES, namespace(each))
+        allowed = hostile[each] if each in hostile else share // len(ordinary)
+        if allowed:
+            limit: RawObject = {"name": "gpu", "deviceClassName": DEVICE_CLASS, "devices": allowed}
+            await client.create(DEVICE_QUOTAS, quota(each, limit))
+
+
+@asynccontextmanager
+async def serving(plane: ControlPlane, client: Client, known: Controllers) -> AsyncIterator[Site]:
+    """The extender, which knows the hostile tenant's controllers, and its scheduler, with what we ship."""
+    await grant_rights(client)
+    text = SHIPPED.read_text()
+    settings = yaml.safe_load(SETTINGS.read_text())
+    settings["controllers"] = known.settings()
+    file = Path(mkdtemp(prefix="extender-", dir=plane.folder)) / "extender.yaml"
+    file.write_text(yaml.safe_dump(settings))
+    async with AsyncExitStack() as stack:
+        extender = await stack.enter_async_context(running_extender(plane, serve=(*SERVE[:-1], str(file))))
+        config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
+        process = await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
+        yield Site(client, extender, process)
