@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory krew clean
+.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -109,6 +109,10 @@ test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile 
 
 test-memory: $(VENV)/.dev  ## let bombs go off in a cgroup of 1 GiB with 40,000 devices; MEMORY=--short has a tenth of all
 	$(BIN)/python -m tests.hostile.memory $(MEMORY)
+
+test-tenants: $(VENV)/.dev  ## one hostile tenant beside nine ordinary ones on a real control plane (docs/reliability.md): 13 minutes; TENANTS="--calm 30 --hostile 60" is shorter
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m tests.hostile.tenants $(TENANTS)
 
 bench: $(VENV)/.dev  ## run the benchmarks (docs/performance.md)
 	$(BIN)/python -m loadtest.cel_bench
