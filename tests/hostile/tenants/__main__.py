@@ -132,10 +132,11 @@ async def _tell_attacks(chosen: Sequence[Attack], client: Client) -> None:
 def _judge(alone: Phase, beside: Phase, chosen: Sequence[Attack]) -> list[str]:
     found = []
     if beside.rate < LEAST_RATE * alone.rate:
-        found.append(f"{beside.rate / alone.rate:.2f} of the pods per second that they get alone")
-    ours, before = percentile(beside.waits, 99), percentile(alone.waits, 99)
-    if ours > MOST_WAIT * before:
-        found.append(f"p99 of creation to bound is {ours / before:.1f} times that without")
+        found.append(f"{beside.rate:.2f} pods a second are bound, {alone.rate:.2f} without the hostile tenant")
+    if beside.waits and alone.waits:
+        ours, before = percentile(beside.waits, 99), percentile(alone.waits, 99)
+        if ours > MOST_WAIT * before:
+            found.append(f"p99 of creation to bound is {ours / before:.1f} times that without")
     due = sum(each.quota for each in chosen)
     if len(beside.evicted) > due:
         found.append(f"{len(beside.evicted)} pods were evicted; quota and priority allow {due}")
