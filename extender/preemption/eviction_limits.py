@@ -47,6 +47,13 @@ _PLANNED_SECONDS: Final = 30.0
 
 _MINUTE: Final = 60.0
 
+MOST_REFUSALS: Final = 3
+"""After so many refused binds of a pod (by a controller, or over quota), its nomination ends, and pods were evicted for
+it in vain."""
+
+LOOKING_SECONDS: Final = 10.0
+"""Between two looks whether a pod still may not evict others."""
+
 
 @dataclass(frozen=True, slots=True)
 class EvictionCaps:

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 from extender.background.preemption.scheduler_evictions import (
     BINDING_SECONDS,
-    LOOKING_SECONDS,
-    MOST_REFUSALS,
     OFFERED_SECONDS,
     SchedulerEvictions,
 )
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.preemption.eviction_limits import FIRST_PAUSE_SECONDS, EvictionCaps, EvictionLimits
+from extender.preemption.eviction_limits import (
+    FIRST_PAUSE_SECONDS,
+    LOOKING_SECONDS,
+    MOST_REFUSALS,
+    EvictionCaps,
+    EvictionLimits,
+)
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import BindError, ControllerRefusesError
 from extender.verbs.preempt.preempt import Victims

@@ -19,7 +19,7 @@ from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.choice import holders_near
-from extender.preemption.eviction_limits import Evicted, EvictionLimits
+from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
@@ -44,9 +44,6 @@ ends: a driver that publishes its devices anew takes less time."""
 RETRY_SECONDS: Final = 20.0
 """After a bind that has failed, a nomination lasts this time at least: kube-scheduler tries a pod again after 10 s at
 the latest."""
-
-MOST_REFUSALS: Final = 3
-"""After so many binds that were refused (by a controller, or over quota), a nomination ends."""
 
 _MOST_ENDED: Final = 1024
 """At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""

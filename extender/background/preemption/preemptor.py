@@ -40,7 +40,7 @@ from extender.offload import Offload
 from extender.pods.gangs import is_alone
 from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
-from extender.preemption.eviction_limits import EvictionLimits, EvictionRefusal
+from extender.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_keys
 from extender.state.objects.claims import ClaimObject
@@ -70,9 +70,6 @@ _MOST_NAMES: Final = 64
 
 _LOWEST_SECONDS: Final = 10.0
 """For this time, it is remembered which priority is the lowest that a pod with a node has."""
-
-_LOOKING_SECONDS: Final = 10.0
-"""Between two looks whether a pod still may not evict others."""
 
 _EVICTING_SECONDS: Final = 0.2
 """How long a turn waits for evictions. Slow ones go on beside the turns."""
@@ -279,7 +276,7 @@ class Preemptor(BackgroundTask):
 
     def _ask_later(self, pod: Pod, names: Sequence[str], seconds: float) -> None:
         """Choose for a pod later, but look every 10 s whether it has to wait for so long."""
-        later = self._solver.clock() + min(seconds, _LOOKING_SECONDS)
+        later = self._solver.clock() + min(seconds, LOOKING_SECONDS)
         self._asked.keep(pod.namespace, pod.uid, _Asked(pod, names, later))
 
     async def _choose_anew(self, pod: Pod, names: Sequence[str], planned: Snapshot, solver: Solver) -> None:

@@ -12,7 +12,14 @@ from typing import Final
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
-from extender.preemption.eviction_limits import Evicted, EvictionLimits, EvictionRefusal, Option
+from extender.preemption.eviction_limits import (
+    LOOKING_SECONDS,
+    MOST_REFUSALS,
+    Evicted,
+    EvictionLimits,
+    EvictionRefusal,
+    Option,
+)
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
@@ -25,12 +32,6 @@ OFFERED_SECONDS: Final = 30.0
 
 BINDING_SECONDS: Final = 60.0
 """Pods were evicted in vain if the pod is not bound within this time after they have gone."""
-
-MOST_REFUSALS: Final = 3
-"""Pods were evicted in vain if so many binds of the pod were refused (by a controller, or over quota)."""
-
-LOOKING_SECONDS: Final = 10.0
-"""Between two looks whether a pod still may not evict others."""
 
 _MOST_WOKEN: Final = 4
 """The most pods that are woken in a turn, each of another namespace."""
