@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from extender.verbs.preempt.preempt import Victims
-from tests.extender.pairs_scene import FORMS, PLAIN, Scene
+from tests.extender.pairs_scene import FORMS, PLAIN, Form, Scene
 from tests.extender.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, pod
@@ -28,24 +28,29 @@ def each_form(*without: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("name", names)
 
 
+async def check_turns(scene: Scene, first: Form, second: Form) -> None:
+    """Pods take turns: each waits until the one before it has ended."""
+    scene.add("a", first)
+    await scene.until("a")
+    scene.add("b", second)
+    await scene.run()
+    assert scene.served() == scene.of("a")
+    await scene.end("a")
+    await scene.until("b")
+    scene.add("again", first)
+    await scene.run()
+    assert scene.served() == scene.of("b")
+    await scene.end("b")
+    await scene.until("again")
+
+
 @pytest.mark.parametrize(
     ("first", "second"), [pair for pair in combinations(FORMS, 2) if pair not in APART], ids=lambda name: name
 )
 def test_of_two_that_compete_the_second_runs_when_the_first_has_ended(first: str, second: str) -> None:
     async def story() -> None:
         scene = Scene(first, second)
-        scene.add("a", FORMS[first])
-        await scene.until("a")
-        scene.add("b", FORMS[second])
-        await scene.run()
-        assert scene.served() == scene.of("a")
-        await scene.end("a")
-        await scene.until("b")
-        scene.add("again", FORMS[first])
-        await scene.run()
-        assert scene.served() == scene.of("b")
-        await scene.end("b")
-        await scene.until("again")
+        await check_turns(scene, FORMS[first], FORMS[second])
 
     run(story())
 
@@ -57,18 +62,7 @@ def test_a_quota_holds_although_devices_are_free(name: str) -> None:
         everything = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
         limit = {"name": "all", "selectors": [everything], "devices": form.wants}
         scene = Scene(name, spare=form.wants, more=[quota(limit)])
-        scene.add("a", form)
-        await scene.until("a")
-        scene.add("b", PLAIN)
-        await scene.run()
-        assert scene.served() == scene.of("a")
-        await scene.end("a")
-        await scene.until("b")
-        scene.add("again", form)
-        await scene.run()
-        assert scene.served() == scene.of("b")
-        await scene.end("b")
-        await scene.until("again")
+        await check_turns(scene, form, PLAIN)
 
     run(story())
 
