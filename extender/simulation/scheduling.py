@@ -17,6 +17,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.pod_and_claim_states import PendingReason
+from extender.pods.claims_to_come import unmade
 from extender.pods.decision_case import refreshed
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
@@ -113,13 +114,14 @@ async def _place(
         if pod.gang is not None:
             await service.background.prepare(pod)
             pod = refreshed(pod, cluster.state.snapshot)
+        if reason := await _unmade(pod, cluster):
+            return Placement(str(pod), reason=reason)
         args = FilterArgs(pod, names)
         result = await service.filter(args)
         against = {**reasons, **result.unresolvable, **result.failed}
         if not result.passed:
-            reason = await _unmade(pod, cluster) if result.is_blocked else ""
             lacks_devices = bool(names) and result.pending_reason is PendingReason.DEVICES
-            reason = reason or _summary(against[name] for name in nodes)
+            reason = _summary(against[name] for name in nodes)
             return Placement(str(pod), reason=reason, lacks_devices=lacks_devices)
         scores = await service.prioritize(FilterArgs(pod, result.passed))
         most = max(scores)
@@ -134,7 +136,12 @@ async def _place(
 
 
 async def _unmade(pod: Pod, cluster: EmbeddedCluster) -> str:
-    """Why a claim of a pod is not made from its template; empty if all claims are made."""
+    """Why a claim of a pod is not made from its template; empty if all claims are made.
+
+    kube-scheduler holds such a pod back: its profile has DynamicResources at PreEnqueue (`config/scheduler.yaml`).
+    """
+    if not any(unmade(refreshed(pod, cluster.state.snapshot))):
+        return ""
     admission = await read_admission(pod, cluster.state.snapshot, cluster.api)
     return "; ".join(f"{CLAIM_NOT_MADE.format(name)}: {text}" for name, text in sorted(admission.failures.items()))
 
