@@ -7,8 +7,9 @@ whose answers are known: on a busy machine the change to a thread and back takes
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from allocator import JSON
 from extender.background.runner import BackgroundRunner
@@ -18,6 +19,7 @@ from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.explain.verb_priority import VerbPriority
+from extender.fairness.waiting_budget import WaitingBudget
 from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
@@ -52,6 +54,9 @@ _T = TypeVar("_T")
 
 _SOLVING_SHARE = 0.8
 """The share of a verb's time for the search. The rest is for reading, writing and the change between threads."""
+
+SEARCH_SHARE: Final = 0.1
+"""Of each second that a scheduler may wait for searches at hard nodes that end in vain, for all namespaces together."""
 
 _MOST_NAMES = 10_000
 """At most this number of nodes is looked up on the event loop. For unknown nodes this takes up to 10 ms."""
@@ -91,6 +96,7 @@ class Service:
         self._off_loop = off_loop
         self._decisions = DecisionStore()
         self._volume_gate = VolumeGate(overview.state, binder.has_decided)
+        self._search_budget = WaitingBudget(SEARCH_SHARE)
         self._claim_arrival = ClaimArrival(overview.state)
         self.verb_priority = VerbPriority()
         self.explanations = Explanations(overview, binder.negotiation, self.verb_priority, scheduling)
@@ -183,10 +189,13 @@ class Service:
         found = self._claim_arrival.foresee(args.pod, now)
         if found is None:
             return snapshot, result
-        return now, await self._solve(partial(self._filtered_foreseen, found, args, now, solver))
+        bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
+        return now, await self._search(args.pod, partial(self._filtered_foreseen, found, args, now, solver), bounds)
 
-    def _filtered_foreseen(self, found: Foreseen, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
-        bounds, decider = Bounds(solver.until, self._most(len(args.names))), self._decider
+    def _filtered_foreseen(
+        self, found: Foreseen, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
+    ) -> FilterResult:
+        decider = self._decider
         decider.follow(snapshot)
         pod, world = found
         return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
@@ -290,22 +299,37 @@ class Service:
         is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
         is_long = is_long or not is_counted(pod, snapshot, solver)
         if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
-            return await self._solve(partial(self._filtered_anew, pod, args, snapshot, solver, bounds))
+            return await self._search(pod, partial(self._filtered_anew, pod, args, snapshot, solver), bounds)
         decider.follow(snapshot)
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
         searches = question.quota is not None or question.case.counts_resources or bool(question.late)
         if searches or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
-            return await self._solve(question.result)
+            return await self._search(pod, lambda bounds: replace(question, bounds=bounds).result(), bounds)
         known = question.lookup(args.names)
-        return question.finish(known) if known.is_complete else await self._solve(partial(question.finish, known))
+        if known.is_complete:
+            return question.finish(known)
+        return await self._search(pod, lambda bounds: replace(question, bounds=bounds).finish(known), bounds)
 
     def _filtered_anew(
         self, pod: Pod, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
     ) -> FilterResult:
         world, decider = self._kept.world_of(pod, snapshot, solver)
         return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
+
+    async def _search(self, pod: Pod, work: Callable[[Bounds], FilterResult], bounds: Bounds) -> FilterResult:
+        """Filter in a thread, with the patience for hard nodes that the pod's namespace has left."""
+        clock, budget = self._solver.clock, self._search_budget
+        began = clock()
+        result = None
+        try:
+            result = await self._solve(partial(work, replace(bounds, patience=budget.left(pod.namespace, began))))
+        finally:
+            in_vain = clock() - began if result is None else result.in_vain
+            if in_vain:
+                budget.spend(pod.namespace, clock(), in_vain)
+        return result
 
     def _for_call(self) -> Solver:
         """The allocator for one call that begins now: whatever is done for it, it has this time."""

@@ -11,7 +11,7 @@ as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional
 
@@ -36,10 +36,12 @@ class Decided:
     Attributes:
         verdicts: one for each node, in the order asked.
         steps: devices tried to find them.
+        hard: the nodes that were hard to search, by name, each with the seconds that its search has taken.
     """
 
     verdicts: Verdicts
     steps: int = 0
+    hard: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +181,7 @@ class Decider:
         Args:
             lookup: what is known.
             until: when to begin no more nodes, by the solver's clock.
-            solver: the decider's with a deadline of the call, which ends every search.
+            solver: the decider's with a deadline of the call, which ends every search, and with its patience.
 
         Raises:
             InvalidClaimError, SelectorError: the claims can be allocated nowhere. It is the error of the first node, in
@@ -197,7 +199,7 @@ class Decider:
         ]
         self._note(inquiry)
         found = lookup.verdicts.with_verdicts(lookup.missing, lookup.weighed(verdicts))
-        return Decided(found, lookup.steps + inquiry.steps)
+        return Decided(found, lookup.steps + inquiry.steps, inquiry.hard)
 
     def _inquiry(
         self, claims: tuple[Claim, ...], node_index: NodeIndex, cache: SignatureCache, solver: Solver | None = None

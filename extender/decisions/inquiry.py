@@ -18,6 +18,9 @@ MOST_NEW_NODES: Final = 32
 MOST_NEW_DEVICES: Final = 1024
 """Devices of such nodes, in pools of their own. A node with more devices is examined by the solver, in a thread."""
 
+HARD_SECONDS: Final = 0.01
+"""A node is hard if its search takes longer: an ordinary one is searched in a millisecond or two."""
+
 MOST_NEW_LOSSES: Final = 1000
 """Nodes whose losses a lookup finds. That takes a few milliseconds."""
 
@@ -34,6 +37,7 @@ class Inquiry:
         solved: nodes so far that were neither known nor equivalent to known ones.
         stopped: those of them whose search was stopped.
         undecided: nodes so far that a lookup has left to the solver.
+        hard: the hard nodes so far, by name, each with the seconds that its search has taken.
     """
 
     claims: tuple[Claim, ...]
@@ -46,6 +50,7 @@ class Inquiry:
     solved: int = 0
     stopped: int = 0
     undecided: int = 0
+    hard: dict[str, float] = field(default_factory=dict)
     _examined: int = 0
     _devices: int = 0
     _weighed: int = 0
@@ -100,15 +105,23 @@ class Inquiry:
         key = self.cache.key(node_view, self.numbers)
         found = known.by_key.get(key) or self._passing.get(key)
         if found is None:
-            if self.solver is not None and self.solver.clock() > until:
-                return TOO_LATE
+            solver, began = self.solver, 0.0
+            if solver is not None:
+                began = solver.clock()
+                if began > until:
+                    return TOO_LATE
+                solver = solver.patient(sum(self.hard.values()))
             try:
-                settled = self.cache.settled(node_view, key, self.solver)
-                found = known.by_key.get(settled) or self._passing.get(settled) or self._new(settled, node_view)
+                settled = self.cache.settled(node_view, key, solver)
+                known_now = known.by_key.get(settled) or self._passing.get(settled)
+                found = known_now or self._new(settled, node_view, solver)
             except SearchLimitError as error:
                 settled, found = key, self._counted(stopped_by(error))
             except TimeoutError:
                 return TOO_LATE
+            finally:
+                if solver is not None and (took := solver.clock() - began) > HARD_SECONDS:
+                    self.hard[node_view.node.name] = took
             if found is None:
                 return None
             (known.by_key if found.lasting else self._passing).update({key: found, settled: found})
@@ -116,16 +129,16 @@ class Inquiry:
             known.by_node_view[node_view] = found
         return found
 
-    def _new(self, settled: Hashable, node_view: NodeView) -> Verdict | None:
+    def _new(self, settled: Hashable, node_view: NodeView, solver: Solver | None) -> Verdict | None:
         if isinstance(settled, Merit):
             self.steps += 1
             self.solved += 1
             return Verdict(settled)
         if isinstance(settled, NotFound):
             return self._counted(No(settled.reason))
-        if self.solver is None:
+        if solver is None:
             return None
-        return self._counted(self.solver.judge(self.node_index.snapshot, node_view.node, self.claims))
+        return self._counted(solver.judge(self.node_index.snapshot, node_view.node, self.claims))
 
     def _counted(self, answer: Allocation | No) -> Verdict:
         self.steps += answer.steps

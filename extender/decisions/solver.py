@@ -46,6 +46,9 @@ from extender.state.snapshot import Snapshot
 _T = TypeVar("_T")
 
 _BRIEF: Final = Limits(steps=64, seconds=0.001)
+_LEAST_SECONDS: Final = 0.002
+"""What a node has in any case: an ordinary one is searched in less."""
+
 _FEW_DEVICES: Final = 256
 """The most devices of a node that can be listed in less than a millisecond."""
 
@@ -87,6 +90,8 @@ class Solver:
         until: the deadline of the call, by the clock. It ends every search.
         among: the only devices that `solve` and `judge` may give; None: any.
         shapes: what pods ask for, for policies that weigh what is left; None: nothing is known of that.
+        patience: seconds that one question about many nodes may take at nodes that are hard to search. Then a node has
+            two milliseconds.
         kept: remembers what pods get of the devices that are kept for them, by uid of the pod.
         kept_claims: remembers the claims for which something is kept, of a pod by its uid, and of a namespace.
     """
@@ -102,6 +107,7 @@ class Solver:
     until: float = math.inf
     among: Collection[DeviceId] | None = None
     shapes: Shapes | None = None
+    patience: float = math.inf
     kept: Remembered[Allocation] = field(default_factory=Remembered)
     kept_claims: Remembered[Sequence[KeptClaim]] = field(default_factory=Remembered)
 
@@ -115,6 +121,13 @@ class Solver:
             return self
         now = self.clock()
         return self.within(now + (self.until - now) / among)
+
+    def patient(self, waited: float) -> "Solver":
+        """The solver for the next node, after some seconds at hard nodes."""
+        left = self.patience - waited
+        if left >= self.limits.seconds:
+            return self
+        return replace(self, limits=replace(self.limits, seconds=max(left, _LEAST_SECONDS)))
 
     def informed(self, pod: Pod, claims: Sequence[Claim], snapshot: Snapshot) -> "Solver":
         """The solver with what is known of shapes, this pod included, if its policy weighs what is left."""

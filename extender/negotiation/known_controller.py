@@ -7,12 +7,12 @@ from math import inf
 from typing import Final, Protocol
 
 from allocator import NO_TEXT, Printable, printable
+from extender.fairness.waiting_budget import WaitingBudget
 from extender.kube.raw import timestamp
 from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import claim_ask
-from extender.negotiation.waiting_budget import WaitingBudget
 from extender.pods.negotiated_claims import NegotiatedClaim, waiting
 
 _PAUSE_SECONDS: Final = 1.0

@@ -9,6 +9,7 @@ The words of a reason stand in the module where the reason arises: each check in
 (waiting), and here (devices that are kept elsewhere, a selector that fails).
 """
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -41,11 +42,13 @@ class Bounds:
         until: when to begin no more nodes, by the solver's clock.
         most: the most nodes to name, the best ones; None: all that fit.
         late: knows which nodes pass only if no other does; None: no node is known to be one.
+        patience: seconds for nodes that are hard to search (`Solver.patience`).
     """
 
-    until: float = float("inf")
+    until: float = math.inf
     most: int | None = None
     late: LateNodes | None = None
+    patience: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class FilterResult:
         is_blocked: a claim of the pod cannot be used, whatever the nodes have.
         is_over_quota: no node passed, and a DeviceQuota is the reason for at least one of them.
         awaits_gang: no node passed, because the pod is to be bound together with other pods of its gang.
+        in_vain: seconds at nodes that were hard to search, if no node passed.
     """
 
     passed: Sequence[str]
@@ -73,6 +77,7 @@ class FilterResult:
     is_blocked: bool = False
     is_over_quota: bool = False
     awaits_gang: bool = False
+    in_vain: float = 0.0
 
     def in_words(self, words: Mapping[str, str]) -> "FilterResult":
         """The result in which words replace names of requests (`extender.pods.extended_resources.requests`)."""
@@ -262,21 +267,30 @@ class FilterQuestion:
             TimeoutError: time was up before any node was found.
             InvalidClaimError, SelectorError: the pod can go nowhere.
         """
-        decided = [
-            self.decider.evaluate(lookup, until=self.bounds.until, solver=self.case.solver) for lookup in known.lookups
-        ]
+        solver = self.case.solver
+        if self.bounds.patience < solver.patience:
+            solver = replace(solver, patience=self.bounds.patience)
+        decided = [self.decider.evaluate(lookup, until=self.bounds.until, solver=solver) for lookup in known.lookups]
+        hard = {name: seconds for each in decided for name, seconds in each.hard.items()}
+        self._note_hard(hard)
         if len(decided) == 1 and not known.verdicts:
             return self._result(known.names, decided[0])
         verdicts = dict(known.verdicts)
         for lookup, each in zip(known.lookups, decided, strict=True):
             verdicts.update(zip(lookup.names, each.verdicts, strict=True))
         in_order = Verdicts.of([verdicts[name] for name in known.names])
-        return self._result(known.names, Decided(in_order, sum(each.steps for each in decided)))
+        return self._result(known.names, Decided(in_order, sum(each.steps for each in decided), hard))
 
     def _looked_up(self, needs: Needs, names: Sequence[str]) -> Lookup:
         pending, solver = [each.claim for each in needs.pending], self.case.solver
         world, weighing = needs.world(self.case.snapshot), solver.weighing(self.case.pod, self.bounds.until)
         return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weighing=weighing)
+
+    def _note_hard(self, hard: Mapping[str, float]) -> None:
+        """From their next change on, these nodes are passed over for a while (`LateNodes.note_hard`)."""
+        if self.bounds.late is not None:
+            for node in filter(None, map(self._node, hard)):
+                self.bounds.late.note_hard(self.case, node, hard[node.name])
 
     def _answer(self) -> FilterResult:
         pod = self.case.pod
@@ -332,7 +346,14 @@ class FilterQuestion:
         undecided = not merits and not all(verdict.lasting for verdict in decided.verdicts)
         is_over_quota = not merits and any(reason.startswith(OVER) for reason in over.values())
         return FilterResult(
-            tuple(merits), failed, unresolvable, merits, decided.steps, undecided, is_over_quota=is_over_quota
+            tuple(merits),
+            failed,
+            unresolvable,
+            merits,
+            decided.steps,
+            undecided,
+            is_over_quota=is_over_quota,
+            in_vain=0.0 if merits else sum(decided.hard.values()),
         )
 
     def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, str]]:

@@ -1,9 +1,11 @@
-"""Nodes whose devices a bind could not decide on in time.
+"""Nodes whose devices a bind could not decide on in time, or that filter found hard to search.
 
 A pool may be so large, and change so often, that no search in it ends before its next change. Filter then passes over
-the node while another node suits, because the next bind would end in the same way.
+the node while another node suits, because the next bind would end in the same way, and because the pods of all tenants
+wait while filter searches.
 """
 
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +22,9 @@ LATE: Final = "its devices change faster than they can be searched"
 QUIET_SECONDS: Final = 5.0
 """A node whose pools have not changed for this long is searched in time."""
 
+LATE_SECONDS: Final = 0.05
+"""A node whose search takes longer in filter is passed over, if its pools change."""
+
 FIRST_PAUSE: Final = 10.0
 MOST_PAUSE: Final = 300.0
 """Seconds for which a node is passed over, if its pools go on changing; twice as long after each failure."""
@@ -31,13 +36,13 @@ MOST_NAMESPACES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Binds of equal pods that were late on a node.
+    """Binds of equal pods that were late on a node, or searches that took long there.
 
     Attributes:
         pause: seconds for which the node is passed over.
         until: when the pause ends.
         pools: the node's pools, when they were looked at last.
-        since: when these pools were first seen.
+        since: when these pools were first seen; long ago, if the last search of them has ended.
     """
 
     pause: float
@@ -49,7 +54,7 @@ class _Failure:
 class LateNodes:
     """The nodes that filter passes over, for each namespace and each signature of claims.
 
-    A namespace learns from its own binds alone, and has its own room.
+    A namespace learns from its own pods alone, and has its own room.
 
     Args:
         clock: seconds, from any point.
@@ -61,12 +66,20 @@ class LateNodes:
 
     def note(self, case: Case, node: NodeObject) -> None:
         """A bind of the pod was late on the node."""
+        self._note(case, node, self._clock())
+
+    def note_hard(self, case: Case, node: NodeObject, seconds: float) -> None:
+        """A search for the pod took so long on the node. What it found holds until the node's pools change."""
+        if seconds > LATE_SECONDS:
+            self._note(case, node, -math.inf)
+
+    def _note(self, case: Case, node: NodeObject, since: float) -> None:
         now, key, known = self._clock(), (_signature(case), node.name), self._of(case)
         before = known.get(key)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, MOST_PAUSE)
         others = [(other, failure) for other, failure in known.items() if other != key]
         kept = dict(others[len(others) - MOST_OF_NAMESPACE + 1 if len(others) >= MOST_OF_NAMESPACE else 0 :])
-        kept[key] = _Failure(pause, now + pause, _pools(case.snapshot, node.name), now)
+        kept[key] = _Failure(pause, now + pause, _pools(case.snapshot, node.name), since)
         self._failures.keep(case.pod.namespace, kept)
 
     def among(self, case: Case, names: Sequence[str]) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""Waiting budget: how long schedulers wait for the answers of one controller.
+"""Waiting budget: how long schedulers wait for one thing that is slow, such as the answers of a controller.
 
-kube-scheduler filters one pod at a time. So the pods of all tenants wait while filter waits for a controller. Without a
-bound, a controller that is slow but always in time would stop the scheduling of pods that do not need it.
+kube-scheduler filters one pod at a time. So the pods of all tenants wait while filter waits for one of them. Without a
+bound, what is slow but always in time would stop the scheduling of pods that do not need it.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class _Part:
 
 
 class WaitingBudget:
-    """Seconds that schedulers may wait for one controller, with equal parts for the namespaces that ask.
+    """Seconds that schedulers may wait for one thing, with equal parts for the namespaces that ask.
 
     Args:
         share: of each second that may be waited, from 0 to 1. With 0, nobody waits.
