@@ -103,8 +103,7 @@ async def test_hopeless_pods_of_a_namespace_wait_for_hard_nodes_for_a_tenth_of_t
 
 async def test_a_search_that_has_too_little_time_is_stopped_and_no_no() -> None:
     scene = Scene()
-    for selector in selectors(10):
-        found = await scene.filter(selector)
+    *_, found = [await scene.filter(selector) for selector in selectors(10)]
     assert found.unresolvable["hard"] == f"{STOPPED} time"
     assert found.unresolvable["small"] == "no device matches request gpu"
     assert found.undecided

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import PARAMETERS_REF
+from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import UNSUITABLE_NODES, NegotiatedAnswer, NegotiatedQuestion
-from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
 from tests.extender.negotiation_scene import LICENSE, NAME, TimedScene, now, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
