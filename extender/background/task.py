@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from extender.pods.decision_case import refreshed
 from extender.state.objects.pods import Pod
@@ -11,6 +12,9 @@ from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.preempt.preempt import Victims
+
+UNSEEN: Final = ""
+"""The share of the pods that the watch has not shown yet: a caller may make up any number of pods and namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,20 @@ class Rejection:
         return refreshed(self.sent, self.snapshot)
 
     @property
+    def share(self) -> str:
+        """In whose share the pod is remembered; see `share_of`."""
+        return share_of(self.sent, self.snapshot)
+
+    @property
     def is_final(self) -> bool:
         """Whether the scheduler now gives up: after a call for the nominated node alone comes one for all nodes."""
         return not self.result.failed and list(self.names) != [self.sent.nominated_node]
+
+
+def share_of(pod: Pod, snapshot: Snapshot) -> str:
+    """In whose share of a memory a pod is remembered: its namespace, or `UNSEEN`."""
+    shown = snapshot.pod(pod.uid)
+    return UNSEEN if shown is None else shown.namespace
 
 
 class Found(IntEnum):
@@ -72,7 +87,10 @@ class BackgroundTask:
         return Found.KNOWN
 
     def missed(self) -> Collection[str]:
-        """The namespaces whose pods were forgotten for want of room and may be helped now; each is told once."""
+        """The shares whose pods were forgotten for want of room and may be helped now; each is told once.
+
+        A share has the name of its namespace, or is `UNSEEN`.
+        """
         return ()
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:

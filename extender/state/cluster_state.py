@@ -135,6 +135,11 @@ class ClusterState:
         """
         return self.snapshot.pod(pod.uid) is None and revision(pod.resource_version) <= self._seen[PODS.kind]
 
+    def still_waits(self, pod: Pod) -> bool:
+        """Whether a pod with devices waits for a node, or the watch has not shown it yet."""
+        known = self.snapshot.pod(pod.uid)
+        return not self.is_made_up(pod) if known is None else known.is_pending
+
     async def passed(self, resource: Resource, at: int) -> None:
         """Wait until all changes of a kind up to a revision are known. The caller sets a deadline."""
         if self._seen[resource.kind] >= at:

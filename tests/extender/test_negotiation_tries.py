@@ -1,5 +1,6 @@
 """When controllers are asked again for claims without a pod, and for pods that have a node."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -7,14 +8,14 @@ import pytest
 from extender.background.claims.immediate_claims import WAITS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.negotiation.protocol import ALLOCATE
+from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
 from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.test_immediate_claims import ROOM
 from tests.extender.test_immediate_claims import Scene as ImmediateScene
 from tests.extender.test_immediate_claims import immediate as waiting
 from tests.kit import virtualtime
-from tests.kit.clusters import GPU, Object, claim, local_slice, node, pinned, pod, request
+from tests.kit.clusters import GPU, Object, claim, local_slice, node, parsed, pinned, pod, request
 from tests.kit.controllers import Fault, Licenses
 
 
@@ -72,6 +73,23 @@ def test_pod_that_an_earlier_process_has_rejected_is_woken_when_its_controller_h
             await scene.tick(1.0, by=later)
         assert await scene.woken("p")
         assert await scene.woken("q")
+
+    virtualtime.run(story())
+
+
+def test_pod_that_was_rejected_before_the_watch_shows_it_is_woken_when_its_controller_has_room() -> None:
+    async def story() -> None:
+        raw, claimed = pods("p")
+        scene = Scene(claimed, licenses=Licenses(left=0))
+        await scene.filter_of(replace(parsed(raw), resource_version="99999"))
+        asked = len(scene.licenses.asked(UNSUITABLE_NODES))
+        await scene.tick(60.0)
+        assert len(scene.licenses.asked(UNSUITABLE_NODES)) == asked, "perhaps a caller has made it up"
+        scene.cluster.load(raw)
+        scene.licenses.left = 1
+        for _ in range(4):
+            await scene.tick(1.0)
+        assert await scene.woken("p")
 
     virtualtime.run(story())
 

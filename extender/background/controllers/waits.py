@@ -115,7 +115,7 @@ class ControllerWaits(BackgroundTask):
             again = self._clock() + (0.0 if self._negotiation.is_asking(pod) else pause)
             again = min(last.again if last else math.inf, again)
             waiting = _Waiting(rejection.sent, tuple(map(intern, rejection.names)), refused, again, pause)
-            self._waiting.keep(pod.namespace, pod.uid, waiting)
+            self._waiting.keep(rejection.share, pod.uid, waiting)
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Remember the pod, if controllers may keep it from nodes."""
@@ -145,15 +145,15 @@ class ControllerWaits(BackgroundTask):
             return
         now, snapshot = self._clock(), self._state.snapshot
         self._hear(snapshot, now)
-        for uid in [uid for uid in self._waiting if (pod := snapshot.pod(uid)) is None or not pod.is_pending]:
-            self._waiting.pop(uid)
+        for uid, each in self._waiting.items():
+            if not self._state.still_waits(each.pod):
+                self._waiting.pop(uid)
         self._numbers = self.waiting()
         namespaces = set(self._waiting.namespaces)
         self._served = {name: turn for name, turn in self._served.items() if name in namespaces}
-        for each in (
-            *self._in_turns([each for each in self._waiting.values() if each.again <= now]),
-            *self._probes(now),
-        ):
+        # Perhaps a caller has made up a pod that the watch has not shown yet: no controller is asked about it.
+        shown = [each for each in self._waiting.values() if snapshot.pod(each.pod.uid) is not None]
+        for each in (*self._in_turns([each for each in shown if each.again <= now]), *self._probes(shown, now)):
             if each.pod.uid not in self._work and self._work.has_room(each.refused, self._negotiation.at_once):
                 self._turn += 1
                 self._asked |= dict.fromkeys(each.refused, now)
@@ -183,15 +183,15 @@ class ControllerWaits(BackgroundTask):
                 numbers[namespace] += 1
         return [each for *_, each in sorted(turns, key=lambda turn: turn[:2])]
 
-    def _probes(self, now: float) -> Sequence[_Waiting]:
-        """For each controller that was not asked lately, one of the pods that wait for it.
+    def _probes(self, pods: Iterable[_Waiting], now: float) -> Sequence[_Waiting]:
+        """For each controller that was not asked lately, one of these pods that wait for it.
 
         If its answer has changed, it is asked about the other pods, too.
         """
         quiet = {name for name in self._numbers if self._asked.get(name, 0.0) + _SHORT_PAUSE_SECONDS <= now}
         quiet -= {name for name in quiet if self._negotiation.tells_changes(name)}
         found: dict[str, _Waiting] = {}
-        for each in self._in_turns(list(self._waiting.values())) if quiet else ():
+        for each in self._in_turns(pods) if quiet else ():
             for name in quiet & each.refused.keys():
                 found.setdefault(name, each)
         return tuple(found.values())

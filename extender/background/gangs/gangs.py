@@ -110,15 +110,18 @@ class Gangs(BackgroundTask):
         key = rejection.sent.gang_key
         if key is None or not rejection.result.awaits_gang:
             return
-        self._watch(key).active = self._clock()
-        if self._rejected.note(rejection):
-            self._watch(key).asked_again(self._clock())
+        was_known, watch = self._rejected.note(rejection), self._shown(key)
+        if watch is not None:
+            watch.active = self._clock()
+            if was_known:
+                watch.asked_again(self._clock())
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has its node."""
         if pod.gang_key is not None:
             self._rejected.answered(pod)
-            self._watch(pod.gang_key).active = self._clock()
+            if (watch := self._shown(pod.gang_key)) is not None:
+                watch.active = self._clock()
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Have a member's scheduler ask about the member: a plan needs the nodes that the scheduler takes."""
@@ -135,14 +138,19 @@ class Gangs(BackgroundTask):
 
         Later is too late: if all nodes lack CPU, no write wakes the scheduler, and filter is never asked.
         """
-        if pod.gang_key is None or is_alone(pod, self._state.snapshot):
+        snapshot = self._state.snapshot
+        if pod.gang_key is None or is_alone(pod, snapshot):
             return
-        watch, now = self._watch(pod.gang_key), self._clock()
+        if not pod.kept.node:
+            self._rejected.note_evictions(pod, nodes, snapshot)
+        watch, now = self._shown(pod.gang_key), self._clock()
+        if watch is None:
+            return
         watch.active = now
         if not pod.kept.node:
-            self._rejected.note_evictions(pod, nodes)
             await self._plan_at_once(pod.gang_key, watch, now)
-        if refreshed(pod, self._state.snapshot).kept.node in nodes:
+        snapshot = self._state.snapshot
+        if snapshot.pod(pod.uid) is not None and refreshed(pod, snapshot).kept.node in nodes:
             self._rejected.answered(pod)
             watch.making_room[pod.uid] = now + KEPT_SECONDS
         else:
@@ -165,10 +173,9 @@ class Gangs(BackgroundTask):
 
     async def tick(self) -> None:
         """Look after each gang, the most important first; then plan those that lack something."""
-        snapshot = self._state.snapshot
-        if self._state.not_ready or not snapshot.gangs.members:
-            self._seen = snapshot
+        if self._state.not_ready:
             return
+        snapshot = self._state.snapshot
         self._note_changes(snapshot)
         gangs = sorted(self._settled.others(snapshot), key=lambda gang: gang.order)
         await self._forget(gangs, snapshot)
@@ -194,6 +201,10 @@ class Gangs(BackgroundTask):
     def _watch(self, key: GangKey) -> Watch:
         return self._watches.setdefault(key, Watch())
 
+    def _shown(self, key: GangKey) -> Watch | None:
+        """What is known of a gang that a caller names; None if the watch shows no pod of it."""
+        return self._watch(key) if key in self._state.snapshot.gangs.members else None
+
     def _written(self) -> Iterable[tuple[str, Keeping]]:
         """What was written for pods, until the watch shows it."""
         return (each for watch in self._watches.values() for each in watch.writing.items())
@@ -201,7 +212,7 @@ class Gangs(BackgroundTask):
     def _note_changes(self, snapshot: Snapshot) -> None:
         """Note that something has changed that may help gangs."""
         before, self._seen = self._seen, snapshot
-        if before is snapshot:
+        if before is snapshot or not self._watches:
             return
         news = queueing_hint(self._state.changes_since(before.version), before, snapshot)
         if news != NO_HINT:
@@ -247,6 +258,7 @@ class Gangs(BackgroundTask):
             watch.begun, watch.until = now, now + KEPT_SECONDS
         if watch.writing and (self._is_shown(watch) or now > watch.written + SEEN_SECONDS):
             watch.writing = {}
+        watch.making_room = {uid: until for uid, until in watch.making_room.items() if until > now}
 
     def _acts(self, gang: Gang, watch: Watch, now: float) -> bool:
         """Whether this process may write now. Two that look after one gang at once would mix two plans in it."""

@@ -173,7 +173,7 @@ class Preemptor(BackgroundTask):
         if may_preempt and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
-            self._asked.keep(pod.namespace, pod.uid, _Asked(pod, self._shared(rejection.names), due))
+            self._asked.keep(rejection.share, pod.uid, _Asked(pod, self._shared(rejection.names), due))
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes."""

@@ -19,8 +19,6 @@ from extender.fairness.fair_memory import FairMemory
 from extender.fairness.turns import Turns
 from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
-from extender.kube.raw import revision
-from extender.kube.resources import PODS
 from extender.offload import Offload, in_thread
 from extender.pods.decision_case import refreshed
 from extender.pods.gangs import gang_refusal
@@ -111,7 +109,7 @@ class Requeue(BackgroundTask):
         own = None if len(names) >= len(snapshot.nodes) else self._shared(names)
         missed = snapshot.version < self._seen.version
         rejected = RejectedPod(pod, own, Attention.NOW if missed else self._least)
-        self._rejected.keep(pod.namespace, pod.uid, rejected)
+        self._rejected.keep(rejection.share, pod.uid, rejected)
         if rejection.result.undecided and not missed:
             rejected.postpone(self._decider.solver.clock())
 
@@ -237,6 +235,9 @@ class Requeue(BackgroundTask):
         """Rejected pods that may be helped: the most important first, then the oldest, then who has waited longest."""
         writes = Counter(each.namespace for each in self._waking.values())
         for each in sorted(self._rejected.values(), key=lambda rejected: rejected.pod.order[:2]):
+            if snapshot.pod(each.pod.uid) is None:
+                each.attention = Attention.NOW  # once the watch shows the pod: perhaps a caller has made it up
+                continue
             if each.pod.uid in self._waking or writes[each.pod.namespace] >= MOST_AT_ONCE:
                 continue
             pod = refreshed(each.pod, snapshot)
@@ -267,13 +268,9 @@ class Requeue(BackgroundTask):
 
     def _drop_gone(self, snapshot: Snapshot) -> None:
         """Forget pods that need not be woken any more, and devices that were kept for woken pods for long enough."""
-        known = self._state.seen(PODS)
         for each in self._rejected.values():
-            uid = each.pod.uid
-            pod = snapshot.pod(uid)
-            is_gone = revision(each.pod.resource_version) <= known if pod is None else not pod.is_pending
-            if is_gone:
-                self._rejected.pop(uid)
+            if not self._state.still_waits(each.pod):
+                self._rejected.pop(each.pod.uid)
         now = self._decider.solver.clock()
         for uid, until in list(self._woken.items()):
             pod = snapshot.pod(uid)

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from extender.background.task import BackgroundTask, Found, Rejection
+from extender.background.task import UNSEEN, BackgroundTask, Found, Rejection
 from extender.fairness.backlog import Backlog
 from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
@@ -99,7 +99,7 @@ class Rescan(BackgroundTask):
         self._unmet: dict[str, _Unmet] = {}
         self._unread: Iterator[Pod] | None = None
         self._scope: Collection[str] | None = None
-        """The namespaces that are read; None: all, because this process has just started."""
+        """The shares that are read, as `BackgroundTask.missed` tells them; None: all, as this process has started."""
         self._missed: set[str] = set()
         self._backlog = Backlog[str]()
         """The uids of the pods that wait and that the tasks are to be told of."""
@@ -154,13 +154,16 @@ class Rescan(BackgroundTask):
             return
         pods = list(islice(self._unread, READ_AT_ONCE))
         for pod in pods:
-            if pod.is_pending and (self._scope is None or pod.namespace in self._scope) and self._is_tried(pod):
+            if pod.is_pending and self._is_in_scope(pod) and self._is_tried(pod):
                 if pod.scheduler_name in self._met:
                     self._backlog.add(pod.namespace, pod.uid)
                 elif self._scope is None:
                     self._unmet.setdefault(pod.scheduler_name, _Unmet(deque())).uids.append(pod.uid)
         if len(pods) < READ_AT_ONCE:
             self._unread = None
+
+    def _is_in_scope(self, pod: Pod) -> bool:
+        return self._scope is None or UNSEEN in self._scope or pod.namespace in self._scope
 
     def _is_tried(self, pod: Pod) -> bool:
         return pod.needs_devices and not no_attempt(pod, self._schedulers)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import printable
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask, Rejection, share_of
 from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
 from extender.state.cluster_state import ClusterState
@@ -71,7 +71,8 @@ class Unserved(BackgroundTask):
         if self._told.get(pod.uid) == text or (known is not None and known.text == text):
             return
         if known is None:
-            self._waiting.keep(pod.namespace, pod.uid, _Rejection(text, self._now()))
+            share = share_of(pod, self._state.snapshot)
+            self._waiting.keep(share, pod.uid, _Rejection(text, self._now()))
         else:  # a reason that changes does not start the wait anew
             self._waiting.replace(pod.uid, _Rejection(text, known.since))
 
