@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test check format lock house bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -145,6 +145,9 @@ check: $(VENV)/.dev  ## check format, lint, types and import contracts
 format: $(VENV)/.dev  ## rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+house: $(VENV)/.dev  ## count lines, modules and layers, and the modules and moves of traced calls (docs/testing.md); CALL="bind" prints the way of one call
+	$(BIN)/python -m tests.house $(if $(CALL),--call "$(CALL)")
 
 # The image's packages, by hash, in the versions of constraints.txt; a test compares the versions.
 LOCK := $(BIN)/uv pip compile --quiet --constraint constraints.txt --generate-hashes --python-platform linux --python-version 3.11 \
