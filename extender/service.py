@@ -175,7 +175,7 @@ class Service:
         snapshot = self._state.known()
         if snapshot.controllers:
             sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
-            await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_filter=True)
+            await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
             snapshot = self._state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
 

@@ -136,7 +136,7 @@ class Negotiation:
         *,
         anew: bool = False,
         may_wait: bool = False,
-        in_filter: bool = False,
+        in_verb: bool = False,
         writes: bool = True,
     ) -> None:
         """Ask about nodes for a pod, as far as the answers are not known; the state has them then.
@@ -147,7 +147,7 @@ class Negotiation:
             sent: reads the nodes, where whole nodes were sent; that takes long, so it is called for a question only.
             anew: ask also if the answers are known.
             may_wait: ask also a controller that was away at the last question: nobody else waits for this answer.
-            in_filter: a scheduler waits, and all its pods with it: for each controller as long as its budget lets.
+            in_verb: a scheduler waits, and all its pods with it: for each controller as long as its budget lets.
             writes: ask also the controllers to whom questions are written to the API server.
         """
         snapshot = self._state.snapshot
@@ -175,7 +175,7 @@ class Negotiation:
                     self._hear(pod.namespace, {each.uid: ControllerAnswer(hindrance) for each in group})
                     continue
                 begin = partial(self._asking, pod, name, group, asked, nodes)
-                is_limited = in_filter and not self.simulation
+                is_limited = in_verb and not self.simulation
                 questions.append(self._waited(pod, name, group, asked, begin) if is_limited else _answered(begin()))
             await asyncio.gather(*questions)
 

@@ -13,7 +13,7 @@ from sys import intern
 from typing import Final
 
 from extender.background.controllers.work import ControllerWork
-from extender.background.task import BackgroundTask, Found, Rejection
+from extender.background.task import BackgroundTask, Found, Rejection, share_of
 from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults
 from extender.negotiation.known_controller import MOST_AT_ONCE
@@ -41,10 +41,13 @@ class _Waiting:
     """A pod that waits for controllers.
 
     Attributes:
-        names: the nodes that filter was asked about.
+        names: the nodes that filter was asked about, and those where the pod's scheduler would evict others. They are
+            asked about together, because an answer takes the place of the one before.
         refused: controllers, with the nodes that they refuse.
         again: when to ask again, by the clock.
         pause: the seconds until the time after that.
+        for_preempt: a call of preempt has not waited for the answer. The next answers are asked for as long as the pod
+            waits, also if no controller refuses a node: nothing but time makes the scheduler call again.
     """
 
     pod: Pod
@@ -52,6 +55,7 @@ class _Waiting:
     refused: Mapping[str, frozenset[str]]
     again: float
     pause: float = _PAUSE_SECONDS
+    for_preempt: bool = False
 
 
 class ControllerWaits(BackgroundTask):
@@ -94,7 +98,7 @@ class ControllerWaits(BackgroundTask):
 
     def waiting(self) -> Counter[str]:
         """The number of pods that wait for each controller."""
-        return Counter(name for each in self._waiting.values() for name in each.refused)
+        return Counter(name for each in self._waiting.values() for name, nodes in each.refused.items() if nodes)
 
     def released(self, controller: str) -> None:
         """A controller has released a claim: all pods that wait for it may be helped."""
@@ -104,18 +108,43 @@ class ControllerWaits(BackgroundTask):
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, if controllers keep it from nodes."""
-        if not rejection.snapshot.controllers:
+        if rejection.snapshot.controllers:
+            self._remember(rejection.pod, self._names(rejection.pod, rejection.names))
+
+    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        """Ask about the nodes where a scheduler would evict others: filter is not asked about a node that lacks CPU."""
+        if not self._state.snapshot.controllers:
             return
-        pod = rejection.pod
-        refused = self._negotiation.refused_by(pod, rejection.names)
+        names = self._names(pod, nodes)
+        before = self._negotiation.refused_by(pod, names)
+        await self._negotiation.ask(pod, names, in_verb=True)
+        self._remember(pod, names, for_preempt=self._negotiation.is_asking(pod))
+        if before != self._negotiation.refused_by(pod, names):
+            self._judge_anew(pod)
+
+    def _names(self, pod: Pod, names: Collection[str]) -> Sequence[str]:
+        """These nodes, and those of the cluster's that the pod is remembered with."""
+        last, there = self._waiting.get(pod.uid), self._state.snapshot.nodes
+        before = () if last is None else (each for each in last.names if each in there)
+        return tuple(dict.fromkeys((*names, *before)))
+
+    def _remember(self, pod: Pod, names: Sequence[str], *, for_preempt: bool = False) -> None:
+        """Remember a pod, if controllers keep it from nodes."""
         last = self._waiting.pop(pod.uid)
+        for_preempt = for_preempt or (last is not None and last.for_preempt)
+        refused = self._refused(pod, names, for_preempt=for_preempt)
         if refused:
             pause = last.pause if last else _PAUSE_SECONDS
-            # What filter has not waited for is heard as soon as it is there.
+            # What a verb has not waited for is heard as soon as it is there.
             again = self._clock() + (0.0 if self._negotiation.is_asking(pod) else pause)
             again = min(last.again if last else math.inf, again)
-            waiting = _Waiting(rejection.sent, tuple(map(intern, rejection.names)), refused, again, pause)
-            self._waiting.keep(rejection.share, pod.uid, waiting)
+            waiting = _Waiting(pod, tuple(map(intern, names)), refused, again, pause, for_preempt)
+            self._waiting.keep(share_of(pod, self._state.snapshot), pod.uid, waiting)
+
+    def _refused(self, pod: Pod, names: Sequence[str], *, for_preempt: bool) -> Mapping[str, frozenset[str]]:
+        """The controllers that are to be asked again, with the nodes that they refuse."""
+        refused = self._negotiation.refused_by(pod, names)
+        return dict.fromkeys(self._negotiation.awaited(pod), frozenset()) | refused if for_preempt else refused
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Remember the pod, if controllers may keep it from nodes."""
@@ -208,7 +237,7 @@ class ControllerWaits(BackgroundTask):
         each.again, each.pause = self._clock() + each.pause, min(2 * each.pause, longest)
         pod = refreshed(each.pod, self._state.snapshot)
         await self._negotiation.ask(pod, each.names, anew=True, may_wait=True)
-        before, each.refused = each.refused, self._negotiation.refused_by(pod, each.names)
+        before, each.refused = each.refused, self._refused(pod, each.names, for_preempt=each.for_preempt)
         accepting = {name for name in before if before[name] - each.refused.get(name, frozenset())}
         if accepting:
             self._judge_anew(pod)
