@@ -1,6 +1,6 @@
 """A bounded memory that all namespaces share: no namespace loses an entry because of the entries of another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,7 +22,6 @@ class FairMemory(Generic[T]):
         self._entries: dict[str, tuple[str, T]] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
         """The uids of each namespace, the oldest first."""
-        self._forgotten: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,9 +87,7 @@ class FairMemory(Generic[T]):
 
     def forget(self, uid: str) -> None:
         """Forget an entry for want of room."""
-        namespace, _ = self._entries[uid]
         self.pop(uid)
-        self._forgotten.add(namespace)
 
     def forget_oldest(self, namespace: str) -> None:
         """Forget the oldest entry of a namespace for want of room."""
@@ -104,6 +101,38 @@ class FairMemory(Generic[T]):
         own = len(self._namespaces.get(namespace, ()))
         return len(self._entries) < self._limit or any(len(each) > own + 1 for each in self._namespaces.values())
 
+    def make_room(self, namespace: str, may_go: Callable[[T], bool]) -> bool:
+        """Make room for one more entry of a namespace, if need be in the place of its oldest one; whether there is any.
+
+        A namespace without entries gets room in any case.
+
+        Args:
+            namespace: of the entry that is to be kept.
+            may_go: whether the oldest entry may be forgotten.
+        """
+        oldest = None if self.has_room(namespace) else self.oldest(namespace)
+        if oldest is None:
+            return True
+        uid, value = oldest
+        if not may_go(value):
+            return False
+        self.forget(uid)
+        return True
+
+
+class ReportingMemory(FairMemory[T]):
+    """A fair memory that reports of which namespaces it has forgotten something: it is to be found again."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._forgotten: set[str] = set()
+
+    def forget(self, uid: str) -> None:
+        """Forget an entry for want of room."""
+        namespace, _ = self._entries[uid]
+        super().forget(uid)
+        self._forgotten.add(namespace)
+
     @property
     def forgotten(self) -> frozenset[str]:
         """The namespaces of which something was forgotten since `look_again`."""
@@ -114,3 +143,7 @@ class FairMemory(Generic[T]):
         found = frozenset(self._forgotten)
         self._forgotten.clear()
         return found
+
+    def missed(self) -> frozenset[str]:
+        """As `look_again`, once there is room for one of these namespaces; until then, none."""
+        return self.look_again() if any(map(self.has_room, self._forgotten)) else frozenset()

@@ -14,7 +14,7 @@ import structlog
 from immutables import Map
 
 from allocator import NO_TEXT, Printable, printable
-from extender.fairness.fair_memory import FairMemory
+from extender.fairness.fair_memory import ReportingMemory
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.known_controller import KnownController
@@ -116,7 +116,7 @@ class Negotiation:
         self._state = state
         self._allocating = allocating
         self._clock = clock
-        self._heard = FairMemory[_Heard](_MOST_CLAIMS)
+        self._heard = ReportingMemory[_Heard](_MOST_CLAIMS)
         self._latest = ControllerAnswer()
         self._asked_last: frozenset[str] = frozenset()
         self._last: _Nodes | None = None

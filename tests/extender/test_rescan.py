@@ -63,6 +63,35 @@ async def test_pods_of_schedulers_that_do_not_call_are_left_alone() -> None:
     assert await scene.turns(10.0) == ["q"]
 
 
+async def test_pods_of_another_replica_are_found_once_their_scheduler_asks_this_one() -> None:
+    """They have come and were rejected since this process has started."""
+    scene = Scene.of(*WORLD)
+    await scene.turns(1.0)
+    for each in (*waiting("theirs", "p"), local_slice("a", 2)):
+        await scene.put(each)
+    scene.reject("p", asked=["b"])
+    assert await scene.turns(GRACE_SECONDS + 0.5) == ["theirs"]
+
+
+async def test_pods_of_a_scheduler_that_answers_a_probe_are_found_although_there_is_no_room_for_others() -> None:
+    told: list[str] = []
+
+    class Full(BackgroundTask):
+        def on_found(self, pod: Pod, _: Snapshot) -> Found:
+            told.append(pod.name)
+            return Found.FULL if pod.namespace == "full" else Found.KNOWN
+
+    theirs = of_scheduler("another", *waiting("x", "y"))
+    scene = Scene.of(*WORLD, *hopeless(3, "full"), *theirs, *waiting("p"))
+    scene.rescan = Rescan(scene.cluster.state, scene.writer, (), [Full()], scene.solver.clock, scene.solver.faults)
+    scene.reject("p")
+    await scene.turns(1.0)
+    assert "x" not in told
+    scene.reject("x")
+    await scene.turns(GRACE_SECONDS + 0.5)
+    assert {"x", "y"} <= {*told}
+
+
 @pytest.mark.parametrize(
     "now",
     [

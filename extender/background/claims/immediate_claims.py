@@ -16,7 +16,7 @@ from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
 from extender.fairness.backlog import Backlog
-from extender.fairness.fair_memory import FairMemory
+from extender.fairness.fair_memory import ReportingMemory
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.pods.stand_in import stand_in
@@ -82,8 +82,8 @@ class ImmediateAllocation(BackgroundTask):
         self._now = now
         self._seen = state.snapshot
         self._unread: Iterator[ObjectKey] | None = None
-        self._backlog = Backlog[ObjectKey]()
-        self._waiting = FairMemory[_Waiting](MOST_CLAIMS)
+        self._backlog = Backlog(self._is_to_be_tried)
+        self._waiting = ReportingMemory[_Waiting](MOST_CLAIMS)
         self._again = 0.0
         self._work = LeasedWork(lease, solver, claims.negotiation.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
@@ -150,18 +150,19 @@ class ImmediateAllocation(BackgroundTask):
 
     def _admit(self, key: ObjectKey) -> bool:
         """Let a claim be tried from now on, if there is room for it or in the place of one that was tried in vain."""
-        found = self._state.snapshot.claims.get(key)
-        if found is None or found.claim.uid in self._waiting or not (_is_wanted(found.claim) and self._has_work(found)):
-            return True
-        oldest = None if self._waiting.has_room(key.namespace) else self._waiting.oldest(key.namespace)
-        if oldest is not None:
-            if oldest[1].rejected.attention is Attention.NOW or oldest[1] in self._work:
-                return False
-            self._waiting.forget(oldest[0])
+        found = self._state.snapshot.claims[key]
+        if not self._waiting.make_room(key.namespace, self._work.was_in_vain):
+            return False
         rejected = RejectedPod(stand_in(found.claim), None, Attention.NOW)
         waiting_claim = _Waiting(f"claim {key}", rejected, self._now(), claim=found)
         self._waiting.keep(key.namespace, found.claim.uid, waiting_claim)
         return True
+
+    def _is_to_be_tried(self, key: ObjectKey) -> bool:
+        found = self._state.snapshot.claims.get(key)
+        if found is None or found.claim.uid in self._waiting:
+            return False
+        return _is_wanted(found.claim) and self._has_work(found)
 
     def _has_work(self, found: ClaimObject) -> bool:
         """Whether a claim is not allocated, or its allocation was never checked by this process."""

@@ -100,6 +100,10 @@ class LeasedWork(Generic[_W]):
         """Whether it is being served, and takes its time."""
         return each.uid in self._work or each.uid in self._long
 
+    def was_in_vain(self, each: _W) -> bool:
+        """Whether it was served in vain, and is not being served: it may give its place to another."""
+        return each.rejected.was_judged and each not in self
+
     @property
     def running(self) -> Sequence[asyncio.Task[None]]:
         """The work that goes on between the turns."""

@@ -125,11 +125,8 @@ class PinnedPods(BackgroundTask):
 
     def _admit(self, pod: Pod) -> None:
         """Let a pod be tried from now on, if there is room. If there is none, the pod is found again later."""
-        oldest = None if self._waiting.has_room(pod.namespace) else self._waiting.oldest(pod.namespace)
-        if oldest is not None:
-            if oldest[1].rejected.attention is Attention.NOW or oldest[1] in self._work:
-                return
-            self._waiting.forget(oldest[0])
+        if not self._waiting.make_room(pod.namespace, self._work.was_in_vain):
+            return
         rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
         self._waiting.keep(pod.namespace, pod.uid, WaitingWork(f"pod {pod}", rejected, self._now()))
 

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from sys import intern
 from typing import Final
 
 from extender.background.controllers.work import ControllerWork
+from extender.background.node_lists import NodeLists
 from extender.background.task import BackgroundTask, Found, Rejection, share_of
-from extender.fairness.fair_memory import FairMemory
+from extender.fairness.fair_memory import ReportingMemory
 from extender.faults import Faults
 from extender.negotiation.known_controller import MOST_AT_ONCE
 from extender.negotiation.negotiation import Negotiation
@@ -82,7 +82,8 @@ class ControllerWaits(BackgroundTask):
         self._clock = clock
         self._work = ControllerWork[str](faults, MOST_AT_ONCE)
         self._judge_anew = judge_anew
-        self._waiting = FairMemory[_Waiting](_MOST_PODS)
+        self._waiting = ReportingMemory[_Waiting](_MOST_PODS)
+        self._lists = NodeLists()
         self._seen = 0
         self._numbers: Counter[str] = Counter()
         self._asked: dict[str, float] = {}
@@ -138,7 +139,7 @@ class ControllerWaits(BackgroundTask):
             # What a verb has not waited for is heard as soon as it is there.
             again = self._clock() + (0.0 if self._negotiation.is_asking(pod) else pause)
             again = min(last.again if last else math.inf, again)
-            waiting = _Waiting(pod, tuple(map(intern, names)), refused, again, pause, for_preempt)
+            waiting = _Waiting(pod, self._lists.shared(names), refused, again, pause, for_preempt)
             self._waiting.keep(share_of(pod, self._state.snapshot), pod.uid, waiting)
 
     def _refused(self, pod: Pod, names: Sequence[str], *, for_preempt: bool) -> Mapping[str, frozenset[str]]:
@@ -160,8 +161,7 @@ class ControllerWaits(BackgroundTask):
 
     def missed(self) -> Collection[str]:
         """The namespaces of which pods were forgotten, once there is room."""
-        has_room = any(map(self._waiting.has_room, self._waiting.forgotten))
-        return self._waiting.look_again() if has_room else ()
+        return self._waiting.missed()
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from sys import intern
 from typing import Final
 
+from extender.background.node_lists import NodeLists
 from extender.background.task import Rejection
 from extender.fairness.fair_memory import FairMemory
 from extender.state.objects.pods import Pod
@@ -31,12 +31,12 @@ class RejectedMember:
     """
 
     since: float
-    names: Sequence[str]
-    latest: Sequence[str]
+    names: tuple[str, ...]
+    latest: tuple[str, ...]
     was_ready: bool
     is_undecided: bool = False
     is_answered: bool = False
-    with_evictions: Sequence[str] = ()
+    with_evictions: tuple[str, ...] = ()
 
 
 class RejectedMembers:
@@ -50,6 +50,7 @@ class RejectedMembers:
     def __init__(self, clock: Callable[[], float], seconds: float) -> None:
         self._clock = clock
         self._seconds = seconds
+        self._names = NodeLists()
         self._known: dict[str, RejectedMember] = {}
         self._unseen = FairMemory[RejectedMember](MOST_UNSEEN)
 
@@ -59,10 +60,9 @@ class RejectedMembers:
     def note(self, rejection: Rejection) -> bool:
         """Remember a member; returns whether it was known."""
         before = self._find(rejection.sent.uid)
-        # Names come anew with each request: those of many pods are to be in memory once.
-        latest = names = tuple(map(intern, rejection.names))
+        latest = names = self._names.shared(rejection.names)
         if before is not None and before.names and len(names) < 2:
-            names = tuple(before.names)
+            names = before.names
         since, was_ready = self._clock() if before is None else before.since, not rejection.result.is_blocked
         is_undecided = rejection.result.undecided
         member = RejectedMember(since, names, latest, was_ready, is_undecided)
@@ -75,7 +75,7 @@ class RejectedMembers:
         if known is None:
             known = RejectedMember(self._clock(), (), (), was_ready=False)
             self._keep(pod, known, snapshot)
-        known.with_evictions = tuple(map(intern, sorted(names)))
+        known.with_evictions = self._names.shared(sorted(names))
 
     def answered(self, pod: Pod) -> None:
         """Something was done for a pod, or filter has let it pass."""

@@ -20,19 +20,19 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from sys import intern
 from typing import Final, NamedTuple
 
 import structlog
 
-from allocator import AllocatorError, Recent
+from allocator import AllocatorError
+from extender.background.node_lists import NodeLists
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.fairness.fair_memory import FairMemory
+from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
 from extender.metrics.preemption import PreemptionMetrics
@@ -64,9 +64,6 @@ _CHOOSING_SECONDS: Final = 0.5
 
 _MOST_ASKED: Final = 1024
 """Pods that wait for a choice, in shares by namespace. Once there is room, pods that were forgotten are asked about."""
-
-_MOST_NAMES: Final = 64
-"""Different lists of nodes that pods share."""
 
 _LOWEST_SECONDS: Final = 10.0
 """For this time, it is remembered which priority is the lowest that a pod with a node has."""
@@ -152,9 +149,9 @@ class Preemptor(BackgroundTask):
         self._faults = solver.faults
         self._off_loop = off_loop
         self._fruitless = Fruitless(state.changes_since, solver.clock)
-        self._asked = FairMemory[_Asked](_MOST_ASKED)
+        self._asked = ReportingMemory[_Asked](_MOST_ASKED)
         self._choosing: set[str] = set()
-        self._names: Recent[tuple[str, ...]] = Recent(_MOST_NAMES)
+        self._names = NodeLists()
         self._turns = Turns(solver.clock)
         self._lowest = (-math.inf, math.inf)
         """Until when it is remembered, and the lowest priority of a pod with a node."""
@@ -173,7 +170,7 @@ class Preemptor(BackgroundTask):
         if may_preempt and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
-            self._asked.keep(rejection.share, pod.uid, _Asked(pod, self._shared(rejection.names), due))
+            self._asked.keep(rejection.share, pod.uid, _Asked(pod, self._names.shared(rejection.names), due))
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes."""
@@ -188,8 +185,7 @@ class Preemptor(BackgroundTask):
 
     def missed(self) -> Collection[str]:
         """The namespaces of which pods were forgotten, once there is room."""
-        has_room = any(map(self._asked.has_room, self._asked.forgotten))
-        return self._asked.look_again() if has_room else ()
+        return self._asked.missed()
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node. No more pods are evicted for it."""
@@ -235,11 +231,6 @@ class Preemptor(BackgroundTask):
         for pod in self._nominations.due(busy):
             with self._faults.of(f"pod {pod}"):
                 await self._check(pod)
-
-    def _shared(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Names. They come anew with each request: those of many pods are to be in memory once."""
-        found = tuple(map(intern, names))
-        return self._names.find(found) or self._names.keep(found, found)
 
     def _lowest_priority(self, snapshot: Snapshot) -> float:
         """The lowest priority of a pod with a node: for a pod whose priority is not higher, no pod is evicted."""

@@ -66,6 +66,11 @@ class RejectedPod:
     again: float = math.inf
     pause: float = AGAIN_SECONDS
 
+    @property
+    def was_judged(self) -> bool:
+        """Whether it has had its turn in vain, and does not wait for the next one."""
+        return self.attention is not Attention.NOW
+
     def refuse(self, attention: Attention) -> None:
         """No node will do, as things stand."""
         self.attention, self.again, self.pause = attention, math.inf, AGAIN_SECONDS

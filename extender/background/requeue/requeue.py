@@ -5,17 +5,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from sys import intern
 from typing import Final
 
 import structlog
 
-from allocator import Recent
+from extender.background.node_lists import NodeLists
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
-from extender.fairness.fair_memory import FairMemory
+from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
@@ -32,10 +31,6 @@ from extender.writes.writer import Writer
 MOST_PODS: Final = 1024
 """Rejected pods that are remembered, in shares by namespace. A pod that is forgotten is found again after a change that
 may help it (`extender.background.requeue.rescan`)."""
-
-
-_MOST_NAMES: Final = 64
-"""Different lists of nodes that pods share."""
 
 
 WAKE_SECONDS: Final = 0.2
@@ -88,11 +83,11 @@ class Requeue(BackgroundTask):
         self._decider = decider
         self._seen = state.snapshot
         self._turns = Turns(decider.solver.clock)
-        self._rejected = FairMemory[RejectedPod](MOST_PODS)
+        self._rejected = ReportingMemory[RejectedPod](MOST_PODS)
         self._missed: frozenset[str] = frozenset()
         self._woken: dict[str, float] = {}
         self._waking: dict[str, _Waking] = {}
-        self._names: Recent[tuple[str, ...]] = Recent(_MOST_NAMES)
+        self._names = NodeLists()
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
@@ -106,7 +101,7 @@ class Requeue(BackgroundTask):
         self._release(pod.uid)
         if rejection.result.awaits_gang:
             return
-        own = None if len(names) >= len(snapshot.nodes) else self._shared(names)
+        own = None if len(names) >= len(snapshot.nodes) else self._names.shared(sorted(names))
         missed = snapshot.version < self._seen.version
         rejected = RejectedPod(pod, own, Attention.NOW if missed else self._least)
         self._rejected.keep(rejection.share, pod.uid, rejected)
@@ -117,11 +112,8 @@ class Requeue(BackgroundTask):
         """Remember the pod, if there is room in the share of its namespace or in the place of a pod that was judged."""
         if pod.uid in self._rejected or pod.uid in self._woken or gang_refusal(pod, snapshot):
             return Found.KNOWN
-        if not self._rejected.has_room(pod.namespace):
-            oldest = self._rejected.oldest(pod.namespace)
-            if oldest is None or oldest[1].attention is Attention.NOW:
-                return Found.FULL
-            self._rejected.forget(oldest[0])
+        if not self._rejected.make_room(pod.namespace, lambda oldest: oldest.was_judged):
+            return Found.FULL
         self._rejected.keep(pod.namespace, pod.uid, RejectedPod(pod, None, Attention.NOW))
         return Found.KNOWN
 
@@ -253,11 +245,6 @@ class Requeue(BackgroundTask):
     @property
     def _faults(self) -> Faults:
         return self._decider.solver.faults
-
-    def _shared(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Names, sorted. They come anew with each request: those of many pods are to be in memory once."""
-        found = tuple(sorted(map(intern, names)))
-        return self._names.find(found) or self._names.keep(found, found)
 
     def _recall(self) -> None:
         """Pods whose search was stopped have their turn again."""

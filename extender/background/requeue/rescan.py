@@ -1,7 +1,8 @@
 """Rescan: finds the pods that wait, and of which no background task knows.
 
 A process that starts knows no rejection, and no memory of rejections is without a bound. So the snapshot is read again:
-once at the start, and for a namespace of which a task had to forget pods. What is found counts as rejected.
+once at the start, for a scheduler once it has begun to ask this process, and for a namespace of which a task had to
+forget pods. What is found counts as rejected.
 
 Only the replica that schedulers ask may act for a pod. So at the start, one pod of each scheduler is woken first: if
 its scheduler then asks this process, all pods of that scheduler are found.
@@ -9,7 +10,7 @@ its scheduler then asks this process, all pods of that scheduler are found.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -47,6 +48,9 @@ PROBES: Final = 3
 PROBE_SECONDS: Final = 2.0
 """From one of these to the next. The first one may be in the backoff of its scheduler."""
 
+_MOST_PROBED: Final = 16
+"""Pods of one scheduler that may be woken for that. Some are gone or bound by then."""
+
 _MOST_SCHEDULERS: Final = 1024
 """Schedulers that are remembered because they ask. Their names come with the calls."""
 
@@ -58,14 +62,31 @@ class _Unmet:
     """A scheduler that has not asked this process.
 
     Attributes:
-        uids: its pods that wait.
+        uids: some of its pods that waited at the start.
         probes: how many of them were woken to find out whether it asks.
         again: when to wake the next one, by the clock.
     """
 
-    uids: deque[str]
+    uids: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_PROBED))
     probes: int = 0
     again: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The pods that are read.
+
+    Attributes:
+        shares: as `BackgroundTask.missed` tells them.
+        schedulers: those that have begun to ask.
+    """
+
+    shares: frozenset[str]
+    schedulers: frozenset[str]
+
+    def has(self, pod: Pod) -> bool:
+        """Whether a pod may be one of those that are looked for."""
+        return UNSEEN in self.shares or pod.namespace in self.shares or pod.scheduler_name in self.schedulers
 
 
 class Rescan(BackgroundTask):
@@ -95,13 +116,15 @@ class Rescan(BackgroundTask):
         self._tasks = tasks
         self._clock = clock
         self._faults = faults
-        self._met: dict[str, float] = {}
+        self._met: dict[str, None] = {}
+        self._new: dict[str, float] = {}
+        """The schedulers that have begun to ask since the start was read, and when to look for their pods."""
         self._unmet: dict[str, _Unmet] = {}
         self._unread: Iterator[Pod] | None = None
-        self._scope: Collection[str] | None = None
-        """The shares that are read, as `BackgroundTask.missed` tells them; None: all, as this process has started."""
+        self._scope: _Scope | None = None
+        """What is read; None: everything, because this process has just started."""
         self._missed: set[str] = set()
-        self._backlog = Backlog[str]()
+        self._backlog = Backlog(self._still_waits)
         """The uids of the pods that wait and that the tasks are to be told of."""
         self._has_begun = False
         self._again = 0.0
@@ -123,7 +146,6 @@ class Rescan(BackgroundTask):
             self._missed.update(task.missed())
         self._begin(snapshot)
         self._read()
-        self._leave_to_tasks()
         asked = [*self._probes(snapshot), *self._find(snapshot)]
         for pod in asked:
             with self._faults.of(f"pod {pod}"):
@@ -132,18 +154,28 @@ class Rescan(BackgroundTask):
     def _meet(self, pod: Pod) -> None:
         if pod.scheduler_name not in self._met:
             if len(self._met) >= _MOST_SCHEDULERS:
-                del self._met[next(iter(self._met))]
-            self._met[pod.scheduler_name] = self._clock()
+                oldest = next(iter(self._met))
+                del self._met[oldest]
+                self._new.pop(oldest, None)
+            self._met[pod.scheduler_name] = None
+            if self._has_begun:  # what is read from now on has all of its pods
+                self._new[pod.scheduler_name] = self._clock() + GRACE_SECONDS
 
     def _begin(self, snapshot: Snapshot) -> None:
         """Begin to read, if there is reason to and the last rescan is over."""
+        now = self._clock()
         if self._unread is not None or self._backlog:
-            self._again = self._clock() + PAUSE_SECONDS
+            self._again = now + PAUSE_SECONDS
+        if self._unread is not None:
             return
+        begun = frozenset(name for name, due in self._new.items() if now >= due)
         if not self._has_begun:
-            self._has_begun, self._scope = True, None
-        elif self._missed and self._clock() >= self._again:
-            self._scope, self._missed = frozenset(self._missed), set()
+            self._has_begun = True
+        elif not self._unmet.keys().isdisjoint(begun) or ((self._missed or begun) and now >= self._again):
+            self._scope, self._missed = _Scope(frozenset(self._missed), begun), set()
+            for name in begun:
+                del self._new[name]
+                self._unmet.pop(name, None)
         else:
             return
         self._unread = iter(snapshot.pods.values())
@@ -154,28 +186,20 @@ class Rescan(BackgroundTask):
             return
         pods = list(islice(self._unread, READ_AT_ONCE))
         for pod in pods:
-            if pod.is_pending and self._is_in_scope(pod) and self._is_tried(pod):
+            if pod.is_pending and (self._scope is None or self._scope.has(pod)) and self._is_tried(pod):
                 if pod.scheduler_name in self._met:
                     self._backlog.add(pod.namespace, pod.uid)
                 elif self._scope is None:
-                    self._unmet.setdefault(pod.scheduler_name, _Unmet(deque())).uids.append(pod.uid)
+                    self._unmet.setdefault(pod.scheduler_name, _Unmet()).uids.append(pod.uid)
         if len(pods) < READ_AT_ONCE:
             self._unread = None
-
-    def _is_in_scope(self, pod: Pod) -> bool:
-        return self._scope is None or UNSEEN in self._scope or pod.namespace in self._scope
 
     def _is_tried(self, pod: Pod) -> bool:
         return pod.needs_devices and not no_attempt(pod, self._schedulers)
 
-    def _leave_to_tasks(self) -> None:
-        """The pods of schedulers that have begun to ask are found, if these do not come to them by themselves."""
-        now = self._clock()
-        for name in [name for name in self._unmet if now >= self._met.get(name, now) + GRACE_SECONDS]:
-            for uid in self._unmet.pop(name).uids:
-                pod = self._state.snapshot.pod(uid)
-                if pod is not None:
-                    self._backlog.add(pod.namespace, uid)
+    def _still_waits(self, uid: str) -> bool:
+        pod = self._state.snapshot.pod(uid)
+        return pod is not None and pod.is_pending
 
     def _probes(self, snapshot: Snapshot) -> Sequence[Pod]:
         """A pod of each scheduler of which it is not known whether it asks this process."""
@@ -200,7 +224,7 @@ class Rescan(BackgroundTask):
 
         def tell(uid: str) -> bool:
             pod = snapshot.pod(uid)
-            if pod is None or not pod.is_pending:
+            if pod is None:
                 return True
             found = self._told(pod, snapshot)
             if found is Found.FULL or (found is Found.ASK and len(asked) == WOKEN_AT_ONCE):
