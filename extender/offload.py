@@ -1,14 +1,15 @@
 """Work off the event loop, so that health checks and other calls are answered meanwhile."""
 
+import asyncio
 import math
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -32,7 +33,7 @@ class Offload(Protocol):
     """A way to have work done off the loop."""
 
     async def __call__(self, work: Callable[[], _T]) -> _T:
-        """The work's result or error. A caller that is cancelled no longer waits for it."""
+        """The work's result or error. A caller that is cancelled no longer waits for it, unless it is `waited_for`."""
         ...
 
 
@@ -44,6 +45,32 @@ async def at_once(work: Callable[[], _T]) -> _T:
 async def in_thread(work: Callable[[], _T]) -> _T:
     """An `Offload` to a thread of anyio."""
     return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+async def to_the_end(work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of work that a thread does. A caller that is cancelled ends only after the work.
+
+    So the caller gives back nothing that the thread still uses, such as room for what it decodes.
+    """
+    task = asyncio.create_task(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # the caller has left
+        raise
+
+
+def waited_for(off_loop: Offload) -> Offload:
+    """The same, but a caller that is cancelled ends only after the work; see `to_the_end`."""
+
+    async def run(work: Callable[[], _T]) -> _T:
+        return await to_the_end(off_loop(work))
+
+    return run
 
 
 class Queue:

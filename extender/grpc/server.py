@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options,
 from extender.grpc.start import GrpcError, Start
 from extender.intake.budget import Budget, Room, Source
 from extender.metrics.groups import Metrics
+from extender.offload import waited_for
 from extender.refused import RefusedError
 from extender.verbs.json.body import WireError
 
@@ -56,7 +57,10 @@ async def listening(settings: Settings, budget: Budget) -> AsyncIterator[Start]:
 
     async def start(autoscaler: Autoscaler, metrics: Metrics) -> None:
         metrics.verbs.expect(VERB)
-        calls = _BestOptions(autoscaler, metrics, time.perf_counter, budget)
+        # A call that is left takes its room until the threads that work on it have ended.
+        calls = _BestOptions(
+            replace(autoscaler, off_loop=waited_for(autoscaler.off_loop)), metrics, time.perf_counter, budget
+        )
         handlers = {METHOD: grpc.unary_unary_rpc_method_handler(calls.answer)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         await server.start()

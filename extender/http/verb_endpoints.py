@@ -20,6 +20,7 @@ from allocator import JSON, InvalidObjectError
 from extender.http.callers.origins import Callers
 from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.metrics.groups import Metrics
+from extender.offload import to_the_end
 from extender.refused import RefusedError
 from extender.tracing.tracing import Call, Tracing
 from extender.verbs.json import wire
@@ -48,12 +49,12 @@ async def nowhere_else(_request: Request, _body: bytes) -> bytes | None:
 
 
 async def decoded_in_thread(decode: Callable[..., _Decoded], *args: object) -> _Decoded:
-    """What a function decodes in a thread, or its error.
+    """What a function decodes in a thread, or its error. A caller that is cancelled waits: its body is in use.
 
     An error about the body comes without its traceback, whose frames hold what was decoded. The thread's future holds
     the error: all of that would stay until Python looks for cycles.
     """
-    found = await run_sync(_caught, decode, args)
+    found = await to_the_end(run_sync(_caught, decode, args))
     if isinstance(found, _Failed):
         raise found.error
     return found
@@ -211,7 +212,7 @@ class _Exchange(Generic[_By]):
             if draft is not None:
                 verb.found(draft, asked, answer)
             tell(verb.answered, answer)
-        return await run_sync(verb.encode, asked, answer) if is_long else verb.encode(asked, answer)
+        return await to_the_end(run_sync(verb.encode, asked, answer)) if is_long else verb.encode(asked, answer)
 
 
 def _operation(doc: Doc) -> dict[str, object]:

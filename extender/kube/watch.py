@@ -23,7 +23,7 @@ from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import Resource
-from extender.offload import Offload, in_thread
+from extender.offload import Offload, in_thread, waited_for
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the list at the start of a stream."""
@@ -130,7 +130,7 @@ class WatchSource:
         self._timing = timing
         self._gate = asyncio.Semaphore(lists_at_once)
         self._streams_lists = True
-        self._off_loop = off_loop
+        self._off_loop = waited_for(off_loop)
         self._relevance = relevance
         self._budget = budget or Budget()
 

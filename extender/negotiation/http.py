@@ -24,7 +24,7 @@ from extender.negotiation.protocol import (
     answer_of,
     question_to_json,
 )
-from extender.offload import in_thread
+from extender.offload import in_thread, waited_for
 
 _CONNECT_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4 * 1024 * 1024
@@ -145,11 +145,15 @@ async def _read(response: aiohttp.ClientResponse, room: Room) -> bytes:
     return b"".join(pieces)
 
 
+_in_thread = waited_for(in_thread)
+"""An answer takes its room until the thread that decodes it has ended."""
+
+
 async def _decoded(question: NegotiatedQuestion, body: bytes) -> NegotiatedAnswer:
     try:
         if len(body) > _PIECE_BYTES:
-            return await in_thread(lambda: answer_of(question, loads(body)))
-        return answer_of(question, await loads_aside(body, in_thread))
+            return await _in_thread(lambda: answer_of(question, loads(body)))
+        return answer_of(question, await loads_aside(body, _in_thread))
     except orjson.JSONDecodeError as error:
         raise ControllerError("wrong answer: it is not JSON") from error
     except ProtocolError as error:

@@ -1,5 +1,6 @@
 """Controllers behind HTTP: what is sent, and what counts as no answer."""
 
+import asyncio
 import ssl
 import tracemalloc
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from allocator import printable
 from extender.config.controllers import ControllerSettings
 from extender.intake.budget import Budget, Source
+from extender.intake.json_weight import json_weight
 from extender.kube.encoding import loads
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.http import HttpController
@@ -307,6 +309,37 @@ async def test_an_answer_that_would_fill_the_memory_is_an_error_of_its_controlle
     assert most - before < 50_000_000
     assert now - before < 15_000_000, "the server keeps its answer, and the error knows where it was raised"
     assert not any(budget.taken.values())
+
+
+class Awaited(Budget):
+    """A budget that says when so many bytes are taken."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.reached = size, asyncio.Event()
+
+    def take(self, source: Source, size: int) -> bool:
+        is_left = super().take(source, size)
+        if self.taken[source] >= self.size:
+            self.reached.set()
+        return is_left
+
+
+async def test_an_answer_takes_its_room_until_it_is_decoded_although_its_caller_has_left() -> None:
+    slow = b'{"parameters":' * 100_000
+    budget = Awaited(json_weight(slow))
+    async with serving(answer(200, slow)) as server:
+        controller = HttpController(settings(server.url), budget)
+        asking = asyncio.create_task(controller.ask(NODES))
+        await budget.reached.wait()
+        asking.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert budget.taken[Source.CONTROLLERS] == json_weight(slow)
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not any(budget.taken.values())
+        await controller.close()
 
 
 async def test_answers_of_others_leave_no_room_and_the_question_may_be_asked_again() -> None:

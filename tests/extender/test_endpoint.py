@@ -1,5 +1,6 @@
 """A verb on HTTP: where its bodies are decoded and encoded."""
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -10,11 +11,15 @@ from prometheus_client import CollectorRegistry
 
 from extender.http.limits.bodies import FREE_BYTES, Bodies
 from extender.http.verb_endpoints import Application, Endpoints, decoded_in_thread
-from extender.intake.budget import Budget
+from extender.intake.budget import Budget, Source
+from extender.intake.json_weight import json_weight
 from extender.metrics.groups import Metrics
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.json.body import WireError
 from extender.verbs.verb import Doc, Verb
+
+ENOUGH = 10.0
+"""Seconds after which a test that waits for a thread has failed."""
 
 
 def on_loop() -> bool:
@@ -50,6 +55,32 @@ async def test_what_may_take_long_leaves_the_event_loop(
     async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
         found = await client.post("/where", content=b"x" * size)
     assert found.content == b"%d %d" % (decoded_on_loop, encoded_on_loop)
+
+
+async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_over() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def decode(_body: bytes) -> bool:
+        begun.set()
+        return go.wait(ENOUGH)
+
+    verb: Verb[None, bool, bool] = Verb(
+        "wait", decode, echo, lambda _, __: b"", Doc("?", {}, {}), has_whole_objects=True
+    )
+    bodies, body = Bodies(2 * FREE_BYTES, Budget()), b"x" * (FREE_BYTES + 1)
+    app, endpoints = Application(), Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, bodies, 5.0)
+    app.add_verb(endpoints.route("/wait", "wait", verb, lambda _: None, "verbs"))
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+        calling = asyncio.create_task(client.post("/wait", content=body))
+        assert await asyncio.to_thread(begun.wait, ENOUGH)
+        calling.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (bodies.taken, bodies.budget.taken[Source.REQUESTS]) == (1, json_weight(body))
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert (bodies.taken, bodies.budget.taken[Source.REQUESTS]) == (0, 0)
 
 
 async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:

@@ -1,10 +1,13 @@
 """Cluster Autoscaler's gRPC expander: what is answered, and how errors and certificates are."""
 
+import asyncio
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import pytest
@@ -20,6 +23,7 @@ from extender.grpc.opening import open_grpc
 from extender.grpc.start import GrpcError
 from extender.intake.budget import Budget, Source
 from extender.metrics.groups import Metrics
+from extender.offload import in_thread
 from extender.state.cluster_state import ClusterState
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import HOST, Authority, Pair
@@ -27,6 +31,8 @@ from tests.kit.clusters import GPU, claim_template, state_of
 from tests.kit.measure import resident_peak
 from tests.kit.process import free_port
 from tests.kit.protobuf import answer, encoded, request
+
+T = TypeVar("T")
 
 METHOD = "/grpcplugin.Expander/BestOptions"
 BIG, SMALL = node_template("big", 4), node_template("small", 1)
@@ -96,6 +102,33 @@ async def test_groups_whose_devices_are_not_known_are_left_to_the_next_expander(
         [(name, _, reason)] = answer(await call(address, body))
         assert name == "unknown"
         assert reason.startswith("nothing is known of the devices of these groups, and no other group helps: ns/p0: ")
+
+
+async def test_a_call_takes_its_room_until_its_threads_have_ended_although_its_caller_has_left() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    async def held(work: Callable[[], T]) -> T:
+        if begun.is_set():
+            return work()
+
+        def wait() -> T:
+            begun.set()
+            assert go.wait(10)
+            return work()
+
+        return await in_thread(wait)
+
+    budget, body = Budget(), request({"big": (1, PODS)}, NODES)
+    async with serving(replace(autoscaler(), off_loop=held), budget=budget) as address:
+        asking = asyncio.create_task(call(address, body))
+        assert await asyncio.to_thread(begun.wait, 10)
+        taken = budget.taken[Source.GRPC]
+        asking.cancel()
+        await asyncio.wait([asking])
+        await call(address, b"")
+        assert 0 < budget.taken[Source.GRPC] == taken
+        go.set()
+    assert not any(budget.taken.values())
 
 
 async def test_no_options_no_answer() -> None:

@@ -1,6 +1,7 @@
 """Searches in threads: those that take long go on one at a time, in turns; nobody else waits for them."""
 
 import asyncio
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from extender.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, switching_soon
+from extender.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, in_thread, switching_soon, waited_for
 
 ENOUGH = 10.0
 """Seconds after which a test that waits for a thread has failed."""
@@ -52,6 +53,55 @@ class Script:
 
     def has_looked(self, name: str) -> bool:
         return self._looked[name].acquire(blocking=False)
+
+
+async def test_work_that_is_waited_for_has_ended_when_its_caller_ends() -> None:
+    begun, go, done = threading.Event(), threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        assert go.wait(ENOUGH)
+        done.append("work")
+
+    async def call() -> None:
+        try:
+            await waited_for(in_thread)(work)
+        finally:
+            done.append("caller")
+
+    calling = asyncio.create_task(call())
+    assert await asyncio.to_thread(begun.wait, ENOUGH)
+    for _ in range(3):
+        calling.cancel()
+        await asyncio.sleep(0)
+    assert done == []
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    assert done == ["work", "caller"]
+
+
+@pytest.mark.filterwarnings("error")
+async def test_nobody_hears_of_an_error_of_work_whose_caller_has_left() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        assert go.wait(ENOUGH)
+        raise ValueError
+
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    calling = asyncio.create_task(waited_for(in_thread)(work))
+    assert await asyncio.to_thread(begun.wait, ENOUGH)
+    calling.cancel()
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    del calling
+    gc.collect()
+    await asyncio.sleep(0)
+    assert told == []
 
 
 async def start(script: Script, *names: str, looks: int) -> list["asyncio.Task[str]"]:
