@@ -37,7 +37,7 @@ class ApiError(Exception):
 
 
 class UnreachableError(ApiError):
-    """No connection could be made, so no request was sent."""
+    """No request was sent: no connection could be made, or slow writes of its namespace left it no turn."""
 
     def __init__(self, operation: str, cause: str) -> None:
         super().__init__(0, "Unreachable", f"{operation}: {cause}")

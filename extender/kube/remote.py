@@ -182,7 +182,7 @@ class RemoteApi:
     async def _write(self, method: str, path: str, body: RawObject) -> RawObject:
         media_type = MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE
         request = HttpRequest(method, path, body=dumps(body), media_type=media_type)
-        async with self._shares.of(path):
+        async with self._shares.of(request):
             return await self._once(request, self._timing.call_seconds, decoded)
 
     async def _read(self, request: HttpRequest, seconds: float, decode: Callable[[HttpRequest, HttpReply], _T]) -> _T:

@@ -5,12 +5,13 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
+from extender.background.requeue.rejected_pods import AGAIN_SECONDS
 from extender.background.requeue.requeue import MOST_PODS
 from extender.background.requeue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
 from extender.background.task import Rejection
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.verbs.filter import FilterResult
@@ -54,6 +55,17 @@ async def test_a_pod_that_others_change_meanwhile_is_woken_by_that() -> None:
     scene.transport.script("patch_status pods", Fault(refused=ApiError(409, "Conflict", "changed")))
     assert await scene.woken() == []
     assert await scene.woken() == []
+
+
+async def test_a_pod_whose_wake_up_is_refused_is_woken_later() -> None:
+    scene = Scene.of(*WORLD, *waiting("p"))
+    scene.reject("p")
+    await scene.put(local_slice("a"))
+    scene.transport.script("patch_status pods", Fault(refused=UnreachableError("PATCH p", "no connection")))
+    assert await scene.woken() == []
+    assert await scene.woken() == []
+    scene.now += AGAIN_SECONDS
+    assert await scene.woken() == ["p"]
 
 
 async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone() -> None:

@@ -9,6 +9,7 @@ from extender.background.preemption.scheduler_evictions import (
     SchedulerEvictions,
 )
 from extender.kube.api import ObjectKey
+from extender.kube.errors import UnreachableError
 from extender.kube.resources import PODS
 from extender.preemption.eviction_limits import (
     FIRST_PAUSE_SECONDS,
@@ -96,6 +97,18 @@ async def test_a_pod_that_had_to_wait_is_tried_again() -> None:
     await scene.task.tick()
     assert not await scene.is_woken("p")
     scene.now = LOOKING_SECONDS
+    await scene.task.tick()
+    assert await scene.is_woken("p")
+
+
+async def test_a_pod_whose_wake_up_is_refused_is_woken_later() -> None:
+    scene = Scene(EvictionCaps(9, 9, 0))
+    assert scene.allowed("p", "a") == []
+    scene.transport.script("patch_status pods", Fault(refused=UnreachableError("PATCH p", "no connection")))
+    scene.now = LOOKING_SECONDS
+    await scene.task.tick()
+    assert not await scene.is_woken("p")
+    scene.now += LOOKING_SECONDS
     await scene.task.tick()
     assert await scene.is_woken("p")
 

@@ -5,9 +5,10 @@ evictions were made. Limits hold for them as for evictions by dra-extender.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+import structlog
 
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
@@ -26,6 +27,8 @@ from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaE
 from extender.verbs.preempt.preempt import Victims
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
+
+logger = structlog.get_logger()
 
 OFFERED_SECONDS: Final = 30.0
 """If a pod is not nominated within this time after preempt, its scheduler has evicted nobody."""
@@ -135,8 +138,11 @@ class SchedulerEvictions(BackgroundTask):
         for pod in self._due():
             if self._refused.pop(pod.uid, None) is None:
                 continue  # while another pod was woken, filter has let this one pass
-            with suppress(WriteRefusedError, OutcomeUnknownError):
+            try:
                 await self._writer.wake(pod)
+            except (WriteRefusedError, OutcomeUnknownError) as error:
+                logger.info("pod not woken", pod=str(pod), error=str(error))
+                self._refused.setdefault(pod.uid, (pod, self._clock() + LOOKING_SECONDS))
 
     def _settle(self, uid: str, offer: _Offer) -> None:
         pod, snapshot = self._state.snapshot.pod(uid), self._state.snapshot

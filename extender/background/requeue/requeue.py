@@ -208,8 +208,7 @@ class Requeue(BackgroundTask):
             return False
         except WriteRefusedError as error:
             logger.info("pod not woken", pod=str(pod), error=str(error))
-            self._rejected.pop(pod.uid)
-            self._release(pod.uid)
+            rejected.postpone(self._decider.solver.clock())
             return False
         if self._rejected.get(pod.uid) is rejected:
             self._rejected.pop(pod.uid)

@@ -9,8 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from extender.kube.connection.transport import HttpRequest
+from extender.kube.errors import UnreachableError
+
 MOST_WRITES: Final = 32
 """Of one namespace. A write takes milliseconds, so this is enough for thousands in a second."""
+
+WAITING_SECONDS: Final = 30.0
+"""The longest wait of a write. Those before it have an answer, or none, within 10 s each."""
 
 _NAMESPACES: Final = "/namespaces/"
 
@@ -23,18 +29,34 @@ class WriteShares:
         self._users: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def of(self, path: str) -> AsyncIterator[None]:
-        """Within, a write has its share. ``path``: of the object, absolute. An object without a namespace is free."""
-        namespace = path.partition(_NAMESPACES)[2].partition("/")[0]
+    async def of(self, request: HttpRequest) -> AsyncIterator[None]:
+        """Within, a write has its share. One of an object without a namespace is free.
+
+        Raises:
+            UnreachableError: the other writes of the namespace have left it no share in time. It was not sent.
+        """
+        namespace = request.path.partition(_NAMESPACES)[2].partition("/")[0]
         if not namespace:
             yield
             return
         limit = self._limits.setdefault(namespace, asyncio.Semaphore(MOST_WRITES))
         self._users[namespace] += 1
         try:
-            async with limit:
+            await _acquired(limit, request, namespace)
+            try:
                 yield
+            finally:
+                limit.release()
         finally:
             self._users[namespace] -= 1
             if not self._users[namespace]:
                 del self._users[namespace], self._limits[namespace]
+
+
+async def _acquired(limit: asyncio.Semaphore, request: HttpRequest, namespace: str) -> None:
+    try:
+        async with asyncio.timeout(WAITING_SECONDS):
+            await limit.acquire()
+    except TimeoutError as error:
+        cause = f"not sent within {WAITING_SECONDS:g} s: other writes of namespace {namespace} are slow"
+        raise UnreachableError(str(request), cause) from error
