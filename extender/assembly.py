@@ -21,6 +21,7 @@ from extender.background.controllers.releases import ControllerReleases
 from extender.background.controllers.scheduling_contexts import SchedulingContexts
 from extender.background.controllers.waits import ControllerWaits
 from extender.background.gangs.gangs import Gangs
+from extender.background.gangs.in_part import GangsInPart
 from extender.background.preemption.kept_of_bound import KeptOfBound
 from extender.background.preemption.preemptor import PreemptionWrites, Preemptor
 from extender.background.preemption.scheduler_evictions import SchedulerEvictions
@@ -164,6 +165,7 @@ def make_service(
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, _judging(requeue, gangs), immediate),
         gangs,
+        GangsInPart(state, tell, metrics.gangs, solver.clock),
         *_eviction_tasks(writer, decider, writes, binder, settings, metrics, off_loop),
         requeue,
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),

@@ -187,7 +187,7 @@ class Explainer:
         text = f"pod {pod} is bound to node {pod.node_name}"
         places = (FittingNode(pod.node_name, None, devices, "", left_out),)
         without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
-        notes = (without,) if without else ()
+        notes = tuple(filter(None, (without, gang_note(pod, self.snapshot))))
         if lacks := self._lacks(pod):
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
             notes = notes if pod.has_started else (self._prospect(pod), *notes)

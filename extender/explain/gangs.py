@@ -8,7 +8,7 @@ from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import Shortfall
 from extender.gangs.planning import GangPlanner
-from extender.pods.gangs import Gang, gang_at, gang_refusal
+from extender.pods.gangs import Gang, gang_at, gang_refusal, in_part_words
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 
@@ -35,17 +35,19 @@ def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solve
         return ""
     if not (found.is_final or found.placed):
         return f"{refusal}: the search ended before it was known how many of them get devices"
-    placed = len(gang.bound) + len(gang.kept) + found.placed
+    placed, whom = len(gang.kept) + found.placed, "the others" if gang.bound else "them"
     if not placed:
-        return f"{refusal}: no pod of them gets devices: {found.reason}"
+        return f"{refusal}: none of {whom} gets devices: {found.reason}"
     limit = "" if found.is_final else "; a limit has stopped the search"
-    return f"{refusal}: {placed} of them get devices, and the next one finds none: {found.reason}{limit}"
+    return f"{refusal}: {placed} of {whom} get devices, and the next one finds none: {found.reason}{limit}"
 
 
 def gang_note(pod: Pod, snapshot: Snapshot) -> str:
-    """A note about the gang of a pod that fits; empty if there is none."""
+    """A note about the gang of a pod that fits or has a node; empty if there is none."""
     gang = _gang_of(pod, snapshot)
-    if gang is None or gang.is_placed:
+    if gang is not None and gang.runs_in_part:
+        return in_part_words(gang)
+    if gang is None or gang.is_placed or pod.node_name:
         return ""
     name = printable(gang.key.name)
     if gang.is_ready:

@@ -1,6 +1,6 @@
 """Metrics of gangs: how often devices are kept for one, and what becomes of that."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from extender.metrics.buckets import WAITING_SECONDS
 
@@ -26,6 +26,12 @@ class GangMetrics:
             registry=registry,
         )
 
+        self._in_part = Gauge(
+            "dra_extender_gangs_in_part",
+            "Groups of which some pods have a node, and too few, for at least five seconds.",
+            registry=registry,
+        )
+
     def planned(self) -> None:
         """Devices were kept for a gang."""
         self._planned.inc()
@@ -37,3 +43,7 @@ class GangMetrics:
     def given_back(self) -> None:
         """The devices that were kept for a gang were given back."""
         self._given_back.inc()
+
+    def in_part(self, number: int) -> None:
+        """So many gangs run in part."""
+        self._in_part.set(number)

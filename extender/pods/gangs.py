@@ -5,14 +5,14 @@ bound before the pods that have a node or kept devices are as many as the gang's
 the state of a gang: every replica, and a process that starts, reads it from there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
 from immutables import Map
 
-from allocator import printable
+from allocator import Printable, printable
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from extender.pods.lost_members import lost_members
@@ -69,6 +69,18 @@ class Gang:
         return len(self.bound) + len(self.kept) >= self.size
 
     @cached_property
+    def succeeded(self) -> int:
+        """The number of its pods that are there and have succeeded: nobody waits for them any more."""
+        pods = map(self._snapshot.pod, self._snapshot.gangs.members.get(self.key, ()))
+        return sum(pod is not None and pod.phase == "Succeeded" for pod in pods)
+
+    @property
+    def runs_in_part(self) -> bool:
+        """Whether some members have a node, and too few: one of them has gone, or the others get no devices."""
+        is_part = bool(self.bound) and not self.has_enough and not self.problem
+        return is_part and len(self.bound) + self.succeeded < self.size
+
+    @cached_property
     def lost(self) -> tuple[Pod, ...]:
         """The members that can't get what is kept for them any more."""
         return lost_members(self.key, self._snapshot)
@@ -95,10 +107,35 @@ def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
         return None
     if key.is_pod_group:
         group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
-        size = 0 if group is None else group.size - len(snapshot.gangs.companions.get(key, ()))
-        return None if group is None or not group.size else Gang(key, members, size, group.topology, "", snapshot)
+        if group is None or not group.size:
+            return None
+        return Gang(key, members, _size_of_group(group, key, snapshot), group.topology, "", snapshot)
     said = [pod.gang for pod in members if pod.gang is not None]
     return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)
+
+
+def gangs_in_part(snapshot: Snapshot) -> Iterator[Gang]:
+    """The gangs that run in part. Looks at the pods of no other gang."""
+    for key, parts in snapshot.gangs.numbers.items():
+        stages = _stages(key, snapshot)
+        if not stages[Stage.BOUND]:
+            continue
+        size = next(iter(parts)).said.size
+        if key.is_pod_group:
+            group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
+            size = 0 if group is None else _size_of_group(group, key, snapshot)
+        if stages[Stage.BOUND] + stages[Stage.KEPT] < size and (gang := gang_at(key, snapshot)) and gang.runs_in_part:
+            yield gang
+
+
+def in_part_words(gang: Gang) -> Printable:
+    """What is to be said of a gang that runs in part."""
+    waiting = len(gang.free) + len(gang.kept)
+    more = {0: "no pod of the group waits for the rest", 1: "1 more pod waits"}.get(
+        waiting, f"{waiting} more pods wait"
+    )
+    have = f"{len(gang.bound)} of {gang.size} pods have a node, and keep it with their devices"
+    return printable(f"group {gang.key.name} runs in part: {have}; {more}")
 
 
 def is_alone(pod: Pod, snapshot: Snapshot) -> bool:
@@ -124,7 +161,7 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
             return f"PodGroup {name} can't be read: {problem}" if problem else f"PodGroup {name} does not exist"
         if not found.size:
             return ""
-        size = found.size - len(snapshot.gangs.companions.get(key, ()))
+        size = _size_of_group(found, key, snapshot)
     members = snapshot.gangs.numbers.get(key, Map())
     said = {part.said for part in members}
     if (len(said) > 1 or any(each.problem for each in said)) and (gang := gang_at(key, snapshot)) and gang.problem:
@@ -134,14 +171,27 @@ def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
     there = sum(members.values())
     if there < size:
         return f"waiting for the pods of group {name}: {there} of {size} are there"
-    return f"waiting for devices for {size} pods of group {name} together"
+    bound = _stages(key, snapshot)[Stage.BOUND]
+    whom = f"{size - bound} of the {size} pods of group {name}: {bound} have a node"
+    return f"waiting for devices for {whom if bound else f'{size} pods of group {name} together'}"
+
+
+def _size_of_group(group: PodGroup, key: GangKey, snapshot: Snapshot) -> int:
+    """How many pods of a PodGroup get devices together: those without devices count for its ``minCount``, too."""
+    return group.size - len(snapshot.gangs.companions.get(key, ()))
+
+
+def _stages(key: GangKey, snapshot: Snapshot) -> dict[Stage, int]:
+    """How many members of a gang have come how far. Looks at no member."""
+    numbers = dict.fromkeys(Stage, 0)
+    for part, number in snapshot.gangs.numbers.get(key, Map()).items():
+        numbers[part.stage] += number
+    return numbers
 
 
 def _may_run(key: GangKey, pod: Pod, size: int, snapshot: Snapshot) -> bool:
     """Whether a gang without problems is placed, or ready with something kept for the pod. Looks at no other member."""
-    numbers = dict.fromkeys(Stage, 0)
-    for part, number in snapshot.gangs.numbers[key].items():
-        numbers[part.stage] += number
+    numbers = _stages(key, snapshot)
     if numbers[Stage.BOUND] >= size:
         return True
     return (

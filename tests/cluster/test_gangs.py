@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from httpx import AsyncClient
 
 from allocator import OPTIONAL_REQUESTS
+from extender.background.gangs.in_part import IN_PART, WHOLE
 from extender.kube.api import ObjectKey, RawObject
-from extender.kube.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
+from extender.kube.resources import CLAIMS, CLASSES, EVENTS, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
@@ -158,6 +160,59 @@ async def test_gangs_start_with_less_where_there_is_not_enough_for_the_best(
                 "the claims are gone",
                 within=SECONDS,
             )
+
+
+async def reasons(client: Client, namespace: str, reason: str) -> set[str]:
+    """The pods that have an Event for this reason, with its note."""
+    events = (await client.list(EVENTS, namespace)).items
+    return {f"{each['regarding']['name']}: {each['note']}" for each in events if each["reason"] == reason}
+
+
+async def wait_told(client: Client, namespace: str, reason: str, number: int) -> set[str]:
+    """Wait until so many pods have an Event for this reason."""
+    return await wait_for_answer(
+        lambda: reasons(client, namespace, reason),
+        lambda found: len(found) >= number,
+        f"{number} pods are told of {reason}",
+        within=60.0,
+        every=0.5,
+    )
+
+
+async def test_what_is_left_of_a_gang_after_an_eviction_is_told_and_a_successor_joins(
+    client: Client, namespace: str, plane: ControlPlane, important: str
+) -> None:
+    """A pod of high priority evicts one of 8 pods that have all devices; the other 7 run on."""
+    used = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+
+    async def add(name: str, **spec: str) -> ObjectKey:
+        made = pod(namespace, name, claims=used, terminationGracePeriodSeconds=0, **spec)
+        if not spec:
+            made["metadata"]["annotations"] = {GROUP: "train", GROUP_SIZE: str(SIZE)}
+        await client.create(PODS, made)
+        return ObjectKey(namespace, name)
+
+    async with a_fleet(client, plane, names=FLEET[:1]) as running, AsyncClient(base_url=running.extender.url) as asking:
+        await client.create(TEMPLATES, template(namespace, "gpu"))
+        for number in range(SIZE):
+            await add(f"train-{number}")
+        await wait_bound(client, namespace, SIZE)
+        boss = await add("boss", priorityClassName=important)
+        await client.wait_for(PODS, boss, is_bound, within=60.0)
+        left = {each["metadata"]["name"] for each in (await client.list(PODS, namespace)).items} - {"boss"}
+        assert len(left) == SIZE - 1
+        part = "group train runs in part: 7 of 8 pods have a node, and keep it with their devices"
+        found = await wait_told(client, namespace, IN_PART, SIZE - 1)
+        assert found == {f"{name}: {part}; no pod of the group waits for the rest" for name in left}
+        successor = await add("train-next")
+        waits = "waiting for devices for 1 of the 8 pods of group train: 7 have a node"
+        assert waits in next(iter(await wait_told(client, namespace, "DevicesUnavailable", 1)))
+        assert waits in (await asking.get(f"/explain/{namespace}/train-next")).text
+        assert f"{part}; 1 more pod waits" in (await asking.get(f"/explain/{namespace}/{min(left)}")).text
+        await client.delete(PODS, boss)
+        await client.wait_for(PODS, successor, is_bound, within=60.0)
+        assert len(await wait_told(client, namespace, WHOLE, SIZE - 1)) == SIZE - 1
+        assert await findings(client, namespace) == []
 
 
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}

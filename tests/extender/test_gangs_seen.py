@@ -41,7 +41,7 @@ EXPLAINED = {
             *members("x", 3),
             *(claim(f"held-{name}", allocated=[f"{name}/gpu-0"], at=name, users=["someone"]) for name in "ab"),
         ],
-        f"pod ns/x0 cannot be placed: {TOGETHER}: no pod of them gets devices: {LACKING}\n",
+        f"pod ns/x0 cannot be placed: {TOGETHER}: none of them gets devices: {LACKING}\n",
     ),
     "devices are missing": (
         members("x", 3),
