@@ -191,7 +191,7 @@ def _eviction_tasks(
     state, solver, set_caps = writer.state, decider.solver, settings.evictions
     caps = EvictionCaps(set_caps.for_pod, set_caps.of_namespace, set_caps.for_namespace)
     limits = EvictionLimits(caps, solver.clock, metrics.preemption.refused)
-    others = (SchedulerEvictions(state, limits, solver, writer), KeptOfBound(state, writes.nominator))
+    others = (SchedulerEvictions(state, limits, solver, writer, off_loop), KeptOfBound(state, writes.nominator))
     if not settings.scheduling.preemption:
         return others
     preemptor = Preemptor(state, decider, writes, binder.is_binding, metrics.preemption, limits, off_loop)

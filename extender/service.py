@@ -240,7 +240,7 @@ class Service:
         snapshot = self._state.known()
         pod = refreshed(args.pod, snapshot)
         found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, solver))
-        return self.background.allowed(pod, found) if is_there else found
+        return await self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:
         """Allocate, reserve and bind; see `extender.verbs.bind.bind`.

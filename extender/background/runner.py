@@ -55,11 +55,11 @@ class BackgroundRunner:
             with self._faults.of(f"pod {pod}"):
                 await task.before_preempt(pod, nodes)
 
-    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+    async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Tell the tasks whom preempt has chosen; returns the evictions that all tasks allow."""
         for task in self._tasks:
             with self._faults.of(f"pod {pod}"):
-                offered = task.allowed(pod, offered)
+                offered = await task.allowed(pod, offered)
         for task in self._tasks if offered else ():
             task.on_victims(pod)
         return offered

@@ -96,7 +96,7 @@ class BackgroundTask:
     async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
         """A scheduler asks preempt about a pod: it would evict others on these nodes. The answer waits for this."""
 
-    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:  # noqa: ARG002 - a default
+    async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:  # noqa: ARG002 - a default
         """Return those of the evictions that preempt may offer to the pod's scheduler now, by node."""
         return offered
 

@@ -204,13 +204,37 @@ class EvictionLimits:
     def pause(self, pod: Pod, snapshot: Snapshot) -> float:
         """Seconds until a pod may evict others, whoever they are; 0: now. Choosing victims costs more than this."""
         with self._lock:
-            found = self._paused(pod.namespace, kind_of(pod, snapshot)) or self._over_cap(pod, ((), 1))
+            paused = self._paused(pod.namespace, kind_of(pod, snapshot))
+            found = paused or self._over_cap(pod, ((), 1), self._planned_for_others(pod))
         return 0.0 if found is None else found.seconds
 
     def refusal(self, pod: Pod, option: Option, snapshot: Snapshot) -> EvictionRefusal | None:
         """Why these victims may not be evicted for a pod now; None if they may. The snapshot has their claims."""
+        kind = kind_of(pod, snapshot)
+        kinds = self._kinds_of_victims(pod, kind, (option,), snapshot)
         with self._lock:
-            return self._in_vain(pod, option[0], snapshot) or self._over_cap(pod, option)
+            return self._refusals(pod, kind, (option,), kinds)[0]
+
+    def admit(
+        self, pod: Pod, options: Mapping[str, Option], snapshot: Snapshot
+    ) -> tuple[Mapping[str, Option], Sequence[EvictionRefusal]]:
+        """Plan those of the evictions that may be made now; returns them, and why others may not be made.
+
+        The kinds of thousands of victims take a tenth of a second, for which nobody else waits.
+
+        Args:
+            pod: the others are evicted for it.
+            options: by node.
+            snapshot: has the claims of all pods.
+        """
+        kind, sets = kind_of(pod, snapshot), tuple(options.values())
+        kinds = self._kinds_of_victims(pod, kind, sets, snapshot)
+        with self._lock:
+            refusals = self._refusals(pod, kind, sets, kinds)
+            allowed = {node: options[node] for node, refusal in zip(options, refusals, strict=True) if refusal is None}
+            if allowed:
+                self._planned[pod.uid] = self._plan_of(pod, allowed.values())
+        return allowed, [each for each in refusals if each is not None]
 
     def count_refused(self, refusal: EvictionRefusal) -> None:
         """A pod has to wait because of a refusal."""
@@ -218,12 +242,8 @@ class EvictionLimits:
 
     def plan(self, pod: Pod, options: Collection[Option]) -> None:
         """One of these evictions may be made soon for a pod. Until then, the worst of them counts for the caps."""
-        victims = Counter[str]()
-        for known, _ in options:
-            victims |= Counter(each.namespace for each in known)
-        number = max((number for _, number in options), default=0)
         with self._lock:
-            self._planned[pod.uid] = _Planned(pod.namespace, number, victims, self._clock() + _PLANNED_SECONDS)
+            self._planned[pod.uid] = self._plan_of(pod, options)
 
     def drop_plan(self, uid: str) -> None:
         """What was planned for the pod of this uid is not done."""
@@ -283,33 +303,74 @@ class EvictionLimits:
         reason = f"{len(pauses)} other kinds of pods of namespace {namespace} have evicted in vain"
         return EvictionRefusal(RefusedBy.PAUSE, reason, min(pauses) - now)
 
-    def _in_vain(self, pod: Pod, victims: Sequence[Pod], snapshot: Snapshot) -> EvictionRefusal | None:
-        own = self._known.find(pod.namespace)
-        if own is None or not own.in_vain:
-            return None
-        asked = Evicted.of(pod, victims, snapshot)
-        if paused := self._paused(pod.namespace, asked.kind):
-            return paused
-        known = own.in_vain.get(asked.kind)
-        if known is None or asked.victims not in known.victims.get(known.cause, ()):
+    def _plan_of(self, pod: Pod, options: Collection[Option]) -> _Planned:
+        victims = Counter[str]()
+        for known, _ in options:
+            victims |= Counter(each.namespace for each in known)
+        number = max((number for _, number in options), default=0)
+        return _Planned(pod.namespace, number, victims, self._clock() + _PLANNED_SECONDS)
+
+    def _planned_for_others(self, pod: Pod) -> _Planned:
+        """All that is planned for other pods: the number for those of the pod's namespace, and the victims."""
+        now = self._clock()
+        self._planned = {uid: each for uid, each in self._planned.items() if each.until > now}
+        others = [each for uid, each in self._planned.items() if uid != pod.uid]
+        victims = dict[str, int]()
+        for each in others:
+            for namespace, count in each.victims.items():
+                victims[namespace] = victims.get(namespace, 0) + count
+        number = sum(each.number for each in others if each.namespace == pod.namespace)
+        return _Planned(pod.namespace, number, victims, now)
+
+    def _kinds_of_victims(
+        self, pod: Pod, kind: Hashable, options: Collection[Option], snapshot: Snapshot
+    ) -> Sequence[Hashable]:
+        """The kinds of the victims of each option, if some were evicted in vain for pods of a kind; else None for each.
+
+        It takes no lock for the long part. What is noted meanwhile begins with a pause.
+        """
+        with self._lock:
+            known = self._in_vain_for(pod.namespace, kind)
+            is_needed = known is not None and bool(known.victims.get(known.cause))
+        if not is_needed:
+            return [None] * len(options)
+        return [Evicted.of(pod, victims, snapshot).victims for victims, _ in options]
+
+    def _refusals(
+        self, pod: Pod, kind: Hashable, options: Collection[Option], kinds: Sequence[Hashable]
+    ) -> Sequence[EvictionRefusal | None]:
+        """Why the victims of each option may not be evicted for a pod now. ``kinds``: of the victims of each."""
+        if paused := self._paused(pod.namespace, kind):
+            return [paused] * len(options)
+        planned = self._planned_for_others(pod)
+        return [
+            self._in_vain(pod.namespace, kind, victims) or self._over_cap(pod, option, planned)
+            for option, victims in zip(options, kinds, strict=True)
+        ]
+
+    def _in_vain_for(self, namespace: str, kind: Hashable) -> _InVain | None:
+        own = self._known.find(namespace)
+        return None if own is None else own.in_vain.get(kind)
+
+    def _in_vain(self, namespace: str, kind: Hashable, victims: Hashable) -> EvictionRefusal | None:
+        known = self._in_vain_for(namespace, kind)
+        if known is None or victims is None or victims not in known.victims.get(known.cause, ()):
             return None
         reason, until = f"pods like these were evicted in vain: {known.cause}", known.noted + REMEMBERED_SECONDS
         return EvictionRefusal(RefusedBy.SAME_VICTIMS, reason, until - self._clock())
 
-    def _over_cap(self, pod: Pod, option: Option) -> EvictionRefusal | None:
+    def _over_cap(self, pod: Pod, option: Option, planned: _Planned) -> EvictionRefusal | None:
+        """Why a cap is too low for an option. ``planned``: for other pods."""
         (victims, number), now, caps, own = option, self._clock(), self._caps, self._of(pod.namespace)
-        self._planned = {uid: each for uid, each in self._planned.items() if each.until > now}
-        others = [each for uid, each in self._planned.items() if uid != pod.uid]
         if (own.evicted.find(pod.uid) or 0) + number > caps.for_pod:
             reason = f"at most {caps.for_pod} pods are evicted for one pod"
             return EvictionRefusal(RefusedBy.POD, reason, REMEMBERED_SECONDS)
-        planned = sum(each.number for each in others if each.namespace == pod.namespace)
-        if wait := _wait(own.made, number + planned, caps.for_namespace, now):
+        if wait := _wait(own.made, number + planned.number, caps.for_namespace, now):
             reason = f"at most {caps.for_namespace} pods are evicted in a minute for pods of namespace {pod.namespace}"
             return EvictionRefusal(RefusedBy.PREEMPTORS, reason, wait)
         for namespace, count in Counter(each.namespace for each in victims).items():
-            planned = sum(each.victims.get(namespace, 0) for each in others)
-            if wait := _wait(self._of(namespace).suffered, count + planned, caps.of_namespace, now):
+            total = count + planned.victims.get(namespace, 0)
+            if wait := _wait(self._of(namespace).suffered, total, caps.of_namespace, now):
                 reason = f"at most {caps.of_namespace} pods of one namespace are evicted in a minute"
                 return EvictionRefusal(RefusedBy.VICTIMS, reason, wait)
         return None

@@ -51,7 +51,7 @@ class Hearing(BackgroundTask):
     async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
         self.heard.append(f"preempt for {pod.name} on {', '.join(nodes)}")
 
-    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+    async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         return {node: victims for node, victims in offered.items() if pod.name == "p" and node != "not-now"}
 
     def on_victims(self, pod: Pod) -> None:
@@ -71,8 +71,8 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     runner.note(args, FilterResult([], unresolvable={"n": "no"}), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
     virtualtime.run(runner.before_preempt(POD, ["n"]))
-    assert runner.allowed(POD, {"not-now": VICTIMS}) == {}
-    assert runner.allowed(POD, {"n": VICTIMS, "not-now": VICTIMS}) == {"n": VICTIMS}
+    assert virtualtime.run(runner.allowed(POD, {"not-now": VICTIMS})) == {}
+    assert virtualtime.run(runner.allowed(POD, {"n": VICTIMS, "not-now": VICTIMS})) == {"n": VICTIMS}
     runner.note_bind_failed("uid-p", "n", BindError("no"))
     virtualtime.run(runner.tick())
     assert hearing.heard == ["rejected p", "passed p", *PREEMPT, NOT_BOUND, "tick"]

@@ -1,6 +1,7 @@
 """Limits of evictions: caps of operators, and the memory of evictions in vain."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -190,3 +191,53 @@ def test_the_claim_of_a_name_says_what_a_pod_asks_for() -> None:
     scene.evict(parsed(pod("p", "c")), *victims("a"), in_vain=True)
     assert scene.refused(parsed(pod("q", "c")), *victims("a")) == RefusedBy.PAUSE
     assert scene.refused(parsed(pod("q", "d")), *victims("a")) == ""
+
+
+class Watched(list[Pod]):
+    """Victims; something happens when they are looked at first."""
+
+    event: Callable[[], None] = staticmethod(lambda: None)
+
+    def __iter__(self) -> Iterator[Pod]:
+        event, self.event = self.event, lambda: None
+        event()
+        return super().__iter__()
+
+
+def test_nobody_waits_while_the_kinds_of_many_victims_are_found_out() -> None:
+    """The event loop asks for the limits of one pod while a thread looks at the victims of another."""
+    scene = Scene(*TEMPLATES)
+    by = asking("p")
+    scene.evict(by, *victims("a"), in_vain=True, cause=BUSY)
+    scene.now = FIRST_PAUSE_SECONDS
+    many, done = Watched(victims("a", "b")), []
+
+    def ask() -> None:
+        scene.limits.pause(asking("q"), scene.snapshot)
+        done.append("asked")
+
+    def ask_meanwhile() -> None:
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(timeout=10)
+        done.append("looked at")
+
+    many.event = ask_meanwhile
+    assert scene.refused(by, *victims("a")) == RefusedBy.SAME_VICTIMS
+    assert scene.limits.refusal(by, (many, len(many)), scene.snapshot) is None
+    assert done == ["asked", "looked at"]
+
+
+def test_of_several_choices_those_that_may_be_made_are_planned_and_the_others_told() -> None:
+    scene = Scene(*TEMPLATES, for_pod=2, to=3)
+    by = asking("p")
+    scene.evict(by, *victims("a"), in_vain=True, cause=BUSY)
+    by, scene.now = asking("p2"), FIRST_PAUSE_SECONDS
+    sets = {"same": victims("a"), "fit": victims("a", "b"), "many": victims("a", "b", "c")}
+    options = {node: (known, len(known)) for node, known in sets.items()}
+    allowed, refused = scene.limits.admit(by, options, scene.snapshot)
+    assert [*allowed] == ["fit"]
+    assert [each.by for each in refused] == [RefusedBy.SAME_VICTIMS, RefusedBy.POD]
+    assert scene.refused(asking("q", count=2), *victims("d")) == RefusedBy.PREEMPTORS
+    scene.limits.drop_plan(by.uid)
+    assert scene.refused(asking("q", count=2), *victims("d")) == ""

@@ -11,6 +11,7 @@ from extender.background.preemption.scheduler_evictions import (
 from extender.kube.api import ObjectKey
 from extender.kube.errors import UnreachableError
 from extender.kube.resources import PODS
+from extender.offload import at_once
 from extender.preemption.eviction_limits import (
     FIRST_PAUSE_SECONDS,
     LOOKING_SECONDS,
@@ -50,15 +51,16 @@ class Scene:
         self.limits = EvictionLimits(caps, timed.clock)
         self.transport = Transport(self.cluster.api)
         writer = Writer(self.transport, self.cluster.state, lambda: NOW)
-        self.task = SchedulerEvictions(self.cluster.state, self.limits, timed, writer)
+        self.task = SchedulerEvictions(self.cluster.state, self.limits, timed, writer, at_once)
 
     def pod(self, name: str) -> Pod:
         return self.cluster.state.snapshot.pods[ObjectKey("ns", name)]
 
-    def allowed(self, name: str, *nodes: str) -> Sequence[str]:
+    async def allowed(self, name: str, *nodes: str) -> Sequence[str]:
         """The nodes where a scheduler may evict the pod that holds the device, and a pod that needs none."""
         held = {"a": "uid-v", "b": "uid-w"}
-        return [*self.task.allowed(self.pod(name), {each: Victims((held[each], "uid-cpu")) for each in nodes})]
+        offered = {each: Victims((held[each], "uid-cpu")) for each in nodes}
+        return [*await self.task.allowed(self.pod(name), offered)]
 
     async def evict(self, name: str, node: str, victim: str) -> None:
         """The scheduler evicts the pod, and nominates the other one."""
@@ -79,21 +81,21 @@ class Scene:
 
 async def test_evictions_count_once_the_scheduler_has_nominated_the_pod() -> None:
     scene = Scene(EvictionCaps(9, 9, 3))
-    assert scene.allowed("p", "a", "b") == ["a", "b"]
-    assert scene.allowed("q", "b") == [], "two pods may be evicted for p"
+    assert await scene.allowed("p", "a", "b") == ["a", "b"]
+    assert await scene.allowed("q", "b") == [], "two pods may be evicted for p"
     scene.now = OFFERED_SECONDS
     await scene.task.tick()
-    assert scene.allowed("q", "b") == ["b"], "nobody was evicted for p"
+    assert await scene.allowed("q", "b") == ["b"], "nobody was evicted for p"
     await scene.evict("q", "b", "w")
     scene.now += OFFERED_SECONDS
-    assert scene.allowed("p", "a") == [], "two pods were evicted for q"
+    assert await scene.allowed("p", "a") == [], "two pods were evicted for q"
     scene.now += 60.0
-    assert scene.allowed("p", "a") == ["a"]
+    assert await scene.allowed("p", "a") == ["a"]
 
 
 async def test_a_pod_that_had_to_wait_is_tried_again() -> None:
     scene = Scene(EvictionCaps(9, 9, 0))
-    assert scene.allowed("p", "a") == []
+    assert await scene.allowed("p", "a") == []
     await scene.task.tick()
     assert not await scene.is_woken("p")
     scene.now = LOOKING_SECONDS
@@ -103,7 +105,7 @@ async def test_a_pod_that_had_to_wait_is_tried_again() -> None:
 
 async def test_a_pod_whose_wake_up_is_refused_is_woken_later() -> None:
     scene = Scene(EvictionCaps(9, 9, 0))
-    assert scene.allowed("p", "a") == []
+    assert await scene.allowed("p", "a") == []
     scene.transport.script("patch_status pods", Fault(refused=UnreachableError("PATCH p", "no connection")))
     scene.now = LOOKING_SECONDS
     await scene.task.tick()
@@ -116,8 +118,8 @@ async def test_a_pod_whose_wake_up_is_refused_is_woken_later() -> None:
 async def test_a_pod_that_passes_while_another_one_is_woken_is_left_alone() -> None:
     scene = Scene(EvictionCaps(9, 9, 0))
     other = scene.cluster.state.snapshot.pods[ObjectKey("other", "r")]
-    scene.allowed("p", "a")
-    assert not scene.task.allowed(other, {"a": Victims(("uid-v",))})
+    await scene.allowed("p", "a")
+    assert not await scene.task.allowed(other, {"a": Victims(("uid-v",))})
 
     async def passes() -> None:
         scene.task.on_passed(other)
@@ -130,7 +132,7 @@ async def test_a_pod_that_passes_while_another_one_is_woken_is_left_alone() -> N
 
 async def test_a_pod_that_is_not_bound_in_time_has_evicted_in_vain() -> None:
     scene = Scene()
-    assert scene.allowed("p", "a") == ["a"]
+    assert await scene.allowed("p", "a") == ["a"]
     await scene.evict("p", "a", "v")
     scene.now = BINDING_SECONDS - 1
     await scene.task.tick()
@@ -138,12 +140,12 @@ async def test_a_pod_that_is_not_bound_in_time_has_evicted_in_vain() -> None:
     scene.now = BINDING_SECONDS
     await scene.task.tick()
     assert scene.pause("q") == FIRST_PAUSE_SECONDS
-    assert scene.allowed("q", "b") == []
+    assert await scene.allowed("q", "b") == []
 
 
 async def test_a_pod_that_is_gone_has_evicted_in_vain() -> None:
     scene = Scene()
-    scene.allowed("p", "a")
+    await scene.allowed("p", "a")
     await scene.evict("p", "a", "v")
     await scene.cluster.api.delete(PODS, ObjectKey("ns", "p"))
     await scene.task.tick()
@@ -152,7 +154,7 @@ async def test_a_pod_that_is_gone_has_evicted_in_vain() -> None:
 
 async def test_a_pod_whose_binds_are_refused_has_evicted_in_vain() -> None:
     scene = Scene()
-    scene.allowed("p", "a")
+    await scene.allowed("p", "a")
     await scene.evict("p", "a", "v")
     for _ in range(MOST_REFUSALS):
         scene.task.on_bind_failed("uid-p", "a", BindError("out of time"))
@@ -163,12 +165,12 @@ async def test_a_pod_whose_binds_are_refused_has_evicted_in_vain() -> None:
         await scene.task.tick()
     assert scene.pause("q") == FIRST_PAUSE_SECONDS
     scene.now = FIRST_PAUSE_SECONDS
-    assert scene.allowed("q", "b") == [], "the same victims on the same cause"
+    assert await scene.allowed("q", "b") == [], "the same victims on the same cause"
 
 
 async def test_a_pod_that_is_bound_needs_no_pause() -> None:
     scene = Scene()
-    scene.allowed("p", "a")
+    await scene.allowed("p", "a")
     await scene.evict("p", "a", "v")
     await scene.cluster.api.bind_pod(ObjectKey("ns", "p"), "a", uid="uid-p")
     await scene.task.tick()

@@ -13,16 +13,17 @@ import structlog
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
+from extender.offload import Offload
 from extender.preemption.eviction_limits import (
     LOOKING_SECONDS,
     MOST_REFUSALS,
     Evicted,
     EvictionLimits,
-    EvictionRefusal,
     Option,
 )
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
+from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
 from extender.verbs.preempt.preempt import Victims
 from extender.writes.errors import WriteRefusedError
@@ -83,31 +84,27 @@ class SchedulerEvictions(BackgroundTask):
         limits: says who may evict now.
         solver: its clock and its faults count.
         writer: wakes pods that had to wait.
+        off_loop: where the limits are looked at: there may be thousands of victims.
     """
 
-    def __init__(self, state: ClusterState, limits: EvictionLimits, solver: Solver, writer: Writer) -> None:
+    def __init__(
+        self, state: ClusterState, limits: EvictionLimits, solver: Solver, writer: Writer, off_loop: Offload
+    ) -> None:
         self._state = state
         self._limits = limits
         self._clock = solver.clock
         self._faults = solver.faults
         self._writer = writer
+        self._off_loop = off_loop
         self._offers: dict[str, _Offer] = {}
         self._made: dict[str, _Made] = {}
         self._refused: dict[str, tuple[Pod, float]] = {}
 
-    def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+    async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """The nodes where a scheduler may evict for a pod now. If there is none, the pod is tried again later."""
-        snapshot, refused = self._state.snapshot, list[EvictionRefusal]()
-        options: dict[str, Option] = {}
-        for node, victims in offered.items():
-            known = [each for uid in victims.uids if (each := snapshot.pod(uid)) is not None]
-            refusal = self._limits.refusal(pod, (known, len(victims.uids)), snapshot)
-            if refusal is None:
-                options[node] = known, len(victims.uids)
-            else:
-                refused.append(refusal)
+        snapshot = self._state.snapshot
+        options, refused = await self._off_loop(lambda: self._limits.admit(pod, _known(offered, snapshot), snapshot))
         if options:
-            self._limits.plan(pod, tuple(options.values()))
             self._offers[pod.uid] = _Offer(pod, options, self._clock() + OFFERED_SECONDS)
         elif refused:
             first = min(refused, key=lambda each: each.seconds)
@@ -179,3 +176,11 @@ class SchedulerEvictions(BackgroundTask):
             elif due <= now and len(found) < _MOST_WOKEN:
                 found.setdefault(pod.namespace, known)
         return list(found.values())
+
+
+def _known(offered: Mapping[str, Victims], snapshot: Snapshot) -> Mapping[str, Option]:
+    """The victims on each node that are known, and the number of all."""
+    return {
+        node: ([each for uid in victims.uids if (each := snapshot.pod(uid)) is not None], len(victims.uids))
+        for node, victims in offered.items()
+    }
