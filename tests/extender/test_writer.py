@@ -13,9 +13,11 @@ from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
+from extender.state.cluster_state import ClusterState
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import Writer
+from tests.extender.binding_scene import Lagging
 from tests.extender.writer_scene import (
     ALLOCATE,
     CONFLICT,
@@ -356,6 +358,86 @@ def test_the_devices_stay_taken_while_another_bind_still_waits_to_write_them() -
     scene = Scene(None, pod("q", "gpu"))
     virtualtime.run(story(scene))
     assert scene.users == ["q"]
+
+
+async def held_up(scene: Scene) -> asyncio.Task[Any]:
+    """Somebody releases the claim, which takes long; until then, no bind writes it."""
+    scene.transport.script(READ, Fault(seconds=9))
+    releasing = asyncio.create_task(scene.writer.release(scene.pod, [scene.reservation()]))
+    await virtualtime.elapse(0.1)
+    return releasing
+
+
+def test_a_bind_that_ends_while_it_waits_leaves_nothing_assumed() -> None:
+    async def story(scene: Scene) -> None:
+        releasing = await held_up(scene)
+        waiting = begun(scene, "p")
+        await virtualtime.elapse(0.1)
+        assert scene.held == {"gpu-0"}
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert scene.held == set()
+        await releasing
+
+    virtualtime.run(story(Scene()))
+
+
+def test_a_bind_that_ends_while_it_waits_leaves_the_devices_to_another_one_that_waits() -> None:
+    async def story(scene: Scene) -> None:
+        releasing = await held_up(scene)
+        first, second = begun(scene, "p"), begun(scene, "q")
+        await virtualtime.elapse(0.1)
+        second.cancel()
+        await asyncio.wait([second])
+        assert [each.pod_uid for each in scene.state.snapshot.assumed.values()] == ["uid-p"]
+        await asyncio.gather(releasing, first)
+
+    scene = Scene(None, pod("q", "gpu"))
+    virtualtime.run(story(scene))
+    assert scene.users == ["p"]
+
+
+def test_a_bind_that_ends_while_it_waits_leaves_the_devices_to_the_one_that_writes() -> None:
+    async def story(scene: Scene) -> None:
+        scene.transport.script(PROTECT, Fault(seconds=5))
+        writing = begun(scene, "p")
+        await virtualtime.elapse(0.1)
+        waiting = begun(scene, "q")
+        await virtualtime.elapse(0.1)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert [each.pod_uid for each in scene.state.snapshot.assumed.values()] == ["uid-p"]
+        await writing
+
+    scene = Scene(None, pod("q", "gpu"))
+    virtualtime.run(story(scene))
+    assert (scene.users, scene.held) == (["p"], {"gpu-0"})
+
+
+def test_a_bind_that_ends_while_it_waits_drops_nothing_that_was_written() -> None:
+    """The watch does not show the allocation yet. If it were dropped, another claim would get the device."""
+
+    async def story(scene: Scene) -> None:
+        watch = Lagging(scene.state)
+        scene.api.follow(watch)
+        watch.is_behind = True
+        scene.transport.script(PROTECT, Fault(seconds=1))
+        writing = begun(scene, "p")
+        await virtualtime.elapse(0.1)
+        releasing, waiting = await held_up(scene), begun(scene, "q")
+        await virtualtime.elapse(2)
+        assert writing.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert not scene.state.snapshot.claims[KEY].claim.allocation
+        assert scene.held == {"gpu-0"}
+        releasing.cancel()
+        await asyncio.wait([releasing])
+
+    scene = Scene(None, pod("q", "gpu"))
+    scene.state = ClusterState()
+    scene.writer = Writer(scene.transport, scene.state, lambda: NOW)
+    virtualtime.run(story(scene))
 
 
 def test_a_reservation_whose_bind_has_left_is_not_written_by_the_next_bind() -> None:

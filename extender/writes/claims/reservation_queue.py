@@ -68,6 +68,7 @@ class ReservationQueue:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
         self._waiting: list[WaitingReservation] = []
+        self._writing: list[WaitingReservation] = []
         self._last: ReadClaim | None = None
 
     async def reserve(
@@ -93,6 +94,7 @@ class ReservationQueue:
             waiting.is_left = True
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
+                self._leave(waiting.reservation, claims.state)
         if isinstance(waiting.outcome, Exception):
             raise waiting.outcome
         return waiting.outcome
@@ -103,9 +105,13 @@ class ReservationQueue:
         If the bind of the ``own`` one is cancelled meanwhile, the others wait for the next writer.
         """
         batch, self._waiting = self._waiting, []
+        self._writing = batch
         reserved, state, uid = Reserved(list(batch), claims, clock), claims.state, batch[0].reservation.uid
         try:
-            self._last = now = await reserved.reach(self._newest(batch))
+            try:
+                self._last = now = await reserved.reach(self._newest(batch))
+            finally:
+                self._writing = []
         except WriteRefusedError as error:
             self._drop_allocation(uid, state)
             reserved.fail(error)
@@ -133,9 +139,15 @@ class ReservationQueue:
         else:
             self._drop_allocation(uid, state)
 
+    def _leave(self, reservation: Reservation, state: ClusterState) -> None:
+        """A bind has ended before its reservation was written. What others have written ends by itself."""
+        assumed = state.snapshot.assumed.get(reservation.uid)
+        if reservation.allocates and assumed is not None and assumed.ends_at is None:
+            self._drop_allocation(reservation.uid, state)
+
     def _drop_allocation(self, uid: str, state: ClusterState) -> None:
-        """Drop the assumed allocation of the claim, unless a bind still waits to write it: then it is of that bind."""
-        waiting = (each.reservation for each in self._waiting if each.reservation.allocates)
+        """Drop the assumed allocation of the claim, unless a bind writes it or waits to: then it is of that bind."""
+        waiting = (each.reservation for each in (*self._writing, *self._waiting) if each.reservation.allocates)
         if (successor := next(waiting, None)) is None:
             state.forget(uid)
         else:
