@@ -123,7 +123,7 @@ def test_all_that_waits_is_taken_in_its_order_and_in_turns_unless_it_is_refused(
         taken.extend([item] if is_taken else [])
         return is_taken
 
-    for _ in range(len(added)):
+    for _ in range(len(added) * (1 + len(refused))):
         backlog.offer(take, most)
     wanted = [item for item in dict.fromkeys(added) if item[1] % 3]
     for namespace in {*dict(added)}.difference(refused):
