@@ -179,7 +179,9 @@ class ServerSettings(TlsSettings):
         ge=1024,
     )
     stop_seconds: int = Field(default=10, description="Time for running calls to end after SIGTERM.", ge=0)
-    decisions: int = Field(default=1000, description="How many decisions GET /decisions shows, the latest.", ge=1)
+    decisions: int = Field(
+        default=1000, description="How many decisions GET /decisions shows, the latest of each namespace.", ge=1
+    )
 
 
 class OperationsSettings(Section):

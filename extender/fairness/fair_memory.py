@@ -6,6 +6,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
+def _one(_value: object) -> int:
+    return 1
+
+
 class FairMemory(Generic[T]):
     """Entries by uid, each of a namespace.
 
@@ -14,14 +18,20 @@ class FairMemory(Generic[T]):
     nothing.
 
     Args:
-        limit: the highest number of entries.
+        limit: the highest number of entries; with ``weigh``, the most weight of all entries together. A single entry
+            may be heavier.
+        weigh: the weight of an entry. Without it, each entry weighs 1.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, weigh: Callable[[T], int] = _one) -> None:
         self._limit = limit
+        self._weigh = weigh
         self._entries: dict[str, tuple[str, T]] = {}
         self._namespaces: dict[str, dict[str, None]] = {}
         """The uids of each namespace, the oldest first."""
+        self._weights: dict[str, int] = {}
+        """By namespace."""
+        self._weight = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -39,7 +49,7 @@ class FairMemory(Generic[T]):
 
     def values(self) -> Sequence[T]:
         """All entries, the oldest first."""
-        return [value for _, value in self._entries.values()]
+        return [value for _, value in tuple(self._entries.values())]
 
     def items(self) -> Sequence[tuple[str, T]]:
         """All entries with their uids, the oldest first."""
@@ -64,14 +74,16 @@ class FairMemory(Generic[T]):
         self.pop(uid)
         self._entries[uid] = (namespace, value)
         self._namespaces.setdefault(namespace, {})[uid] = None
-        while len(self._entries) > self._limit:
-            self.forget_oldest(max(self._namespaces, key=lambda each: len(self._namespaces[each])))
+        self._add_weight(namespace, self._weigh(value))
+        while self._weight > self._limit and len(self._entries) > 1:
+            self.forget_oldest(max(self._weights, key=self._weights.__getitem__))
         return value
 
     def replace(self, uid: str, value: T) -> None:
         """Put another value in the place of an entry, which gets no younger."""
-        namespace, _ = self._entries[uid]
+        namespace, before = self._entries[uid]
         self._entries[uid] = (namespace, value)
+        self._add_weight(namespace, self._weigh(value) - self._weigh(before))
 
     def pop(self, uid: str) -> T | None:
         """Remove an entry on purpose; returns it, or None if there is none."""
@@ -81,9 +93,14 @@ class FairMemory(Generic[T]):
         namespace, value = found
         own = self._namespaces[namespace]
         del own[uid]
+        self._add_weight(namespace, -self._weigh(value))
         if not own:
-            del self._namespaces[namespace]
+            del self._namespaces[namespace], self._weights[namespace]
         return value
+
+    def _add_weight(self, namespace: str, weight: int) -> None:
+        self._weights[namespace] = self._weights.get(namespace, 0) + weight
+        self._weight += weight
 
     def forget(self, uid: str) -> None:
         """Forget an entry for want of room."""
@@ -96,10 +113,10 @@ class FairMemory(Generic[T]):
     def has_room(self, namespace: str) -> bool:
         """Whether there is room for one more entry of the namespace, and no other entry of it is forgotten for that.
 
-        That is so below the limit, and while another namespace has at least two entries more than this one.
+        The entry weighs 1. So there is room below the limit, and while another namespace has at least two more.
         """
-        own = len(self._namespaces.get(namespace, ()))
-        return len(self._entries) < self._limit or any(len(each) > own + 1 for each in self._namespaces.values())
+        own = self._weights.get(namespace, 0)
+        return self._weight < self._limit or any(weight > own + 1 for weight in self._weights.values())
 
     def make_room(self, namespace: str, may_go: Callable[[T], bool]) -> bool:
         """Make room for one more entry of a namespace, if need be in the place of its oldest one; whether there is any.

@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
-from allocator import Recent
+from extender.fairness.fair_memory import FairMemory
 from extender.kube.api import ObjectKey
 from extender.observe.pod_and_claim_states import PendingReason
 
@@ -86,17 +86,17 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
-def _weight(_uid: str, entry: DecisionEntry) -> int:
+def _weight(entry: DecisionEntry) -> int:
     return _ENTRY_WEIGHT + sum(map(len, entry.rejected)) + len(entry.error)
 
 
 class DecisionLog:
-    """A ring of entries, and the latest entry of each pod that is not bound.
+    """The latest entries, and the latest entry of each pod that is not bound, both in shares by namespace.
 
     Set up logging first: the constructor keeps its logger.
 
     Args:
-        size: the number of entries in the ring.
+        size: how many of the latest entries are kept.
         now: the time of day.
         clock: measures durations, in seconds.
         new_id: makes ids.
@@ -105,8 +105,8 @@ class DecisionLog:
     def __init__(
         self, size: int, *, now: Callable[[], datetime], clock: Callable[[], float], new_id: Callable[[], str]
     ) -> None:
-        self._entries: deque[DecisionEntry] = deque(maxlen=size)
-        self._by_pod: Recent[DecisionEntry] = Recent(_MOST_WEIGHT, _weight)
+        self._entries = FairMemory[DecisionEntry](size)
+        self._by_pod = FairMemory[DecisionEntry](_MOST_WEIGHT, _weight)
         self._changes: deque[ObjectKey] = deque(maxlen=MOST_CHANGES)
         self._now = now
         self._clock = clock
@@ -117,7 +117,7 @@ class DecisionLog:
     @property
     def entries(self) -> tuple[DecisionEntry, ...]:
         """The latest entries, newest first."""
-        return tuple(reversed(self._entries))
+        return tuple(reversed(self._entries.values()))
 
     def latest(self, uid: str) -> DecisionEntry | None:
         """The latest answer of filter or bind about a pod; None if it is forgotten, if there was none, or after a bind.
@@ -125,7 +125,7 @@ class DecisionLog:
         Args:
             uid: the uid of the pod.
         """
-        return self._by_pod.find(uid)
+        return self._by_pod.get(uid)
 
     def changes(self) -> Sequence[ObjectKey] | None:
         """The pods with a new answer since the last call; None: there were too many to remember."""
@@ -134,8 +134,11 @@ class DecisionLog:
         return taken if is_whole else None
 
     @contextmanager
-    def deciding(self, verb: str, pod: ObjectKey, uid: str, node: str = "") -> Iterator[Draft]:
-        """Note the outcome of a verb; errors are noted and raised again. Log lines within carry pod and decision."""
+    def deciding(self, verb: str, pod: ObjectKey, uid: str, node: str = "", *, share: str) -> Iterator[Draft]:
+        """Note the outcome of a verb; errors are noted and raised again. Log lines within carry pod and decision.
+
+        The entry is kept in a share: the namespace of the pod, if the cluster has the pod.
+        """
         at, started, entry_id, draft, error = self._now(), self._clock(), self._new_id(), Draft(), ""
         bound = bind_contextvars(decision=entry_id, pod=str(pod))
         try:
@@ -154,19 +157,19 @@ class DecisionLog:
             entry = DecisionEntry(
                 self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error), waits_for
             )
-            self._entries.append(entry)
-            self._remember(uid, entry)
+            self._entries.keep(share, str(entry.number), entry)
+            self._remember(uid, entry, share)
             self._tell(entry)
             reset_contextvars(**bound)
 
-    def _remember(self, uid: str, entry: DecisionEntry) -> None:
+    def _remember(self, uid: str, entry: DecisionEntry, share: str) -> None:
         """Keep the latest answer about a pod. A pod that is bound waits no longer."""
         if entry.verb not in _ERRORS:
             return
         if entry.verb == "bind" and not entry.error:
-            self._by_pod.forget(uid)
+            self._by_pod.pop(uid)
         else:
-            self._by_pod.keep(uid, entry)
+            self._by_pod.keep(share, uid, entry)
         self._changes.append(entry.pod)
 
     def _tell(self, entry: DecisionEntry) -> None:

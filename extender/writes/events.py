@@ -5,8 +5,7 @@ Nothing depends on an Event: one that can't be written is logged and dropped.
 
 import asyncio
 import hashlib
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -14,6 +13,8 @@ from typing import Final
 import structlog
 
 from allocator import Printable, printable
+from extender.fairness.backlog import Backlog
+from extender.fairness.fair_memory import FairMemory
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, EVENTS, PODS
@@ -39,7 +40,7 @@ class EventRates:
         pause: seconds between two writes of any Events.
         per_pod: most different Events on one pod within `renewal`; more are dropped.
         renewal: see `per_pod`.
-        kept: Events to remember; the least recently recorded goes first.
+        kept: Events to remember, in shares by namespace; the least recently recorded one of a namespace goes first.
     """
 
     series: timedelta = timedelta(minutes=5)
@@ -70,7 +71,12 @@ class Note:
 
 @dataclass(slots=True)
 class _Told:
-    """An Event and how often it was recorded. ``name`` is empty until it is written."""
+    """An Event, and how often it was recorded.
+
+    Attributes:
+        name: empty until it is written.
+        is_due: it waits to be written.
+    """
 
     pod: Pod
     note: Note
@@ -79,6 +85,7 @@ class _Told:
     count: int = 1
     name: str = ""
     written: datetime | None = None
+    is_due: bool = False
 
 
 class Recorder:
@@ -97,51 +104,62 @@ class Recorder:
         self._now = now
         self._instance = instance
         self._rates = rates
-        self._told: OrderedDict[tuple[str, Note], _Told] = OrderedDict()
-        self._waiting: dict[tuple[str, Note], None] = {}
-        self._new_of_pod: OrderedDict[str, list[datetime]] = OrderedDict()
+        self._told = FairMemory[_Told](rates.kept)
+        self._waiting = Backlog[str](self._is_due)
+        self._new_of_pod = FairMemory[Sequence[datetime]](rates.kept)
         self._task: asyncio.Task[None] | None = None
 
     def record(self, pod: Pod, note: Note) -> None:
         """Record an Event on a pod; a task on the running event loop writes it."""
-        key, now = (pod.uid, note), self._now()
+        now, key = self._now(), hashlib.sha256(f"{pod.uid} {note}".encode()).hexdigest()
         told = self._told.get(key)
         if told is None:
             if not self._may_tell(pod, now):
                 return
-            told = self._told[key] = _Told(pod, note, now, now)
+            told = _Told(pod, note, now, now)
         else:
             told.last = now
             told.count += 1
-        self._told.move_to_end(key)
-        while len(self._told) > self._rates.kept:
-            self._waiting.pop(self._told.popitem(last=False)[0], None)
+        self._told.keep(pod.namespace, key, told)
         if told.written is None or now - told.written >= self._rates.series:
-            self._waiting[key] = None
+            told.is_due = True
+            self._waiting.add(pod.namespace, key)
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._write_all(), name="write events")
 
     def _may_tell(self, pod: Pod, now: datetime) -> bool:
         """Whether another Event on the pod is within the limit."""
-        recent = [each for each in self._new_of_pod.get(pod.uid, ()) if now - each < self._rates.renewal]
+        recent = [each for each in self._new_of_pod.get(pod.uid) or () if now - each < self._rates.renewal]
         may = len(recent) < self._rates.per_pod
-        self._new_of_pod[pod.uid] = [*recent, now] if may else recent
-        self._new_of_pod.move_to_end(pod.uid)
-        while len(self._new_of_pod) > self._rates.kept:
-            self._new_of_pod.popitem(last=False)
+        self._new_of_pod.keep(pod.namespace, pod.uid, [*recent, now] if may else recent)
         return may
 
+    def _is_due(self, key: str) -> bool:
+        """Whether an Event is to be written, and is not forgotten meanwhile."""
+        told = self._told.get(key)
+        return told is not None and told.is_due
+
     async def _write_all(self) -> None:
+        """Write what waits, in turns of the namespaces."""
+        taken: list[str] = []
+
+        def take(key: str) -> bool:
+            taken.append(key)
+            return True
+
         while self._waiting:
-            key = next(iter(self._waiting))
-            del self._waiting[key]
-            told = self._told[key]
-            told.written = self._now()
-            try:
-                await self._write(told)
-            except (ApiError, OutcomeUnknownError) as error:
-                _log.warning("event not written", pod=str(told.pod), reason=told.note.reason, error=str(error))
-            await asyncio.sleep(self._rates.pause)
+            self._waiting.offer(take, 1)
+            while taken:
+                if (told := self._told.get(taken.pop())) is not None:
+                    await self._try(told)
+
+    async def _try(self, told: _Told) -> None:
+        told.written, told.is_due = self._now(), False
+        try:
+            await self._write(told)
+        except (ApiError, OutcomeUnknownError) as error:
+            _log.warning("event not written", pod=str(told.pod), reason=told.note.reason, error=str(error))
+        await asyncio.sleep(self._rates.pause)
 
     async def _write(self, told: _Told) -> None:
         if told.name:

@@ -40,7 +40,9 @@ class Scene:
 
     def decide(self, name: str = "p", count: int = 1) -> None:
         for _ in range(count):
-            with self.service.overview.decision_log.deciding("filter", ObjectKey("ns", name), f"uid-{name}") as draft:
+            with self.service.overview.decision_log.deciding(
+                "filter", ObjectKey("ns", name), f"uid-{name}", share="ns"
+            ) as draft:
                 draft.nodes(1, [])
 
 

@@ -146,6 +146,35 @@ def test_the_least_recently_recorded_event_is_forgotten() -> None:
     assert scene.transport.calls == [CREATE] * 4
 
 
+def pods_of(namespace: str, number: int) -> list[Pod]:
+    made = [pod(f"{namespace}-{each}") for each in range(number)]
+    for each in made:
+        each["metadata"]["namespace"] = namespace
+    return [parse_pod(each) for each in made]
+
+
+def test_a_namespace_with_many_events_makes_no_other_forget() -> None:
+    """An Event that is forgotten would be written again, and the limit of a pod would begin anew."""
+    scene = Scene(EventRates(kept=10, per_pod=1))
+    (quiet,), busy = pods_of("quiet", 1), pods_of("busy", 100)
+    other = Note("Other", printable("text"))
+    events = scene.run((0, quiet, CLASH), *((1, each, CLASH) for each in busy), (20, quiet, CLASH), (21, quiet, other))
+    assert [event["reason"] for event in events if event["metadata"]["namespace"] == "quiet"] == [CLASH.reason]
+    assert len(events) <= 1 + 2 * 10, "of the busy namespace, the latest"
+
+
+def test_namespaces_take_turns_at_the_writes() -> None:
+    scene = Scene(EventRates(pause=1))
+
+    async def main() -> list[str]:
+        for each in (*pods_of("busy", 1000), *pods_of("quiet", 2)):
+            scene.recorder.record(each, CLASH)
+        await virtualtime.elapse(5)
+        return [each["metadata"]["namespace"] for each in (await scene.api.list(EVENTS)).items]
+
+    assert sorted(virtualtime.run(main())) == ["busy"] * 3 + ["quiet"] * 2
+
+
 def test_the_text_of_others_is_printable_in_an_event() -> None:
     """Whoever lists Events shows them on a terminal."""
     (event,) = Scene().run((0, P, Note("DevicesTaken", printable("claim a\x1b[2J\nb\u202e"), "Binding")))

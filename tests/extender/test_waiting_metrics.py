@@ -203,7 +203,7 @@ def new_log() -> DecisionLog:
 
 
 def answer(to: DecisionLog, name: str, waits_for: PendingReason) -> None:
-    with to.deciding("filter", ObjectKey("ns", name), f"uid-{name}") as draft:
+    with to.deciding("filter", ObjectKey("ns", name), f"uid-{name}", share="ns") as draft:
         draft.nodes(1, (), waits_for)
 
 

@@ -15,6 +15,7 @@ from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.simulated_calls import is_simulated
 from extender.autoscaler.verbs.filter import filter_simulated, simulated
 from extender.autoscaler.verbs.prioritize import prioritize_simulated
+from extender.background.task import share_of
 from extender.config.settings import Settings
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.observe.decision_log import Draft
@@ -62,8 +63,10 @@ def _deciding(
     verb: str, service: Service, pod: Pod, node: str = "", *, needs_devices: bool
 ) -> AbstractContextManager[Draft | None]:
     """An entry of the decision log; none for pods without devices, which would push out all others."""
-    log = service.overview.decision_log
-    return log.deciding(verb, pod.key, pod.uid, node) if needs_devices else NO_ENTRY
+    if not needs_devices:
+        return NO_ENTRY
+    log, share = service.overview.decision_log, share_of(pod, service.overview.state.snapshot)
+    return log.deciding(verb, pod.key, pod.uid, node, share=share)
 
 
 def _deciding_filter(by: SchedulerCall, args: wire.FilterArgs) -> AbstractContextManager[Draft | None]:
