@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from allocator import JSON, InvalidClaimError, Merit, SelectorError, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import STOPPED, No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.decision_case import Case, after_departures, fits
@@ -29,7 +29,7 @@ from extender.quota.device_quotas.overrun import OVER
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
-from extender.verbs.late_nodes import LATE, LateNodes
+from extender.verbs.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking
 
@@ -189,6 +189,11 @@ class Known:
     lookups: Sequence[Lookup]
 
     @property
+    def missing(self) -> Collection[str]:
+        """The nodes that take a search."""
+        return frozenset(lookup.names[place] for lookup in self.lookups for place in lookup.missing)
+
+    @property
     def is_complete(self) -> bool:
         """Whether no node is missing."""
         return not any(lookup.missing for lookup in self.lookups)
@@ -310,7 +315,19 @@ class FilterQuestion:
             in_time = self.evaluate(self.lookup([name for name in self.names if name not in self.late]))
             if in_time.passed:
                 return replace(in_time, unresolvable={**in_time.unresolvable, **dict.fromkeys(self.late, LATE)})
-        return self.evaluate(self.lookup(self.names))
+        given_up = self._given_up()
+        found = self.evaluate(self.lookup([name for name in self.names if name not in given_up]))
+        if not given_up:
+            return found
+        unknown = dict.fromkeys(given_up, f"{STOPPED} time")
+        return replace(found, unresolvable={**found.unresolvable, **unknown}, undecided=not found.passed)
+
+    def _given_up(self) -> Collection[str]:
+        """Nodes that are not searched: their searches take long, and the namespace has used its part of the time."""
+        late = self.bounds.late
+        hard = () if late is None or self.bounds.patience > LATE_SECONDS else late.of_namespace(self.case)
+        known = self.lookup([name for name in self.names if name in hard]) if hard else None
+        return () if known is None else known.missing
 
     def _only_there(self, kept: str) -> FilterResult:
         """The result for a pod of a gang: its node was chosen with those of the other pods."""

@@ -91,6 +91,11 @@ class LateNodes:
         late = {name for (of, name), failure in known.items() if of == signature and self._is_late(case, name, failure)}
         return frozenset(late.intersection(names)) if late else frozenset()
 
+    def of_namespace(self, case: Case) -> frozenset[str]:
+        """The nodes on which something took long for any pod of the namespace, and is not yet to be tried again."""
+        now = self._clock()
+        return frozenset(name for (_, name), failure in self._of(case).items() if now < failure.until)
+
     def _of(self, case: Case) -> Mapping[tuple[int, str], _Failure]:
         return self._failures.find(case.pod.namespace) or {}
 
