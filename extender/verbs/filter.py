@@ -189,7 +189,7 @@ class Known:
     lookups: Sequence[Lookup]
 
     @property
-    def missing(self) -> Collection[str]:
+    def missing(self) -> frozenset[str]:
         """The nodes that take a search."""
         return frozenset(lookup.names[place] for lookup in self.lookups for place in lookup.missing)
 
@@ -231,7 +231,7 @@ class FilterQuestion:
         Raises:
             TimeoutError: time was up before any node was found.
         """
-        return self._or_nowhere(lambda: self.evaluate(known))
+        return self._or_nowhere(lambda: self._patiently(known))
 
     @property
     def is_uniform(self) -> bool:
@@ -315,19 +315,19 @@ class FilterQuestion:
             in_time = self.evaluate(self.lookup([name for name in self.names if name not in self.late]))
             if in_time.passed:
                 return replace(in_time, unresolvable={**in_time.unresolvable, **dict.fromkeys(self.late, LATE)})
-        given_up = self._given_up()
-        found = self.evaluate(self.lookup([name for name in self.names if name not in given_up]))
+        return self._patiently(self.lookup(self.names))
+
+    def _patiently(self, known: Known) -> FilterResult:
+        """The result, without a search of hard nodes if the namespace has used its part of the time."""
+        late = self.bounds.late
+        if late is None or self.bounds.patience > LATE_SECONDS:
+            return self.evaluate(known)
+        given_up = known.missing & late.of_namespace(self.case)
         if not given_up:
-            return found
+            return self.evaluate(known)
+        found = self.evaluate(self.lookup([name for name in known.names if name not in given_up]))
         unknown = dict.fromkeys(given_up, f"{STOPPED} time")
         return replace(found, unresolvable={**found.unresolvable, **unknown}, undecided=not found.passed)
-
-    def _given_up(self) -> Collection[str]:
-        """Nodes that are not searched: their searches take long, and the namespace has used its part of the time."""
-        late = self.bounds.late
-        hard = () if late is None or self.bounds.patience > LATE_SECONDS else late.of_namespace(self.case)
-        known = self.lookup([name for name in self.names if name in hard]) if hard else None
-        return () if known is None else known.missing
 
     def _only_there(self, kept: str) -> FilterResult:
         """The result for a pod of a gang: its node was chosen with those of the other pods."""
