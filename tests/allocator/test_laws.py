@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from itertools import count
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -82,9 +83,12 @@ def test_what_is_allocated_passes_the_audit(puzzle: Puzzle, policy: Policy) -> N
 def among(puzzle: Puzzle, policy: Policy, devices: Collection[DeviceId]) -> Allocation | None:
     """The allocation if the pools have these devices alone."""
     task = puzzle.world.task(*puzzle.claims)
+    ids = count()
     narrow = replace(task, pools=tuple(pool.among(devices) for pool in task.pools))
     try:
-        outcome = allocate(narrow, selectors=SELECTORS, clock=ticks(), new_share_id=lambda: "again", policy=policy)
+        outcome = allocate(
+            narrow, selectors=SELECTORS, clock=ticks(), new_share_id=lambda: f"again-{next(ids)}", policy=policy
+        )
     except AllocatorError:
         return None
     return outcome if isinstance(outcome, Allocation) else None
