@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -13,11 +12,12 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import PRIORITIES, Client, connect, key_of
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
-from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
+from tests.kit.controlplane.client import PRIORITIES, Client, key_of
+from tests.kit.controlplane.components import ControlPlane
+from tests.kit.controlplane.definitions import DEVICE_QUOTA
 from tests.kit.controlplane.device_quotas import quota, says
 from tests.kit.controlplane.driver import Driver, driver
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import bound, by_name, findings, rejection
 from tests.kit.controlplane.service import running_extender
 from tests.kit.controlplane.verbs import Verbs, connect_verbs
@@ -32,18 +32,8 @@ PLACES: Final = ("site-0", "site-1")
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane that has the kind before the extender starts."""
-    (own := logs / "device-quota").mkdir()
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, Options()) as running,
-    ):
-        asyncio.run(_defined(running))
+    with own_plane(binaries, logs, "device-quota", definition=DEVICE_QUOTA) as running:
         yield running
-
-
-async def _defined(plane: ControlPlane) -> None:
-    async with connect(plane.access()) as admin:
-        await define(admin, DEVICE_QUOTA)
 
 
 GPU: Final[RawObject] = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -16,12 +15,13 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import Client, connect, key_of
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.client import Client, key_of
+from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.controllers import entry, licensing, serving_with
-from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
+from tests.kit.controlplane.definitions import DEVICE_QUOTA
 from tests.kit.controlplane.device_quotas import quota
 from tests.kit.controlplane.driver import Driver
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import SITE, bound, by_name, by_template, rejection
 from tests.kit.objects.manifests import (
@@ -51,18 +51,8 @@ GPUS: Final[Sequence[RawObject]] = [{"name": "gpu-0"}, {"name": "gpu-1"}]
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane that has DeviceQuotas before the extender starts."""
-    (own := logs / "evictions").mkdir()
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, Options()) as running,
-    ):
-        asyncio.run(_defined(running))
+    with own_plane(binaries, logs, "evictions", definition=DEVICE_QUOTA) as running:
         yield running
-
-
-async def _defined(plane: ControlPlane) -> None:
-    async with connect(plane.access()) as admin:
-        await define(admin, DEVICE_QUOTA)
 
 
 async def start(

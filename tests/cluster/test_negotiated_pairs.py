@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -12,11 +11,12 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import Client, connect
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.controllers import Licensing, entry, licensing, serving_with
-from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
+from tests.kit.controlplane.definitions import DEVICE_QUOTA
 from tests.kit.controlplane.device_quotas import quota, says
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import bound, rejection
 from tests.kit.licensing import CLOSED, taken
@@ -34,18 +34,8 @@ QUIET_SECONDS: Final = 30.0
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane that has DeviceQuotas before the extender starts."""
-    (own := logs / "negotiated-pairs").mkdir()
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, Options()) as running,
-    ):
-        asyncio.run(_defined(running))
+    with own_plane(binaries, logs, "negotiated-pairs", definition=DEVICE_QUOTA) as running:
         yield running
-
-
-async def _defined(plane: ControlPlane) -> None:
-    async with connect(plane.access()) as admin:
-        await define(admin, DEVICE_QUOTA)
 
 
 @pytest.fixture(name="licenses")

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -18,8 +17,9 @@ from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import WAIT_SECONDS, Client
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import bound, rejection
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import grant_rights, running_extender
@@ -97,13 +97,9 @@ CASES: Final[dict[str, Case]] = {
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane with the gate on."""
-    (own := logs / "node-resources").mkdir()
     options = Options(feature_gates={GATE: True})
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, options) as it,
-    ):
-        yield it
+    with own_plane(binaries, logs, "node-resources", options) as running:
+        yield running
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -13,8 +12,9 @@ from extender.kube.resources import CLAIMS, CLASSES, NODES, POD_GROUPS, PODS, SL
 from tests.kit.controlplane.aftermath import is_allocated
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, key_of
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.in_tree import IN_TREE, in_tree
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import Pair, pair
 from tests.kit.controlplane.scenario import bound, by_template, findings, held
 from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, is_bound, pod, resource_slice, template
@@ -31,15 +31,11 @@ pytestmark = pytest.mark.usefixtures("nodes")
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane with the gates on."""
-    (own := logs / "pod-groups").mkdir()
     versions = {"scheduling.k8s.io/v1beta1": True}
     more = ("podgroup-protection-controller",)
     options = Options(feature_gates=GATES, runtime_config=versions, more_controllers=more)
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, options) as it,
-    ):
-        yield it
+    with own_plane(binaries, logs, "pod-groups", options) as running:
+        yield running
 
 
 @pytest.fixture

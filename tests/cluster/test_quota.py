@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,9 +11,10 @@ from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, TEMPLATES
 from tests.cluster.quota_cases import CASES, PLAIN, RESOURCE, SERVED, Case, created, quota, used
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, Condition
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.extended import add_pod, box, special_claims
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import GPUS, bound, by_template, event, held, rejection
 from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import claim, claim_spec, device_class, pod, template
@@ -25,11 +25,7 @@ from tests.kit.servers.memory import memory_api
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane that counts quota."""
     options = Options(more_controllers=("resourcequota-controller",))
-    (own := logs / "quota").mkdir()
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, options) as running,
-    ):
+    with own_plane(binaries, logs, "quota", options) as running:
         yield running
 
 

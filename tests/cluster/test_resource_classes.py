@@ -3,10 +3,8 @@
 A k80, a p100, and a p100 with ECC. Pods ask for them by class; quota limits each class.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
@@ -15,11 +13,12 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLASSES, PODS, QUOTAS, RESOURCE_CLASSES
 from tests.kit.controlplane.binaries import Binaries
-from tests.kit.controlplane.client import Client, Condition, connect, key_of
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
-from tests.kit.controlplane.definitions import RESOURCE_CLASS, define
+from tests.kit.controlplane.client import Client, Condition, key_of
+from tests.kit.controlplane.components import ControlPlane, Options
+from tests.kit.controlplane.definitions import RESOURCE_CLASS
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.extended import box, mapped
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import bound, findings, held, rejection
 from tests.kit.objects.manifests import pod
 from tests.kit.objects.parts import api_object
@@ -33,18 +32,8 @@ COLLECTED: Final = 75.0
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane that has the kind before the extender starts, and that counts quota."""
-    (own := logs / "resource-classes").mkdir()
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, OPTIONS) as running,
-    ):
-        asyncio.run(_defined(running))
+    with own_plane(binaries, logs, "resource-classes", OPTIONS, definition=RESOURCE_CLASS) as running:
         yield running
-
-
-async def _defined(plane: ControlPlane) -> None:
-    async with connect(plane.access()) as admin:
-        await define(admin, RESOURCE_CLASS)
 
 
 def needs(key: str, operator: str, *values: str) -> RawObject:

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -21,9 +20,10 @@ from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, PODS
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, connect, key_of
-from tests.kit.controlplane.components import ControlPlane, Options, control_plane
+from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.context_controller import Fabric, context_controller
-from tests.kit.controlplane.definitions import CONTEXT, define
+from tests.kit.controlplane.definitions import CONTEXT
+from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.scenario import bound, rejection
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import SERVE, SETTINGS, grant_rights, running_extender
@@ -41,11 +41,7 @@ SECONDS: Final = 60.0
 @pytest.fixture(scope="module")
 def plane(binaries: Binaries, logs: Path) -> Iterator[ControlPlane]:
     """A control plane that has the kind before the extender starts."""
-    (own := logs / "scheduling-contexts").mkdir()
-    with (
-        TemporaryDirectory(prefix="dra-extender-") as folder,
-        control_plane(binaries, Path(folder), own, OPTIONS) as running,
-    ):
+    with own_plane(binaries, logs, "scheduling-contexts", OPTIONS, definition=CONTEXT) as running:
         yield running
 
 
@@ -57,7 +53,6 @@ async def fabrics(plane: ControlPlane) -> AsyncIterator[Mapping[str, Fabric]]:
     file = plane.folder / "extender.yaml"
     file.write_text(yaml.safe_dump({**settings, "controllers": controllers}))
     async with connect(plane.access()) as admin:
-        await define(admin, CONTEXT)
         await grant_rights(admin)
         for name in (HERE, THERE):
             await add_node(admin, name)
