@@ -7,7 +7,6 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import structlog
@@ -60,6 +59,30 @@ class _Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class _Inquiry:
+    """What is to be asked of one controller about nodes.
+
+    Attributes:
+        controller: its name.
+        pod: the nodes are for it.
+        claims: those of its claims that the controller allocates.
+        names: of the nodes.
+        nodes: of the cluster, or those that were sent.
+    """
+
+    controller: str
+    pod: Pod
+    claims: tuple[NegotiatedClaim, ...]
+    names: frozenset[str]
+    nodes: Mapping[str, NodeObject] | Map[str, NodeObject]
+
+    @property
+    def uids(self) -> frozenset[str]:
+        """Of the claims."""
+        return frozenset(each.uid for each in self.claims)
+
+
+@dataclass(frozen=True, slots=True)
 class _Nodes:
     """What was told of nodes in a question.
 
@@ -73,11 +96,9 @@ class _Nodes:
     labels: tuple[str, ...]
     told: tuple[NodeName, ...]
 
-    def is_about(
-        self, nodes: Mapping[str, NodeObject] | Map[str, NodeObject], names: frozenset[str], labels: tuple[str, ...]
-    ) -> bool:
+    def is_about(self, inquiry: _Inquiry, labels: tuple[str, ...]) -> bool:
         """Whether the same is to be told again."""
-        return self.nodes is nodes and self.names is names and self.labels == labels
+        return self.nodes is inquiry.nodes and self.names is inquiry.names and self.labels == labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +195,9 @@ class Negotiation:
                 if hindrance := self._hindrance(name, group, tries_again=tries_again):
                     self._hear(pod.namespace, {each.uid: ControllerAnswer(hindrance) for each in group})
                     continue
-                begin = partial(self._asking, pod, name, group, asked, nodes)
+                inquiry = _Inquiry(name, pod, tuple(group), asked, nodes)
                 is_limited = in_verb and not self.simulation
-                questions.append(self._waited(pod, name, group, asked, begin) if is_limited else _answered(begin()))
+                questions.append(self._waited(inquiry) if is_limited else _answered(self._begun(inquiry)))
             await asyncio.gather(*questions)
 
     def is_asking(self, pod: Pod) -> bool:
@@ -294,34 +315,29 @@ class Negotiation:
         known = self.controllers[name]
         return known.problem if known.is_paused or not tries_again else NO_TEXT
 
-    async def _waited(
-        self,
-        pod: Pod,
-        name: str,
-        claims: Sequence[NegotiatedClaim],
-        names: frozenset[str],
-        begin: Callable[[], asyncio.Task[None]],
-    ) -> None:
+    async def _waited(self, inquiry: _Inquiry) -> None:
         """Ask a controller, and wait as long as its budget lets a scheduler wait for the pod.
 
         A question is not begun if the controller was slower lately: then the background tasks ask.
         """
+        name, namespace = inquiry.controller, inquiry.pod.namespace
         known, now = self.controllers[name], asyncio.get_running_loop().time
         began = now()
-        left = known.budget.left(pod.namespace, began)
+        left = known.budget.left(namespace, began)
         if left > self._pace(known):
-            task = begin()
+            task = self._begun(inquiry)
             try:
                 await asyncio.wait({task}, timeout=left)
             finally:  # also if the caller has left
-                known.budget.spend(pod.namespace, now(), now() - began)
+                known.budget.spend(namespace, now(), now() - began)
                 known.metrics.waited(name, now() - began)
             if task.done():
                 task.result()
                 return
         known.metrics.deferred(name)
         late = self._late.setdefault(name, ControllerAnswer(waiting(name)))  # of many pods, it is in memory once
-        self._hear(pod.namespace, {each.uid: late for each in claims if not self._is_usable(each, names)})
+        unusable = (each for each in inquiry.claims if not self._is_usable(each, inquiry.names))
+        self._hear(namespace, {each.uid: late for each in unusable})
 
     def _is_usable(self, claim: NegotiatedClaim, names: frozenset[str]) -> bool:
         """Whether filter may decide by the latest answer while a new one is on its way."""
@@ -330,59 +346,39 @@ class Negotiation:
             return False
         return claim.answer.asked is not None and names <= frozenset(claim.answer.asked)
 
-    def _asking(
-        self,
-        pod: Pod,
-        name: str,
-        claims: Sequence[NegotiatedClaim],
-        names: frozenset[str],
-        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
-    ) -> asyncio.Task[None]:
+    def _begun(self, inquiry: _Inquiry) -> asyncio.Task[None]:
         """The question to a controller: one that is on its way already, or a new one."""
-        uids = frozenset(each.uid for each in claims)
+        name = inquiry.controller
         for each in self._questions[name]:
-            if uids <= each.uids and names <= each.names:
+            if inquiry.uids <= each.uids and inquiry.names <= each.names:
                 return each.task
-        task = asyncio.create_task(self._answer(pod, name, claims, names, nodes))
-        question = _Question(uids, names, self._clock(), task)
+        task = asyncio.create_task(self._heard_of(inquiry))
+        question = _Question(inquiry.uids, inquiry.names, self._clock(), task)
         self._questions[name].append(question)
 
         def ended(_: asyncio.Task[None]) -> None:
             self._questions[name].remove(question)
             if not task.cancelled() and (error := task.exception()):  # perhaps nobody waits for it any more
-                logger.error("controller not asked", controller=name, pod=str(pod), error=repr(error))
+                logger.error("controller not asked", controller=name, pod=str(inquiry.pod), error=repr(error))
 
         task.add_done_callback(ended)
         return task
 
-    async def _answer(
-        self,
-        pod: Pod,
-        name: str,
-        claims: Sequence[NegotiatedClaim],
-        names: frozenset[str],
-        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
-    ) -> None:
-        self._hear(pod.namespace, await self._asked(pod, name, claims, names, nodes))
+    async def _heard_of(self, inquiry: _Inquiry) -> None:
+        self._hear(inquiry.pod.namespace, await self._asked(inquiry))
 
-    async def _asked(
-        self,
-        pod: Pod,
-        name: str,
-        claims: Sequence[NegotiatedClaim],
-        names: frozenset[str],
-        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
-    ) -> Mapping[str, ControllerAnswer]:
+    async def _asked(self, inquiry: _Inquiry) -> Mapping[str, ControllerAnswer]:
         """The answers of one controller, by uid of the claim."""
+        name, claims, names = inquiry.controller, inquiry.claims, inquiry.names
         known = self.controllers[name]
-        suitable = self._suitable(claims, names, nodes, known.labels)
+        suitable = self._suitable(inquiry, known.labels)
         try:
             asks = [await known.about(each) for each in claims]
         except ParametersError as error:
             return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
         held = self._allocating.held(name)
         question = NegotiatedQuestion(
-            UNSUITABLE_NODES, tuple(asks), pod_name(pod), suitable, simulation=self.simulation, held=held
+            UNSUITABLE_NODES, tuple(asks), pod_name(inquiry.pod), suitable, simulation=self.simulation, held=held
         )
         problem = NO_TEXT
         try:
@@ -395,27 +391,21 @@ class Negotiation:
             answer, problem = NegotiatedAnswer(known.version), printable(f"controller {name}: {error}")
         heard = _Heard(self._clock(), answer.version, held)
         for each in claims:
-            self._heard.keep(pod.namespace, each.uid, heard)
+            self._heard.keep(inquiry.pod.namespace, each.uid, heard)
         if problem:
             return {each.uid: ControllerAnswer(problem, asked=names) for each in claims}
         return {each.uid: self._shared(answer.unsuitable.get(each.uid, {}), names) for each in claims}
 
-    def _suitable(
-        self,
-        claims: Sequence[NegotiatedClaim],
-        names: frozenset[str],
-        nodes: Mapping[str, NodeObject] | Map[str, NodeObject],
-        labels: tuple[str, ...],
-    ) -> tuple[NodeName, ...]:
+    def _suitable(self, inquiry: _Inquiry, labels: tuple[str, ...]) -> tuple[NodeName, ...]:
         """The nodes that the classes of some claim allow. Those of the latest question are often those of the next."""
+        claims, nodes, last = inquiry.claims, inquiry.nodes, self._last
         is_open = any(each.may_be_anywhere for each in claims)
-        last = self._last
-        if is_open and last is not None and last.is_about(nodes, names, labels):
+        if is_open and last is not None and last.is_about(inquiry, labels):
             return last.told
-        there = (node for each in sorted(names) if (node := nodes.get(each)))
+        there = (node for each in sorted(inquiry.names) if (node := nodes.get(each)))
         found = tuple(node_name(node, labels) for node in there if is_open or any(each.is_for(node) for each in claims))
         if is_open:
-            self._last = _Nodes(nodes, names, labels, found)
+            self._last = _Nodes(nodes, inquiry.names, labels, found)
         return found
 
     def _shared(self, unsuitable: Mapping[str, Printable], names: frozenset[str]) -> ControllerAnswer:
