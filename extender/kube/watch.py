@@ -12,8 +12,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from extender.intake.budget import Budget, Source
-from extender.intake.json_weight import json_weight
+from extender.intake.budget import Budget, Source, json_weight
 from extender.kube.api import RawObject
 from extender.kube.connection.transport import MOST_BYTES, HttpReply, HttpRequest, Stream, TransportError, decoded
 from extender.kube.encoding import loads_aside

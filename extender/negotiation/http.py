@@ -11,8 +11,7 @@ import orjson
 
 from allocator import printable
 from extender.config.controllers import ControllerSettings
-from extender.intake.budget import Budget, Room, Source
-from extender.intake.json_weight import json_weight
+from extender.intake.budget import Budget, Room, Source, json_weight
 from extender.kube.encoding import dumps, loads, loads_aside
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.credentials import ControllerCredentials

@@ -16,7 +16,7 @@ from extender.pods.reduced_claims import reduced_claim
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.usage import in_flight
 from extender.state.consumers import claim_keys, claim_name
-from extender.state.indexes.assumed_allocation import AssumedAllocation
+from extender.state.indexes.assumed import AssumedAllocation
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot

@@ -15,8 +15,7 @@ from extender.refused import RefusedError
 from extender.state.assumed_allocations import after_event, moved_pools
 from extender.state.change_log import Change, ChangeLog
 from extender.state.controller_answers import ControllerAnswer
-from extender.state.indexes.assumed_allocation import NO_SPEC, AssumedAllocation
-from extender.state.indexes.assumed_nomination import AssumedNomination
+from extender.state.indexes.assumed import NO_SPEC, AssumedAllocation, AssumedNomination
 from extender.state.indexes.node_requests import NodeRequests
 from extender.state.kinds import Topic, WatchedKind, all_kinds
 from extender.state.objects.claims import ClaimObject

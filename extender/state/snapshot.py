@@ -25,8 +25,7 @@ from allocator import (
 )
 from extender.kube.api import ObjectKey
 from extender.state.controller_answers import ControllerAnswer
-from extender.state.indexes.assumed_allocation import AssumedAllocation
-from extender.state.indexes.assumed_nomination import AssumedNomination
+from extender.state.indexes.assumed import AssumedAllocation, AssumedNomination
 from extender.state.indexes.gang_index import GangIndex
 from extender.state.indexes.kept_index import KeptIndex
 from extender.state.indexes.nested_maps import added, put, removed, with_cpu

@@ -12,7 +12,7 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
-from extender.state.indexes.assumed_allocation import AssumedAllocation
+from extender.state.indexes.assumed import AssumedAllocation
 from extender.state.objects.claim_annotations import POD_CLAIM_NAME
 from extender.state.pod_fields.conditions import KEPT, Keeping
 from extender.state.snapshot import Snapshot

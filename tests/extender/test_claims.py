@@ -17,7 +17,7 @@ from extender.pods.claims import (
 )
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_keys
-from extender.state.indexes.assumed_allocation import AssumedAllocation
+from extender.state.indexes.assumed import AssumedAllocation
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
 from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of

@@ -11,8 +11,7 @@ import pytest
 
 from allocator import printable
 from extender.config.controllers import ControllerSettings
-from extender.intake.budget import Budget, Source
-from extender.intake.json_weight import json_weight
+from extender.intake.budget import Budget, Source, json_weight
 from extender.kube.encoding import loads
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.http import HttpController

@@ -20,7 +20,7 @@ from allocator.model.features import ALL_FEATURES
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import UNDECIDED, UNKNOWN_NODE, Verdict
-from extender.state.indexes.assumed_allocation import AssumedAllocation
+from extender.state.indexes.assumed import AssumedAllocation
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
 from tests.extender.decisions_worlds import (

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from extender.intake.budget import Budget, Source
-from extender.intake.json_weight import json_weight
+from extender.intake.budget import Budget, Source, json_weight
 from extender.intake.memory_limit import MemoryLimit, memory_limit
 from extender.metrics.intake import IntakeMetrics
 from tests.kit import virtualtime

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from allocator import AllocationResult, ClaimSpec, DeviceId, DeviceResult, Quantity, Recent
 from extender.quota.device_quotas.usage import LimitMeter, Taken, least
-from extender.state.indexes.assumed_allocation import NO_SPEC
+from extender.state.indexes.assumed import NO_SPEC
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.objects.pods import Pod
 

@@ -13,7 +13,7 @@ from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recen
 from extender.quota.device_quotas.kept import KeptTotals
 from extender.quota.device_quotas.largest_capacities import Largest
 from extender.quota.device_quotas.usage import LimitMeter, Taken
-from extender.state.indexes.assumed_allocation import NO_SPEC
+from extender.state.indexes.assumed import NO_SPEC
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.state.snapshot import Snapshot
 
