@@ -89,6 +89,7 @@ class Surroundings:
         simulation: controllers are told to allocate nothing.
         now: the time.
         budget: of memory for what comes from outside.
+        has_schedulers: schedulers follow the cluster, so a pod that is woken is tried again. Otherwise none is woken.
     """
 
     live: "LiveCluster | None" = None
@@ -96,6 +97,7 @@ class Surroundings:
     simulation: bool = False
     now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
     budget: Budget = field(default_factory=Budget)
+    has_schedulers: bool = True
 
 
 ALONE: Final = Surroundings()
@@ -167,14 +169,14 @@ def make_service(
         gangs,
         GangsInPart(state, tell, metrics.gangs, solver.clock),
         *_eviction_tasks(writer, decider, writes, binder, settings, metrics, off_loop),
-        requeue,
+        *([requeue] if around.has_schedulers else []),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
         immediate,
         *_keepers(overview, off_loop),
     )
     metrics.registry.register(ClusterMetrics(overview))
     rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
-    runner = BackgroundRunner((rescan, *tasks), faults)
+    runner = BackgroundRunner((rescan, *tasks) if around.has_schedulers else tasks, faults)
     return Service(decider, binder, runner, metrics, overview, scheduling=scheduling, off_loop=off_loop)
 
 

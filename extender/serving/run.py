@@ -146,12 +146,17 @@ def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings,
         uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
 
 
+def surroundings_of(cluster: ServedCluster) -> Surroundings:
+    """What is around a service over a cluster: schedulers follow only one that has an API server."""
+    return Surroundings(cluster.live, budget=cluster.budget, has_schedulers=cluster.live is not None)
+
+
 def _service_over(
     cluster: ServedCluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED
 ) -> Service:
     metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
-    around = Surroundings(cluster.live, budget=cluster.budget)
+    around = surroundings_of(cluster)
     return make_service(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
 
 
