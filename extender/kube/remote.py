@@ -87,6 +87,7 @@ class RemoteApi:
         self._timing = timing
         self._off_loop = off_loop
         self._page_sizes: dict[str, int] = {}
+        """By path, where pages have fewer objects than usual."""
 
     async def rediscover(self) -> None:
         """Ask again which versions are served: the server may have been upgraded."""
@@ -173,8 +174,10 @@ class RemoteApi:
                     raise
                 self._page_sizes[path] = max(1, size // 2)
                 continue
-            if length < PAGE_BYTES // 4:
-                self._page_sizes[path] = min(2 * size, self._timing.page_size)
+            if length < PAGE_BYTES // 4 and path in self._page_sizes:
+                self._page_sizes[path] = 2 * size
+                if 2 * size >= self._timing.page_size:
+                    del self._page_sizes[path]
             return page
 
     # --- calls ----------------------------------------------------------------------------------------------

@@ -168,8 +168,9 @@ class WatchSource:
         async with self._gate, aclosing(pages(self.api, resource)) as read:
             async for page in read:
                 at = page.revision
-                async for obj in page.objects(may_matter, self._off_loop, self._room):
-                    yield ListedObject(obj)
+                async with aclosing(page.objects(may_matter, self._off_loop, self._room)) as objects:
+                    async for obj in objects:
+                        yield ListedObject(obj)
         yield ListEnd(at)
 
     async def _watched(self, resource: Resource, since: int) -> AsyncGenerator[Signal, None]:

@@ -1,7 +1,7 @@
 """The cluster as the watches show it, with assumed allocations. Only the event loop writes; others read snapshots."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -122,6 +122,13 @@ class ClusterState:
     def changes_since(self, version: int) -> tuple[Change, ...] | None:
         """The changes after a version, oldest first; None: the version is too old, anything may have changed."""
         return self._log.since(version)
+
+    def changed(self, topic: Topic, version: int) -> Sequence[ObjectKey] | None:
+        """The objects of a topic that have changed after a version; None: any may have changed, or be gone."""
+        changes = self._log.since(version)
+        if changes is None:
+            return None
+        return [each.key for each in changes if each.topic is topic and isinstance(each.key, ObjectKey)]
 
     def seen(self, resource: Resource) -> int:
         """The revision up to which all changes of a kind are known."""

@@ -85,6 +85,15 @@ def test_what_a_pod_we_do_not_know_got_is_counted_all_the_same() -> None:
     assert (scene.count, scene.told) == (1, [])
 
 
+def test_claims_that_were_there_before_the_oldest_change_that_is_known_are_looked_at() -> None:
+    there = [claim(f"c{index}", allocated=[f"far/gpu-{index}"]) for index in range(10)]
+    state = ClusterState(log_size=3)
+    memory_api(claim("x", allocated=["n/gpu-0"]), claim("y", allocated=["n/gpu-0"]), *there).follow(state)
+    counted: list[None] = []
+    DoubleAllocations(lambda: counted.append(None), lambda _pod, _note: None).look(state)
+    assert len(counted) == 2
+
+
 def test_of_very_many_claims_some_are_looked_at_next_time() -> None:
     there = [claim(f"c{index}", allocated=[f"far/gpu-{index}"]) for index in range(AT_ONCE)]
     state = ClusterState()

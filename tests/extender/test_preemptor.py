@@ -10,8 +10,10 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import NODES, PODS, SLICES, Resource
 from extender.preemption.eviction_limits import EvictionCaps
 from extender.state.pod_fields.conditions import Keeping
+from extender.writes.pods.evictions import Evictor
+from extender.writes.pods.patches import ATTEMPTS
 from tests.extender.preempting import DELETE, MARK, Scene, full, runs, slow, waits
-from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
+from tests.kit.clusters import DRIVER, GPU, NOW, Cluster, Object, local_slice, node, request
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport
 
@@ -311,6 +313,15 @@ async def test_a_victim_that_changes_meanwhile_is_read_again() -> None:
     scene.filter("p")
     await scene.turns()
     assert await scene.pods() == ["p"]
+
+
+async def test_an_eviction_whose_outcome_stays_unknown_says_so() -> None:
+    scene = Scene.of(*waits("p"), *runs("v", "a/gpu-0", on="a"))
+    scene.transport.script(DELETE, *[Fault(lost=True)] * ATTEMPTS)
+    evictor = Evictor(scene.transport, lambda: NOW, lambda _pod, _note: None)
+    victim, preemptor = scene.known("v"), scene.known("p")
+    failed = await evictor.evict([victim], preemptor)
+    assert "outcome unknown" in failed[victim.uid]
 
 
 async def test_a_pod_that_its_scheduler_has_nominated_meanwhile_evicts_nobody() -> None:

@@ -116,6 +116,15 @@ class TestVersions:
         assert state.snapshot.version == 1
         assert {change.key for change in state.changes_since(0) or ()} == {"n", "m"}
 
+    def test_objects_of_one_topic_that_have_changed_since_are_told_apart(self) -> None:
+        state = ClusterState(log_size=2)
+        state.replace(NODES, [node(name) for name in "abcdef"], 5)
+        assert state.changed(Topic.CLAIM, 0) is None, "there were more changes than are kept"
+        before = state.snapshot.version
+        change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]), version=7)
+        assert state.changed(Topic.CLAIM, before) == [KEY]
+        assert state.changed(Topic.POD, before) == []
+
 
 class TestChangeLog:
     def test_forgets_the_oldest_and_says_so(self) -> None:

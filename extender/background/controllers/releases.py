@@ -114,14 +114,9 @@ class ControllerReleases(BackgroundTask):
     def _follow(self) -> None:
         """Find the marked claims without an allocation among those that have changed."""
         snapshot = self._state.snapshot
-        changes = self._state.changes_since(self._seen) if self._seen >= 0 else None
+        changed = self._state.changed(Topic.CLAIM, self._seen)
         self._seen = snapshot.version
-        keys = (
-            list(snapshot.claims)
-            if changes is None
-            else [each.key for each in changes if isinstance(each.key, ObjectKey) and each.topic is Topic.CLAIM]
-        )
-        for key in keys:
+        for key in [*snapshot.claims, *self._marked] if changed is None else changed:
             claim = snapshot.claims.get(key)
             if claim is not None and claim.claim.allocation is None and is_marked(claim.claim):
                 self._marked.setdefault(key, _Pause())

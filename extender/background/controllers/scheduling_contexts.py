@@ -79,14 +79,9 @@ class SchedulingContexts(BackgroundTask):
 
     def _follow(self, snapshot: Snapshot) -> None:
         """Find the claims that are allocated and used by nobody, among those that have changed."""
-        changes = self._state.changes_since(self._seen) if self._seen >= 0 else None
+        changed = self._state.changed(Topic.CLAIM, self._seen)
         self._seen = snapshot.version
-        keys = (
-            list(snapshot.claims)
-            if changes is None
-            else [each.key for each in changes if isinstance(each.key, ObjectKey) and each.topic is Topic.CLAIM]
-        )
-        for key in keys:
+        for key in [*snapshot.claims, *self._idle] if changed is None else changed:
             claim = snapshot.claims.get(key)
             if claim is not None and self._deallocation.is_idle(claim):
                 self._idle.setdefault(key, self._clock())

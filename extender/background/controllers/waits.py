@@ -170,7 +170,10 @@ class ControllerWaits(BackgroundTask):
     async def tick(self) -> None:
         """Begin to ask for pods that are due. The answers come between the turns."""
         self._negotiation.sweep()
-        if not self._waiting or self._state.not_ready:
+        if self._state.not_ready:
+            return
+        if not self._waiting:
+            self._seen = self._state.snapshot.version
             return
         now, snapshot = self._clock(), self._state.snapshot
         self._hear(snapshot, now)
@@ -190,12 +193,12 @@ class ControllerWaits(BackgroundTask):
                 self._work.begin(each.pod.uid, f"pod {each.pod}", tuple(each.refused), partial(self._ask, each))
 
     def _hear(self, snapshot: Snapshot, now: float) -> None:
-        """A controller has answered by a PodSchedulingContext: its pod is asked for at once."""
-        changes = self._state.changes_since(self._seen) or ()
+        """A controller has answered, or may have, by a PodSchedulingContext: its pod is asked for at once."""
+        changed = self._state.changed(Topic.CONTEXT, self._seen)
         self._seen = snapshot.version
-        keys = {each.key for each in changes if each.topic is Topic.CONTEXT}
-        for each in self._waiting.values() if keys else ():
-            if each.pod.key in keys:
+        keys = None if changed is None else frozenset(changed)
+        for each in self._waiting.values() if keys is None or keys else ():
+            if keys is None or each.pod.key in keys:
                 each.again = now
 
     def _in_turns(self, due: Iterable[_Waiting]) -> Sequence[_Waiting]:

@@ -1,6 +1,5 @@
 """Ends what is kept for pods that are bound: they have their devices, and the condition would say otherwise."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -46,14 +45,9 @@ class KeptOfBound(BackgroundTask):
     def _note_changes(self) -> None:
         """Note the pods that have got a node since the last turn; in the first turn, all that have one."""
         snapshot = self._state.snapshot
-        changes = self._state.changes_since(self._seen)
-        keys: Sequence[ObjectKey] = (
-            tuple(snapshot.pods)
-            if changes is None
-            else [each.key for each in changes if each.topic is Topic.POD and isinstance(each.key, ObjectKey)]
-        )
+        changed = self._state.changed(Topic.POD, self._seen)
         self._seen = snapshot.version
-        for key in keys:
+        for key in snapshot.pods if changed is None else changed:
             pod = snapshot.pods.get(key)
             if pod is not None and _has_kept(pod):
                 self._due[key] = None

@@ -1,6 +1,6 @@
 """Double allocations: each void allocation is counted once, and its pods get an Event."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
@@ -28,7 +28,7 @@ class DoubleAllocations:
         self._count = count
         self._tell = tell
         self._looked_at = 0
-        self._unseen: dict[Hashable, None] = {}
+        self._unseen: dict[ObjectKey, None] = {}
         self._known: Recent[bool] = Recent(_REMEMBERED)
 
     def found(self, claim: ClaimObject, how: str, snapshot: Snapshot) -> None:
@@ -44,12 +44,12 @@ class DoubleAllocations:
 
     def look(self, state: ClusterState) -> None:
         """Check claims that have changed, some now and the rest next time: kube-scheduler does not check its own."""
-        changes, snapshot = state.changes_since(self._looked_at), state.snapshot
+        changed, snapshot = state.changed(Topic.CLAIM, self._looked_at), state.snapshot
         self._looked_at = snapshot.version
-        self._unseen.update((change.key, None) for change in changes or () if change.topic is Topic.CLAIM)
+        self._unseen.update(dict.fromkeys(snapshot.claims if changed is None else changed))
         for key in list(islice(self._unseen, AT_ONCE)):
             del self._unseen[key]
-            claim = snapshot.claims.get(key) if isinstance(key, ObjectKey) else None
+            claim = snapshot.claims.get(key)
             how = double_allocation(snapshot, claim.claim.uid) if claim is not None else ""
             if claim is not None and how:
                 self.found(claim, how, snapshot)

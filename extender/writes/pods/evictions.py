@@ -64,6 +64,7 @@ class Evictor:
 
         A pod that is gone or terminating already is a success: its devices will be free.
         """
+        unknown = None
         for _ in range(ATTEMPTS):
             try:
                 raw = await self.api.get(PODS, victim.key)
@@ -80,11 +81,12 @@ class Evictor:
                     return
                 if not error.is_conflict:
                     raise
-            except OutcomeUnknownError:
-                continue
+                unknown = None
+            except OutcomeUnknownError as error:
+                unknown = error
             else:
                 return
-        raise changed_by_others(f"pod {victim.key}")
+        raise unknown or changed_by_others(f"pod {victim.key}")
 
     def _disruption(self, raw: RawObject, victim: Pod, preemptor: Pod) -> RawObject:
         message = f"dra-extender: preempting to accommodate {_named(preemptor, victim)}"
