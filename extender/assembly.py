@@ -69,7 +69,16 @@ from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Recorder
-from extender.writes.lease import ALL_LEASES, IMMEDIATE_CLAIMS, PINNED_PODS, QUOTA_STATUS, RESOURCE_CLASSES, SharedLease
+from extender.writes.lease import (
+    ALL_LEASES,
+    IMMEDIATE_CLAIMS,
+    LONG,
+    PINNED_PODS,
+    QUOTA_STATUS,
+    RESOURCE_CLASSES,
+    SHORT,
+    SharedLease,
+)
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator
 from extender.writes.scheduling_contexts import ContextWrites
@@ -176,7 +185,8 @@ def make_service(
     )
     metrics.registry.register(ClusterMetrics(overview))
     rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
-    runner = BackgroundRunner((rescan, *tasks) if around.has_schedulers else tasks, faults)
+    rescanned = (rescan, *tasks) if around.has_schedulers else tasks
+    runner = BackgroundRunner(rescanned, faults, tuple(leases.values()))
     return Service(decider, binder, runner, metrics, overview, scheduling=scheduling, off_loop=off_loop)
 
 
@@ -203,7 +213,8 @@ def _eviction_tasks(
 def _leases(api: Api, now: Callable[[], datetime], clock: Clock) -> Mapping[ObjectKey, SharedLease]:
     """All leases, which this replica takes when it has work."""
     replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    return {key: SharedLease(api, key, replica, now, clock) for key in ALL_LEASES}
+    times = {key: LONG if key == QUOTA_STATUS else SHORT for key in ALL_LEASES}
+    return {key: SharedLease(api, key, replica, now, clock, lasting) for key, lasting in times.items()}
 
 
 def _contexts(api: Api, state: ClusterState, decider: Decider, settings: Settings, off_loop: Offload) -> Contexts:

@@ -33,6 +33,7 @@ from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.pods.pod_quota import is_counted
 from extender.pods.policy import policy_of
 from extender.refused import RefusedError
+from extender.state.cluster_state import NOT_SYNCED
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.objects.pods import Pod
@@ -57,6 +58,11 @@ _SOLVING_SHARE = 0.8
 
 SEARCH_SHARE: Final = 0.1
 """Of each second that a scheduler may wait for searches at hard nodes that end in vain, for all namespaces together."""
+
+_SYNC_SHARE: Final = 0.5
+"""The share of a verb's time for which calls, all of them together, wait for the first lists."""
+
+_SYNC_POLL_SECONDS: Final = 0.02
 
 _MOST_NAMES = 10_000
 """At most this number of nodes is looked up on the event loop. For unknown nodes this takes up to 10 ms."""
@@ -98,6 +104,8 @@ class Service:
         self._volume_gate = VolumeGate(overview.state, binder.has_decided)
         self._search_budget = WaitingBudget(SEARCH_SHARE)
         self._claim_arrival = ClaimArrival(overview.state)
+        self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
+        """How many seconds calls may still wait for the first lists, all of them together."""
         self.verb_priority = VerbPriority()
         self.explanations = Explanations(overview, binder.negotiation, self.verb_priority, scheduling)
         self.is_stopping = False
@@ -158,6 +166,7 @@ class Service:
             self._decisions.keep(Decision(pod, Merits()))
             return FilterResult(args.names)
         solver = self._for_call()
+        await self._first_sync()
         await self._volume_gate.wait(pod)
         snapshot, result = await self._decided(args, solver)
         is_real = not self._state.is_made_up(pod)
@@ -169,6 +178,12 @@ class Service:
                 self._volume_gate.give(pod)
             self.background.note(args, result, snapshot)
         return result
+
+    async def _first_sync(self) -> None:
+        """Wait while this process starts. Its scheduler would try a pod that is refused only after a longer backoff."""
+        while self._state.not_ready == NOT_SYNCED and self._sync_patience > 0.0:
+            self._sync_patience -= _SYNC_POLL_SECONDS
+            await asyncio.sleep(_SYNC_POLL_SECONDS)
 
     async def _decided(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
         """The present snapshot, and what is decided on it."""

@@ -7,12 +7,15 @@ from typing import Final
 
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
+from extender.kube.errors import OutcomeUnknownError
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
+from extender.writes.errors import WriteRefusedError
+from extender.writes.lease import SharedLease
 
 PAUSE_SECONDS: Final = 0.2
 """Between two turns of the tasks."""
@@ -27,10 +30,12 @@ class BackgroundRunner:
     Args:
         tasks: in the order of their turns.
         faults: gets unexpected errors, each with its task.
+        leases: of the tasks; they are given back in the end, so that no replica waits until they have expired.
     """
 
-    def __init__(self, tasks: Sequence[BackgroundTask], faults: Faults) -> None:
+    def __init__(self, tasks: Sequence[BackgroundTask], faults: Faults, leases: Collection[SharedLease] = ()) -> None:
         self._tasks = tasks
+        self._leases = leases
         # Few of the tasks hear of pods that fit, and most pods do.
         self._on_passed = [each.on_passed for each in tasks if type(each).on_passed is not BackgroundTask.on_passed]
         self._faults = faults
@@ -91,7 +96,7 @@ class BackgroundRunner:
             raise
 
     async def finish(self, seconds: float) -> int:
-        """Begin no turn any more, and let what was begun come to its end.
+        """Begin no turn any more, let what was begun come to its end, and give the leases back.
 
         Returns:
             how much has not ended in time. It is cut off: the next process, or another replica, goes on with it.
@@ -101,6 +106,7 @@ class BackgroundRunner:
             async with asyncio.timeout(seconds):
                 while begun := self._begun():
                     await asyncio.wait(begun)
+                await asyncio.gather(*map(_release, self._leases))
         begun = self._begun()
         for each in begun:
             each.cancel()
@@ -134,3 +140,8 @@ class BackgroundRunner:
                 await task.tick()
         finally:
             del self._turns[task]
+
+
+async def _release(lease: SharedLease) -> None:
+    with suppress(WriteRefusedError, OutcomeUnknownError):  # it expires otherwise
+        await lease.release()

@@ -31,12 +31,12 @@ from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.protocol import NegotiatedQuestion, Object
 from extender.state.live.live_cluster import connect
 from extender.writes.errors import WriteRefusedError
-from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
+from extender.writes.lease import LONG, SharedLease
 
 _TURN_SECONDS: Final = 1.0
 """Between two looks at the lease."""
 
-SURE_SECONDS: Final = float(LEASE_SECONDS - RENEWAL_SECONDS)
+SURE_SECONDS: Final = float(LONG.lasts - LONG.renewal)
 """After a look at a lease that we have, nobody else takes it for this time."""
 
 
@@ -129,7 +129,7 @@ def led(lease: str, kubeconfig: Path | None) -> Iterator[Leadership | None]:
 async def _led(key: ObjectKey, origin: Origin) -> AsyncIterator[Leadership]:
     async with connect(origin, random=random.random, listing=()) as live:
         holder = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-        lease = SharedLease(live.api, key, holder, lambda: datetime.now(UTC), _clock)
+        lease = SharedLease(live.api, key, holder, lambda: datetime.now(UTC), _clock, LONG)
         leadership = Leadership(lease, _clock, partial(_end, key))
         said = None
         while not leadership.is_sure:

@@ -14,9 +14,17 @@ import orjson
 
 from extender.intake.budget import Budget, Source, json_weight
 from extender.kube.api import RawObject
-from extender.kube.connection.transport import MOST_BYTES, HttpReply, HttpRequest, Stream, TransportError, decoded
+from extender.kube.connection.transport import (
+    MOST_BYTES,
+    HttpReply,
+    HttpRequest,
+    NotSentError,
+    Stream,
+    TransportError,
+    decoded,
+)
 from extender.kube.encoding import loads_aside
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.list import RoomFor, no_room, pages
 from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
@@ -143,6 +151,7 @@ class WatchSource:
         Raises:
             ListAgainError: the revision is too old, or the server sent something that is no event.
             BrokenWatchError, OutcomeUnknownError: the connection or the server failed.
+            UnreachableError: no connection could be made.
             ApiError: the server refused.
         """
         if since is not None:
@@ -241,6 +250,8 @@ class WatchSource:
                         await _refuse(request, stream)
             except TimeoutError as error:
                 raise OutcomeUnknownError(str(request), f"no answer within {timing.answer:g} s") from error
+            except NotSentError as error:
+                raise UnreachableError(str(request), str(error)) from error
             except TransportError as error:
                 raise OutcomeUnknownError(str(request), str(error)) from error
             async with aclosing(_split(stream.chunks(), timing.silence)) as lines:

@@ -5,6 +5,7 @@ another replica has taken the lease, so all writes must be safe anyway.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -27,11 +28,25 @@ RESOURCE_CLASSES: Final = ObjectKey("kube-system", "dra-extender-resource-classe
 
 ALL_LEASES: Final = (PINNED_PODS, QUOTA_STATUS, IMMEDIATE_CLAIMS, RESOURCE_CLASSES)
 
-LEASE_SECONDS: Final = 15
-"""If a lease was not renewed for this time, other replicas may take it."""
 
-RENEWAL_SECONDS: Final = 5
-"""After this time, a holder with work renews the lease, and a holder without work gives it back."""
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """How long a lease lasts.
+
+    Attributes:
+        lasts: seconds. If the lease was not renewed for this time, other replicas may take it.
+        renewal: seconds. After this time, a holder with work renews the lease, and a holder without work gives it back.
+    """
+
+    lasts: int
+    renewal: int
+
+
+SHORT: Final = LeaseTimes(lasts=3, renewal=1)
+"""For work that pods and claims wait for: if its holder is killed, they wait no longer."""
+
+LONG: Final = LeaseTimes(lasts=15, renewal=5)
+"""For work that nobody waits for, and for holders that end when they cannot renew."""
 
 
 class SharedLease:
@@ -43,16 +58,24 @@ class SharedLease:
         holder: a name that only this replica has.
         now: the time, for people who read the lease.
         clock: measures durations, in seconds.
+        times: how long the lease lasts.
     """
 
     def __init__(
-        self, api: Api, key: ObjectKey, holder: str, now: Callable[[], datetime], clock: Callable[[], float]
+        self,
+        api: Api,
+        key: ObjectKey,
+        holder: str,
+        now: Callable[[], datetime],
+        clock: Callable[[], float],
+        times: LeaseTimes = SHORT,
     ) -> None:
         self._api = api
         self._key = key
         self._holder = holder
         self._now = now
         self._clock = clock
+        self._times = times
         self._own: RawObject | None = None
         self._renewed = 0.0
         self._seen = ("", 0.0)
@@ -67,7 +90,7 @@ class SharedLease:
             WriteRefusedError, OutcomeUnknownError: the lease cannot be had.
         """
         held = self._own
-        if held is not None and self._clock() < self._renewed + RENEWAL_SECONDS:
+        if held is not None and self._clock() < self._renewed + self._times.renewal:
             return True
         self._own = None
         try:
@@ -85,7 +108,7 @@ class SharedLease:
         Raises:
             WriteRefusedError, OutcomeUnknownError: others have to wait until it has expired.
         """
-        if self._clock() >= self._renewed + RENEWAL_SECONDS:
+        if self._clock() >= self._renewed + self._times.renewal:
             await self.release()
 
     async def release(self) -> None:
@@ -126,9 +149,9 @@ class SharedLease:
         version = lease["metadata"]["resourceVersion"]
         if self._seen[0] != version:
             self._seen = (version, self._clock())
-        return self._clock() >= self._seen[1] + LEASE_SECONDS
+        return self._clock() >= self._seen[1] + self._times.lasts
 
     def _held_by(self, lease: RawObject, holder: str) -> RawObject:
         at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": at}
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": self._times.lasts, "renewTime": at}
         return {**lease, "spec": {**(lease.get("spec") or {}), **spec}}

@@ -12,14 +12,14 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import LEASES
-from extender.writes.lease import LEASE_SECONDS
+from extender.writes.lease import LONG
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.process import Process, free_port
 from tests.kit.waiting import wait_until
 
-SECONDS: Final = 3.0 * LEASE_SECONDS
+SECONDS: Final = 3.0 * LONG.lasts
 
 
 class Replica:
@@ -66,7 +66,7 @@ async def test_one_replica_serves_and_another_one_follows(
     wait_until(lambda: bool(serving(replicas)), "a replica serves", within=SECONDS)
     (first,) = serving(replicas)
     lease = await client.get(LEASES, ObjectKey(namespace, "licenses"))
-    assert lease["spec"]["leaseDurationSeconds"] == LEASE_SECONDS
+    assert lease["spec"]["leaseDurationSeconds"] == LONG.lasts
 
     first.process.kill()
     wait_until(lambda: bool(serving(replicas)), "another replica serves", within=SECONDS)

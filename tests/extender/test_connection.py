@@ -127,6 +127,15 @@ async def test_a_write_that_finds_nobody_is_known_not_to_have_been_sent(tmp_path
             await connection.call(HttpRequest("POST", "/", body=b"{}"))
 
 
+async def test_a_stream_that_finds_nobody_has_no_connection(tmp_path: Path) -> None:
+    async with serving(OK) as server:
+        origin = kubeconfig(tmp_path, server.url, {"token": "t"})
+    async with open_connection(origin) as connection:
+        with pytest.raises(NotSentError, match="Connect call failed"):
+            async with connection.stream(HttpRequest("GET", "/")):
+                pass
+
+
 async def test_redirects_are_not_followed(tmp_path: Path) -> None:
     async with connected(tmp_path, answer(302, Location="/elsewhere")) as (server, connection):
         assert (await connection.call(HttpRequest("GET", "/"))).status == 302

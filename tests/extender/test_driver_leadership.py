@@ -13,7 +13,7 @@ from extender.driver.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.resources import LEASES
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion
-from extender.writes.lease import LEASE_SECONDS, RENEWAL_SECONDS, SharedLease
+from extender.writes.lease import LONG, SharedLease
 from tests.extender.transport_scene import Licenses
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
@@ -37,7 +37,7 @@ class Scene:
 
     def process(self, name: str) -> Leadership:
         lease = SharedLease(
-            self.transports[name], KEY, name, lambda: NOW + timedelta(seconds=self.seconds), lambda: self.seconds
+            self.transports[name], KEY, name, lambda: NOW + timedelta(seconds=self.seconds), lambda: self.seconds, LONG
         )
         return Leadership(lease, lambda: self.seconds, self.end)
 
@@ -78,7 +78,7 @@ def test_second_one_leads_when_the_first_one_is_gone() -> None:
     for _ in range(2):
         scene.turn("one")
     del scene.processes["one"]
-    for scene.seconds in range(1, LEASE_SECONDS + 4):
+    for scene.seconds in range(1, LONG.lasts + 4):
         scene.turn("two")
     assert (scene.sure, scene.holder) == (["two"], "two")
 
@@ -95,7 +95,7 @@ def test_lease_that_is_released_is_taken_at_once() -> None:
 
 def test_process_that_ends_while_it_renews_gives_the_lease_back() -> None:
     async def story() -> None:
-        scene.seconds = RENEWAL_SECONDS
+        scene.seconds = LONG.renewal
         scene.transports["one"].script("update leases", Fault(seconds=2))
         async with renewed(scene.processes["one"]):
             await virtualtime.elapse(1)

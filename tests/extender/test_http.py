@@ -129,7 +129,8 @@ def _allocation(cluster: Cluster, name: str) -> AllocationResult:
 
 
 async def test_a_cluster_that_is_not_synced_is_an_error_for_pods_with_devices_only(cluster: Cluster) -> None:
-    app = Cluster(ClusterState(), cluster.api).app()
+    settings = Settings.model_validate({"scheduling": {"deadlineSeconds": 0.1}})
+    app = Cluster(ClusterState(), cluster.api).app(settings)
     async with client_of(app) as client:
         reply = await post(client, "filter", asking(pod("p", "c"), "a"))
         assert list(reply) == ["Error"]

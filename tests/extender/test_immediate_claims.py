@@ -44,7 +44,7 @@ from tests.kit.clusters import (
     solver,
 )
 from tests.kit.objects.parts import api_object
-from tests.kit.servers.memory import NOW, Transport, memory_api, writes
+from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes
 
 ROOM = (GPU, node("n"), local_slice("n", 2))
 
@@ -133,6 +133,18 @@ class TestAllocating:
         scene.look()
         assert scene.has("c") == ["gpu-0"]
         assert scene.writes == ["update resourceclaims", "update_status resourceclaims"]
+
+    @pytest.mark.parametrize(
+        ("call", "within"), [("get leases", 3), ("update resourceclaims", 11), ("update_status resourceclaims", 11)]
+    )
+    def test_a_claim_is_allocated_soon_after_the_api_server_was_away(self, call: str, within: int) -> None:
+        scene = Scene(*ROOM, immediate())
+        scene.transport.script(call, *[Fault(lost=True)] * 10_000)
+        scene.look(seconds=1, ticks=300)
+        assert scene.has("c") == []
+        scene.transport.faults.clear()
+        scene.look(seconds=1, ticks=within)
+        assert scene.has("c") == ["gpu-0"]
 
     def test_a_claim_that_comes_later_is_found(self) -> None:
         scene = Scene(*ROOM)

@@ -8,7 +8,7 @@ from extender.kube.api import RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import LEASES
 from extender.writes.errors import WriteRefusedError
-from extender.writes.lease import LEASE_SECONDS, PINNED_PODS, RENEWAL_SECONDS, SharedLease
+from extender.writes.lease import PINNED_PODS, SHORT, SharedLease
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes
 
@@ -44,7 +44,7 @@ def test_it_is_held_from_the_second_time_on() -> None:
     assert [scene.take(scene.one) for _ in range(3)] == [False, True, True]
     assert scene.spec == {
         "holderIdentity": "one",
-        "leaseDurationSeconds": LEASE_SECONDS,
+        "leaseDurationSeconds": SHORT.lasts,
         "renewTime": "2026-01-02T03:04:05.000000Z",
     }
 
@@ -59,7 +59,7 @@ def test_another_replica_waits() -> None:
 def test_a_lease_that_is_given_back_is_free_at_once() -> None:
     scene = Scene()
     scene.take(scene.one)
-    scene.seconds = RENEWAL_SECONDS
+    scene.seconds = SHORT.renewal
     virtualtime.run(scene.one.give_back())
     assert [scene.take(scene.other) for _ in range(2)] == [False, True]
     assert [scene.take(scene.one) for _ in range(2)] == [False, False]
@@ -69,15 +69,15 @@ def test_a_lease_whose_holder_is_gone_is_free_after_a_while() -> None:
     scene = Scene()
     scene.take(scene.one)
     scene.take(scene.other)
-    scene.seconds = LEASE_SECONDS - 1
+    scene.seconds = SHORT.lasts - 1
     assert [scene.take(scene.other) for _ in range(2)] == [False, False]
-    scene.seconds = LEASE_SECONDS
+    scene.seconds = SHORT.lasts
     assert [scene.take(scene.other) for _ in range(2)] == [False, True]
 
 
 def test_its_holder_renews_it_from_time_to_time() -> None:
     scene = Scene()
-    for scene.seconds in range(2 * LEASE_SECONDS):
+    for scene.seconds in range(2 * SHORT.lasts):
         scene.take(scene.one)
         scene.take(scene.other)
     assert scene.spec["holderIdentity"] == "one"
@@ -88,7 +88,7 @@ def test_who_was_too_slow_has_it_no_more() -> None:
     scene = Scene()
     scene.take(scene.one)
     scene.take(scene.other)
-    scene.seconds = LEASE_SECONDS
+    scene.seconds = SHORT.lasts
     scene.take(scene.other)
     assert [scene.take(scene.one) for _ in range(2)] == [False, False]
     assert scene.spec["holderIdentity"] == "other"
@@ -116,7 +116,7 @@ def test_a_refusal_names_the_lease(call: str) -> None:
 def test_it_is_not_given_back_between_two_pods() -> None:
     scene = Scene()
     scene.take(scene.one)
-    scene.seconds = RENEWAL_SECONDS - 1
+    scene.seconds = SHORT.renewal - 1
     virtualtime.run(scene.one.give_back())
     assert scene.take(scene.one)
     assert writes(scene.transport.calls) == ["create leases"]

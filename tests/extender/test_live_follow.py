@@ -224,21 +224,29 @@ def test_others_have_their_turn_while_a_list_is_read() -> None:
     assert run(main()) > 50
 
 
-def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once() -> None:
+@pytest.mark.parametrize(
+    ("fault", "pauses"),
+    [
+        (Fault(500), [0.188, 0.375, 0.75, 1.5, 3.0, 6.0, 7.5, 7.5]),
+        (Fault(refused=True), [0.188, 0.375, 0.75, 1.5, 1.5, 1.5, 1.5, 1.5]),
+    ],
+    ids=["the server fails", "the server is away"],
+)
+def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once(fault: Fault, pauses: list[float]) -> None:
     async def main() -> list[float]:
         fake, times = FakeApi(), list[float]()
 
         def fault_for(request: HttpRequest) -> Fault:
             if request.path.endswith(CLAIMS.plural):
                 times.append(now())
-            return Fault(refused=True)
+            return fault
 
         fake.fault_for = fault_for
         async with following(fake, ClusterState()):
             await elapse(60)
         return [round(later - earlier, 3) for earlier, later in pairwise(times)]
 
-    assert run(main())[:8] == [0.188, 0.375, 0.75, 1.5, 3.0, 6.0, 7.5, 7.5]
+    assert run(main())[: len(pauses)] == pauses
     assert [FollowTiming().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
 
 

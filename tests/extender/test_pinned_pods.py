@@ -11,7 +11,7 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, LEASES, NODES, PODS, SLICES
-from extender.writes.lease import PINNED_PODS, RENEWAL_SECONDS, SharedLease
+from extender.writes.lease import PINNED_PODS, SHORT, SharedLease
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.extender.pinned_scene import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime
@@ -205,8 +205,9 @@ class TestReplicas:
     def test_only_one_serves_at_a_time(self) -> None:
         world = scene(claim("a"), pinned("p", "a"))
         theirs = SharedLease(world.api, PINNED_PODS, "theirs", world.now, world.clock)
-        virtualtime.run(theirs.take())
-        world.look(seconds=1, ticks=9)
+        for _ in range(9):
+            virtualtime.run(theirs.take())
+            world.look(seconds=1, ticks=1)
         assert (world.has("a"), world.told) == (([], []), [])
         virtualtime.run(theirs.give_back())
         world.look()
@@ -227,7 +228,7 @@ class TestReplicas:
         world = scene(claim("a"), pinned("p", "a"))
         world.look()
         assert virtualtime.run(world.api.get(LEASES, PINNED_PODS))["spec"]["holderIdentity"] == "mine"
-        world.look(seconds=RENEWAL_SECONDS, ticks=2)
+        world.look(seconds=SHORT.renewal, ticks=2)
         assert virtualtime.run(world.api.get(LEASES, PINNED_PODS))["spec"]["holderIdentity"] == ""
 
     def test_without_the_right_to_the_lease_the_pod_is_told(self) -> None:

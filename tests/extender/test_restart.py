@@ -10,10 +10,11 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.raw import revision
-from extender.kube.resources import RESOURCES
+from extender.kube.resources import LEASES, RESOURCES
 from extender.service import Service
 from extender.state.objects.pods import Pod
 from extender.verbs.json.wire import FilterArgs
+from extender.writes.lease import IMMEDIATE_CLAIMS
 from tests.extender.ganging import members
 from tests.extender.negotiation_scene import LICENSE, Scene, negotiated_class
 from tests.extender.test_device_quota import limited, quota
@@ -170,6 +171,27 @@ def test_another_scheduler_leads_and_its_replica_goes_on_within_five_seconds(cas
         began = scene.seconds
         while not case.goes_on(told):
             assert scene.seconds < began + READY_SECONDS, "the other replica does not know of somebody"
+            await told.turn()
+
+    virtualtime.run(story())
+
+
+@pytest.mark.parametrize(("stops", "most"), [(False, READY_SECONDS), (True, 1.0)], ids=["is killed", "stops"])
+def test_immediate_claims_go_on_although_the_last_process_had_their_lease(stops: bool, most: float) -> None:
+    async def story() -> None:
+        scene = Scene(*NONE, *IMMEDIATE, world=WORLD)
+        told = Story(scene, scene.service)
+        for _ in range(3):
+            await told.turn()
+        assert (await scene.cluster.api.get(LEASES, IMMEDIATE_CLAIMS))["spec"]["holderIdentity"]
+        if stops:
+            await told.service.finish(1.0)
+        for each in TWO_EACH:
+            await told.put(each)
+        told = replace(told, service=scene.replica())
+        began = scene.seconds
+        while not are_allocated(told):
+            assert scene.seconds < began + most, "the next process waits for the lease"
             await told.turn()
 
     virtualtime.run(story())

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.raw import Event
 from extender.kube.relevance import passed_revision, pod_may_need_devices
 from extender.kube.resources import CLAIMS, NODES, PODS
@@ -193,7 +193,7 @@ FAILURES = {
     "an ERROR event that says expired": (Fault(error_after=0, error_code=410), ListAgainError, "Oops: fault"),
     "silence": (Fault(silent_after=0), BrokenWatchError, "silent for 65 s"),
     "silence within an event": (Fault(silent_after=40), BrokenWatchError, "silent for 65 s"),
-    "no connection": (Fault(refused=True), OutcomeUnknownError, "connection refused"),
+    "no connection": (Fault(refused=True), UnreachableError, "connection refused"),
     "no answer": (Fault(hangs=True), OutcomeUnknownError, "no answer within 30 s"),
     "500": (Fault(500), OutcomeUnknownError, "HTTP 500: fault"),
     "429": (Fault(429, 7.0), TooManyRequestsError, "fault"),

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from extender.background.controllers.work import ControllerWork
-from extender.background.requeue.rejected_pods import LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
+from extender.background.requeue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
@@ -20,6 +20,9 @@ from extender.writes.lease import SharedLease
 
 _CONTROLLER_SECONDS: Final = 30.0
 """The longest pause between two tries of what needs a controller. No event says that a controller can allocate now."""
+
+_WRITE_SECONDS: Final = 10.0
+"""The longest pause after a write that failed. No event says that the API server takes writes again."""
 
 _MOST_AT_ONCE: Final = 16
 """Pieces that wait for one controller at the same time."""
@@ -91,6 +94,8 @@ class LeasedWork(Generic[_W]):
         self._serve = serve
         self._work = ControllerWork[str](solver.faults, _MOST_AT_ONCE)
         self._turns = Turns(solver.clock)
+        self._again = 0.0
+        """When to try to take the lease again, by the solver's clock."""
         self._long: dict[str, tuple[str, asyncio.Task[None]]] = {}
         """By uid: the namespace, and the piece that is served."""
         self._asking: dict[str, str] = {}
@@ -125,15 +130,20 @@ class LeasedWork(Generic[_W]):
                 return
 
     async def _may_serve(self, due: Sequence[_W]) -> bool:
-        """Whether this replica holds the lease. After a while without work, it gives the lease back."""
+        """Whether this replica holds the lease. After a while without work, it gives the lease back.
+
+        What is due stays due while the lease cannot be had: that says nothing about the next try.
+        """
+        if self._solver.clock() < self._again:
+            return False
         try:
             if due or self.running:
                 return await self._lease.take()
             await self._lease.give_back()
         except (WriteRefusedError, OutcomeUnknownError) as error:
+            self._again = self._solver.clock() + AGAIN_SECONDS
             for each in due:
-                each.fail(error)
-                each.rejected.postpone(self._solver.clock())
+                each.reason = str(error)
         return False
 
     async def _begin(self, each: _W) -> None:
@@ -166,3 +176,5 @@ class LeasedWork(Generic[_W]):
     async def _served(self, each: _W) -> None:
         with self._turns.of(each.rejected.pod.namespace), self._solver.faults.of(each.subject):
             await self._serve(each)
+            if not each.heeds_changes and not self._awaited(each.rejected.pod):
+                each.rejected.again = min(each.rejected.again, self._solver.clock() + _WRITE_SECONDS)

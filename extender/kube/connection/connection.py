@@ -104,6 +104,8 @@ class ApiConnection:
         """Send a request and read the answer bit by bit."""
         try:
             response = await self._send(request)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NotSentError(_text(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             raise TransportError(_text(error)) from error
         async with response:

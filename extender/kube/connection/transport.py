@@ -114,6 +114,7 @@ class Transport(Protocol):
         """Send a request; the answer's body is there to be read until the context is left.
 
         Raises:
+            NotSentError: there is no connection.
             TransportError: on entering; `Stream.chunks` raises it later.
         """
         ...

@@ -35,6 +35,8 @@ class FollowTiming:
     Attributes:
         first: pause after a failure; doubled after each further failure in a row.
         longest: longest pause, unless the server asks for more.
+        unreached: longest pause after a connection that could not be made. The next try costs the server nothing, and
+            pods wait for it to come back.
         longest_asked: longest pause that a server may ask for; shorter than `stale`.
         stale: age of the last sign of life after which the kind is in doubt; the end of a watch is a sign of life.
         brief: a watch that ends sooner is a failure and no sign of life.
@@ -45,17 +47,25 @@ class FollowTiming:
 
     first: float = 0.25
     longest: float = 10.0
+    unreached: float = 2.0
     longest_asked: float = 30.0
     stale: float = 90.0
     brief: float = 1.0
     absent: float = 60.0
     yield_seconds: float = 0.001
 
-    def pause(self, failures: int, random: float) -> float:
-        """Seconds to wait after some failures in a row; ``random`` from 0 to 1."""
+    def pause(self, failures: int, random: float, *, reached: bool = True) -> float:
+        """Seconds to wait after some failures in a row.
+
+        Args:
+            failures: how many.
+            random: from 0 to 1.
+            reached: whether the last failure had a connection.
+        """
         if failures == 0:
             return 0.0
-        return min(self.longest, self.first * 2.0 ** min(failures - 1, 30)) * (0.5 + random / 2)
+        longest = self.longest if reached else self.unreached
+        return min(longest, self.first * 2.0 ** min(failures - 1, 30)) * (0.5 + random / 2)
 
 
 class Yielder:
@@ -235,7 +245,8 @@ class Follower:
             self._since = None
         if isinstance(error, ApiError):
             await self._recover_from_refusal(error)
-        pause = self._timing.pause(self._failures, self._random())
+        reached = not isinstance(error, UnreachableError)
+        pause = self._timing.pause(self._failures, self._random(), reached=reached)
         if isinstance(error, TooManyRequestsError):
             pause = max(pause, min(error.retry_after, self._timing.longest_asked))
         _log.warning("watch failed", resource=str(self.resource), error=str(error), again_in=round(pause, 3))

@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
@@ -15,6 +16,9 @@ from tests.kit.controlplane.components import START_SECONDS, ControlPlane
 from tests.kit.process import Process, answers, free_port, running
 
 SHIPPED: Final = Path(__file__).parents[3] / "config" / "scheduler.yaml"
+
+METRICS_FOR_ALL: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
+"""A flag of a scheduler whose metrics everybody may read."""
 
 _COMMAND_LINE: Final = re.compile(r"^#\s+kube-scheduler (.*)$", re.MULTILINE)
 
@@ -40,15 +44,36 @@ def localize(text: str, extender_url: str, kubeconfig: Path) -> RawObject:
     return config
 
 
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A kube-scheduler, and where it answers.
+
+    Attributes:
+        url: of its health and metrics.
+        certificate: file of the server's certificate; the scheduler writes it when it starts.
+    """
+
+    process: Process
+    url: str
+    certificate: Path
+
+
 @asynccontextmanager
 async def scheduler(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> AsyncIterator[Process]:
     """A scheduler that is ready, as Kubernetes' own user for it: its built-in roles are all that it has."""
-    process = _process(plane, config, flags)
-    async with running(process, within=START_SECONDS) as plane.seconds[process.name]:
-        yield process
+    async with running_scheduler(plane, config, flags) as found:
+        yield found.process
 
 
-def _process(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> Process:
+@asynccontextmanager
+async def running_scheduler(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> AsyncIterator[Scheduler]:
+    """As `scheduler`, with the place where it answers."""
+    made = _scheduler(plane, config, flags)
+    async with running(made.process, within=START_SECONDS) as plane.seconds[made.process.name]:
+        yield made
+
+
+def _scheduler(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> Scheduler:
     port = free_port()
     folder = Path(mkdtemp(prefix="scheduler-", dir=plane.folder))
     path = folder / "scheduler.yaml"
@@ -61,5 +86,7 @@ def _process(plane: ControlPlane, config: RawObject, flags: tuple[str, ...]) -> 
         f"--cert-dir={folder}",
         *flags,
     )
-    probe = answers(f"https://127.0.0.1:{port}/readyz", folder / "kube-scheduler.crt")
-    return Process("kube-scheduler", command, probe, plane.logs / f"kube-scheduler-{port}.log")
+    url, certificate = f"https://127.0.0.1:{port}", folder / "kube-scheduler.crt"
+    log = plane.logs / f"kube-scheduler-{port}.log"
+    process = Process("kube-scheduler", command, answers(f"{url}/readyz", certificate), log)
+    return Scheduler(process, url, certificate)

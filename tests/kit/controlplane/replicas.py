@@ -1,0 +1,158 @@
+"""Replicas as we ship them: a scheduler and its extender each. What ends by itself is started again, as by kubelet."""
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import httpx
+
+from tests.kit.controlplane.access import SCHEDULER
+from tests.kit.controlplane.client import Client
+from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.controlplane.scheduler import (
+    METRICS_FOR_ALL,
+    SHIPPED,
+    Scheduler,
+    localize,
+    running_scheduler,
+    shipped_flags,
+)
+from tests.kit.controlplane.service import Extender, grant_rights, running_extender
+from tests.kit.process import Process
+from tests.kit.waiting import WaitError, pause, wait_for_answer
+
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at what a replica's scheduler counts, and at whether the replica runs."""
+
+_LEADS: Final = re.compile(r"^leader_election_master_status\{[^}]*\} 1$", re.MULTILINE)
+_FLUSHED: Final = re.compile(
+    r'^scheduler_queue_incoming_pods_total\{event="UnschedulableTimeout"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
+)
+
+
+@dataclass
+class Replica:
+    """A scheduler and its extender.
+
+    Attributes:
+        leads: whether the scheduler had the lease when it was last asked.
+        flushed: by process id of each scheduler that has run: how many waits of pods it has ended only because they
+            had lasted for five minutes (its event ``UnschedulableTimeout``).
+    """
+
+    extender: Extender
+    scheduler: Scheduler
+    leads: bool = False
+    flushed: dict[int, int] = field(default_factory=dict)
+    _is_down: bool = field(default=False, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """Both."""
+        return (self.extender.process, self.scheduler.process)
+
+    async def kill(self) -> None:
+        """End both without giving them time to clean up. They stay away until `start`."""
+        async with self._lock:
+            await self.look()
+            self._is_down, self.leads = True, False
+            for each in self.processes:
+                await asyncio.to_thread(each.kill)
+
+    async def stop(self) -> None:
+        """Ask both to end, at the same time, as kubelet does. They stay away until `start`."""
+        async with self._lock:
+            await self.look()
+            self._is_down, self.leads = True, False
+            await asyncio.gather(*(asyncio.to_thread(each.stop) for each in self.processes))
+
+    async def start(self) -> None:
+        """Start what does not run, and wait until it is ready."""
+        async with self._lock:
+            self._is_down = False
+            await asyncio.gather(*map(_start, self.processes))
+
+    @asynccontextmanager
+    async def kept_running(self) -> AsyncIterator[None]:
+        """Within, what has ended by itself is started. A scheduler ends if it cannot renew its lease in time."""
+        keeping = asyncio.create_task(self._keep())
+        try:
+            yield
+        finally:
+            async with self._lock:  # a start that has begun comes to its end
+                keeping.cancel()
+            await asyncio.wait([keeping])
+
+    async def _keep(self) -> None:
+        while True:
+            async with self._lock:
+                if not self._is_down:
+                    await self.look()
+                    with suppress(WaitError):  # it has ended again
+                        await asyncio.gather(*map(_start, self.processes))
+            await pause(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Ask the scheduler what it has counted."""
+        if not self.scheduler.process.is_running:
+            self.leads = False
+            return
+        with suppress(httpx.TransportError):  # it is about to end
+            async with httpx.AsyncClient(verify=self._trust, trust_env=False) as http:
+                text = (await http.get(f"{self.scheduler.url}/metrics")).raise_for_status().text
+            self.leads = bool(_LEADS.search(text))
+            self.flushed[self.scheduler.process.pid] = round(sum(map(float, _FLUSHED.findall(text))))
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.scheduler.certificate)
+
+
+async def _start(process: Process) -> None:
+    if not process.is_running:
+        await asyncio.to_thread(process.start, within=START_SECONDS)
+
+
+async def leader(replicas: Sequence[Replica], *, within: float) -> Replica:
+    """The replica whose scheduler leads, once there is one.
+
+    Raises:
+        WaitError: none leads within this number of seconds.
+    """
+
+    async def leading() -> list[Replica]:
+        for each in replicas:
+            await each.look()
+        return [each for each in replicas if each.leads]
+
+    return (await wait_for_answer(leading, bool, "a scheduler leads", within=within))[0]
+
+
+@asynccontextmanager
+async def running_replicas(client: Client, plane: ControlPlane, number: int = 2) -> AsyncIterator[list[Replica]]:
+    """Replicas with the configuration that we ship; one of their schedulers leads.
+
+    Args:
+        client: an administrator's.
+        plane: the control plane.
+        number: of replicas.
+    """
+    await grant_rights(client)
+    text = SHIPPED.read_text()
+    async with AsyncExitStack() as stack:
+        found = []
+        for _ in range(number):
+            extender = await stack.enter_async_context(running_extender(plane))
+            config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
+            flags = (*shipped_flags(text), METRICS_FOR_ALL)
+            found.append(Replica(extender, await stack.enter_async_context(running_scheduler(plane, config, flags))))
+        await leader(found, within=START_SECONDS)
+        for each in found:
+            await stack.enter_async_context(each.kept_running())
+        yield found
