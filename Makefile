@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock house bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test check format lock house bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -67,6 +67,10 @@ test-kill-controllers: CONTROLLERS ?= Http PodSchedulingContext
 test-kill-controllers: $(VENV)/.dev  ## kill two controllers of negotiated claims 50 times, and the extender 50 times, while 300 pods come and go on a real control plane: 10 to 20 minutes; CONTROLLERS says how each controller is asked
 	$(BIN)/python -m tests.kit.controlplane.binaries
 	$(BIN)/python -m tests.cluster.killing --pods 300 --most 100 --nodes 50 --kills 50 --controllers $(CONTROLLERS) --controller-kills 50
+
+test-waiting: $(VENV)/.dev  ## kill, stop and replace replicas, and take the API server away, while pods wait on a real control plane (docs/reliability.md): half an hour; WAITING="--rounds 1 --away 15" is shorter
+	$(BIN)/python -m tests.kit.controlplane.binaries
+	$(BIN)/python -m tests.cluster.waiting $(WAITING)
 
 soak-kwok: $(VENV)/.dev  ## an hour's churn in ten minutes on 1,000 nodes of KWOK (docs/reliability.md); SOAK=--short takes four minutes
 	$(BIN)/python -m tests.kit.controlplane.binaries

@@ -144,7 +144,8 @@ def test_chart_and_component_make_the_same_objects(renderer: Path, tmp_path: Pat
 
 def in_order(found: dict[tuple[str, str], RawObject]) -> dict[tuple[str, str], RawObject]:
     """The objects with the lists of their pods in order: a patch of kustomize puts its entries first."""
-    for container in (pod := found["Deployment", "dra-extender"]["spec"]["template"]["spec"])["containers"]:
+    pod = found["Deployment", "dra-extender"]["spec"]["template"]["spec"]
+    for container in (*pod["initContainers"], *pod["containers"]):
         for field in ("env", "ports", "volumeMounts"):
             container.get(field, []).sort(key=lambda each: each["name"])
     pod["volumes"].sort(key=lambda each: each["name"])
@@ -238,7 +239,7 @@ async def test_the_charts_values_reach_the_objects(client: Client, renderer: Pat
     taken = await client.try_out(RESOURCES["Deployment"], deployment)
     pod = taken["spec"]["template"]["spec"]
     assert taken["spec"]["replicas"] == 3
-    assert pod["containers"][0]["image"] == f"example.com/dra-extender@sha256:{'0' * 64}"
+    assert pod["initContainers"][0]["image"] == f"example.com/dra-extender@sha256:{'0' * 64}"
     (policy,) = (each for each in objects if each["kind"] == "NetworkPolicy")
     taken_policy = await client.try_out(RESOURCES["NetworkPolicy"], policy)
     assert taken_policy["spec"]["egress"] == values["networkPolicy"]["egress"]

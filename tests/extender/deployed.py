@@ -23,6 +23,9 @@ def only(path: Path, kind: str) -> Any:
 
 DEPLOYMENT = only(DEPLOY / "deployment.yaml", "Deployment")
 POD = DEPLOYMENT["spec"]["template"]["spec"]
+(EXTENDER,), (SCHEDULER,) = POD["initContainers"], POD["containers"]
+"""The containers: a sidecar and a scheduler."""
+
 RIGHTS = (
     DEPLOY / "rbac.yaml",
     *sorted((DEPLOY / "rights").glob("*.yaml")),

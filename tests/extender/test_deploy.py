@@ -23,9 +23,11 @@ from tests.extender.deployed import (
     CHART,
     DEPLOY,
     DEPLOYMENT,
+    EXTENDER,
     POD,
     RIGHTS,
     ROOT,
+    SCHEDULER,
     SCHEDULER_CONFIG,
     SETTINGS,
     documents,
@@ -39,7 +41,6 @@ LABELS = {"app.kubernetes.io/name": "dra-extender"}
 
 METRICS = exported()
 SAMPLES = {sample: metric for metric in METRICS.values() for sample in metric.samples}
-EXTENDER, SCHEDULER = POD["containers"]
 
 
 # --- manifests -----------------------------------------------------------------------------------------------
@@ -112,7 +113,16 @@ def test_the_verbs_stay_on_loopback_and_health_and_metrics_have_a_port() -> None
     (service,) = only(DEPLOY / "service.yaml", "Service")["spec"]["ports"]
     assert (service["port"], service["targetPort"]) == (port, "operations")
     (rule,) = only(DEPLOY / "network-policy.yaml", "NetworkPolicy")["spec"]["ingress"]
-    assert [each["port"] for each in rule["ports"]] == ["operations"]
+    assert [each["port"] for each in rule["ports"]] == [port]
+
+
+def test_a_scheduler_leads_only_with_an_extender_that_is_ready_and_that_ends_after_it() -> None:
+    """kubelet starts a sidecar first, waits for its startup probe, and ends it last."""
+    assert EXTENDER["restartPolicy"] == "Always"
+    assert EXTENDER["startupProbe"]["httpGet"] == EXTENDER["readinessProbe"]["httpGet"]
+    probe = EXTENDER["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > SETTINGS.cluster.stale_seconds
+    assert POD["terminationGracePeriodSeconds"] > 2 * SETTINGS.server.stop_seconds
 
 
 API = DEPLOY / "api"
@@ -120,7 +130,7 @@ API = DEPLOY / "api"
 
 
 def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_and_the_policy() -> None:
-    container = only(API / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    container = only(API / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]["initContainers"][0]
     settings = load(environment=variables(container))
     api, peers = settings.api, settings.peers
     assert (peers.pod, peers.ca) == ("namespace/name", f"{Path(api.certificate).parent}/ca.crt")
@@ -134,13 +144,13 @@ def test_the_port_for_callers_off_the_node_is_one_in_the_settings_the_service_an
     assert peers.server_name == f"{metadata['name']}.{metadata['namespace']}.svc"
     policy = only(API / "network-policy.yaml", "NetworkPolicy")["spec"]
     assert policy["podSelector"]["matchLabels"] == LABELS
-    assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == ["api", "api"]
+    assert [each["port"] for rule in policy["ingress"] for each in rule["ports"]] == [api.port, api.port]
 
 
 def test_the_component_for_the_expander_is_what_the_chart_brings() -> None:
     folder = DEPLOY / "expander"
     pod = only(folder / "deployment.yaml", "Deployment")["spec"]["template"]["spec"]
-    (container,), (volume,) = pod["containers"], pod["volumes"]
+    (container,), (volume,) = pod["initContainers"], pod["volumes"]
     grpc = load(environment=variables(container)).grpc
     assert container["ports"] == [{"name": "grpc", "containerPort": grpc.port}]
     (mount,) = container["volumeMounts"]
@@ -152,12 +162,12 @@ def test_the_component_for_the_expander_is_what_the_chart_brings() -> None:
     assert of_service["spec"]["selector"].items() <= LABELS.items()
     policy = only(folder / "network-policy.yaml", "NetworkPolicy")["spec"]
     assert policy["podSelector"]["matchLabels"] == LABELS
-    assert policy["ingress"] == [{"from": values["from"], "ports": [{"protocol": "TCP", "port": "grpc"}]}]
+    assert policy["ingress"] == [{"from": values["from"], "ports": [{"protocol": "TCP", "port": grpc.port}]}]
 
 
 def test_replicas_may_call_each_other_at_the_port_for_callers_off_the_node() -> None:
     policy = only(API / "network-policy.yaml", "NetworkPolicy")["spec"]
-    others, ports = [{"podSelector": {"matchLabels": LABELS}}], [{"protocol": "TCP", "port": "api"}]
+    others, ports = [{"podSelector": {"matchLabels": LABELS}}], [{"protocol": "TCP", "port": 8443}]
     assert policy["ingress"][1] == {"from": others, "ports": ports}
     assert policy["egress"] == [{"to": others, "ports": ports}]
     (binding,) = (each for each in documents(API / "rbac.yaml") if each["metadata"]["name"] == "dra-extender-peers")

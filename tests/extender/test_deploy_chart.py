@@ -10,7 +10,18 @@ import yaml
 
 from extender import __version__
 from extender.config.sources import load
-from tests.extender.deployed import CHART, DEPLOY, DEPLOYMENT, POD, SCHEDULER_CONFIG, SETTINGS, documents, variables
+from tests.extender.deployed import (
+    CHART,
+    DEPLOY,
+    DEPLOYMENT,
+    EXTENDER,
+    POD,
+    SCHEDULER,
+    SCHEDULER_CONFIG,
+    SETTINGS,
+    documents,
+    variables,
+)
 
 # --- the chart -----------------------------------------------------------------------------------------------
 
@@ -83,7 +94,7 @@ def test_the_chart_deploys_what_the_base_does() -> None:
     pod = found["spec"]["template"]
     assert pod["metadata"].pop("annotations") == {"checksum/config": "sum"}
     assert [pod["spec"].pop(name) for name in ("nodeSelector", "tolerations")] == [{}, []]
-    for container in pod["spec"]["containers"]:
+    for container in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):
         container["image"] = container["image"].partition(":")[0]
     assert found == DEPLOYMENT
 
@@ -108,7 +119,7 @@ def test_a_feature_that_is_off_in_the_chart_takes_its_rights_with_it() -> None:
     left = {each["metadata"]["name"] for each in rendered("rbac.yaml", without)}
     assert names - left == {"dra-extender-preemption", "dra-extender-extended-resources"}
     (found,) = rendered("deployment.yaml", without)
-    container = found["spec"]["template"]["spec"]["containers"][0]
+    container = found["spec"]["template"]["spec"]["initContainers"][0]
     assert load(environment=variables(container)).scheduling.preemption is False
     with_classes = rendered("crds.yaml", {**VALUES, "resourceClasses": True})
     assert "dra-extender-resource-classes" in {each["metadata"]["name"] for each in with_classes}
@@ -135,7 +146,8 @@ def test_an_image_is_named_by_its_digest_where_there_is_one() -> None:
     digest = f"sha256:{'0' * 64}"
     own = {name: {**image, "digest": digest} for name, image in VALUES["images"].items()}
     (found,) = rendered("deployment.yaml", {**VALUES, "images": own})
-    containers = found["spec"]["template"]["spec"]["containers"]
+    pod = found["spec"]["template"]["spec"]
+    containers = (*pod["initContainers"], *pod["containers"])
     assert [each["image"] for each in containers] == [f"dra-extender@{digest}", f"kube-scheduler@{digest}"]
 
 
@@ -169,21 +181,21 @@ def test_the_chart_opens_the_port_for_callers_off_the_node_where_that_is_wanted(
     (patch,) = documents(folder / "deployment.yaml")
     pod, added = found["spec"]["template"]["spec"], patch["spec"]["template"]["spec"]
     assert pod["volumes"] == [*POD["volumes"], *added["volumes"]]
-    extender, usual = pod["containers"][0], POD["containers"][0]
+    extender = pod["initContainers"][0]
     for field in ("env", "ports", "volumeMounts"):
-        assert extender[field] == [*usual[field], *added["containers"][0][field]]
+        assert extender[field] == [*EXTENDER[field], *added["initContainers"][0][field]]
 
 
 def test_the_chart_asks_callers_for_certificates_and_tokens_for_its_audience_where_that_is_wanted() -> None:
     api = {**VALUES["api"], "enabled": True, "clientCertificates": True, "audience": "dra-extender", "secret": "mine"}
     (found,) = rendered("deployment.yaml", {**VALUES, "api": api})
     pod = found["spec"]["template"]["spec"]
-    settings = load(environment=variables(pod["containers"][0]))
+    settings = load(environment=variables(pod["initContainers"][0]))
     assert (settings.api.client_ca, settings.api.audience) == ("/etc/dra-extender-api/ca.crt", "dra-extender")
     certificates, tokens = pod["volumes"][-2:]
     assert certificates == {"name": "api", "secret": {"secretName": "mine"}}
     (token,) = (each["serviceAccountToken"] for each in tokens["projected"]["sources"])
-    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    mounts = {each["name"]: each["mountPath"] for each in pod["initContainers"][0]["volumeMounts"]}
     assert f"{mounts[tokens['name']]}/{token['path']}" == settings.peers.token
     assert token["audience"] == settings.api.audience
 
@@ -194,20 +206,20 @@ def test_the_chart_opens_the_port_for_the_expander_where_that_is_wanted() -> Non
     service, policy = rendered("expander.yaml", own)
     (found,) = rendered("deployment.yaml", own)
     pod = found["spec"]["template"]["spec"]
-    extender = pod["containers"][0]
+    extender = pod["initContainers"][0]
     grpc = load(environment=variables(extender)).grpc
     assert {"name": "grpc", "containerPort": grpc.port} in extender["ports"]
     assert service["spec"]["ports"] == [{"name": "grpc", "port": grpc.port, "targetPort": "grpc"}]
     assert service["spec"]["selector"].items() <= found["spec"]["template"]["metadata"]["labels"].items()
     assert policy["spec"]["ingress"] == [
-        {"from": VALUES["expander"]["from"], "ports": [{"protocol": "TCP", "port": "grpc"}]}
+        {"from": VALUES["expander"]["from"], "ports": [{"protocol": "TCP", "port": grpc.port}]}
     ]
     assert {"name": "grpc", "secret": {"secretName": "mine"}} in pod["volumes"]
     (mount,) = (each["mountPath"] for each in extender["volumeMounts"] if each["name"] == "grpc")
     assert (grpc.certificate, grpc.key) == (f"{mount}/tls.crt", f"{mount}/tls.key")
     asking = {**own, "expander": {**own["expander"], "anonymous": False, "clientCertificates": True}}
     (found,) = rendered("deployment.yaml", asking)
-    grpc = load(environment=variables(found["spec"]["template"]["spec"]["containers"][0])).grpc
+    grpc = load(environment=variables(found["spec"]["template"]["spec"]["initContainers"][0])).grpc
     assert (grpc.client_ca, grpc.anonymous) == (f"{mount}/ca.crt", False)
 
 
@@ -234,13 +246,13 @@ def test_the_chart_mounts_the_secrets_of_controllers() -> None:
     (found,) = rendered("deployment.yaml", {**VALUES, "controllers": {"secrets": ["licenses", "fabric.example.com"]}})
     pod = found["spec"]["template"]["spec"]
     files = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
-    extender, scheduler = pod["containers"]
+    (extender,), (scheduler,) = pod["initContainers"], pod["containers"]
     mounts = {files[each["name"]]: each for each in extender["volumeMounts"] if each["name"] in files}
     assert {name: (each["mountPath"], each["readOnly"]) for name, each in mounts.items()} == {
         "licenses": ("/etc/dra-extender-controllers/licenses", True),
         "fabric.example.com": ("/etc/dra-extender-controllers/fabric.example.com", True),
     }
-    assert scheduler["volumeMounts"] == POD["containers"][1]["volumeMounts"]
+    assert scheduler["volumeMounts"] == SCHEDULER["volumeMounts"]
 
 
 def test_alerts_link_to_the_runbook_that_the_chart_is_told() -> None:

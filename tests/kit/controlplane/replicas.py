@@ -37,7 +37,7 @@ _FLUSHED: Final = re.compile(
 
 @dataclass
 class Replica:
-    """A scheduler and its extender.
+    """A scheduler, and its extender as a sidecar.
 
     Attributes:
         leads: whether the scheduler had the lease when it was last asked.
@@ -54,7 +54,7 @@ class Replica:
 
     @property
     def processes(self) -> Sequence[Process]:
-        """Both."""
+        """Both, in the order in which kubelet starts them."""
         return (self.extender.process, self.scheduler.process)
 
     async def kill(self) -> None:
@@ -66,17 +66,19 @@ class Replica:
                 await asyncio.to_thread(each.kill)
 
     async def stop(self) -> None:
-        """Ask both to end, at the same time, as kubelet does. They stay away until `start`."""
+        """Ask both to end, the sidecar after the scheduler. They stay away until `start`."""
         async with self._lock:
             await self.look()
             self._is_down, self.leads = True, False
-            await asyncio.gather(*(asyncio.to_thread(each.stop) for each in self.processes))
+            for each in reversed(self.processes):
+                await asyncio.to_thread(each.stop)
 
     async def start(self) -> None:
-        """Start what does not run, and wait until it is ready."""
+        """Start what does not run, and wait until it is ready; the scheduler comes after the sidecar."""
         async with self._lock:
             self._is_down = False
-            await asyncio.gather(*map(_start, self.processes))
+            for each in self.processes:
+                await _start(each)
 
     @asynccontextmanager
     async def kept_running(self) -> AsyncIterator[None]:
