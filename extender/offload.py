@@ -38,7 +38,7 @@ class Offload(Protocol):
 
 
 async def at_once(work: Callable[[], _T]) -> _T:
-    """An `Offload` on the loop itself: for a program that has nothing else to do meanwhile."""
+    """An `Offload` on the loop itself: for short work, or for a program that has nothing else to do meanwhile."""
     return work()
 
 

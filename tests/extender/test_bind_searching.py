@@ -13,7 +13,7 @@ from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.pods.decision_case import Case, open_case
-from extender.verbs.bind.plan import MOST_TRIES
+from extender.verbs.bind.plan import LAST_SECONDS, MOST_TRIES
 from tests.extender.binding_scene import ALLOCATE, Scene
 from tests.kit.clusters import (
     Object,
@@ -178,16 +178,47 @@ def test_where_pods_are_nominated_any_change_may_matter() -> None:
     assert scene.devices("a") == ["n/gpu-1"]
 
 
-def test_a_node_that_changes_all_the_time_is_given_up_and_nothing_is_written() -> None:
-    numbers: Iterator[int] = count()
+class Restless:
+    """Node n changes during each search.
 
-    def change(scene: Searching) -> None:
-        scene.load(node("n", labels={"number": str(next(numbers))}))
+    Args:
+        takes: seconds of a search.
+    """
 
-    scene = Searching(HARD, pod("p", "a"), meanwhile=change)
+    def __init__(self, takes: float) -> None:
+        self.takes = takes
+        self.seconds = 0.0
+
+    def __call__(self, scene: Searching) -> None:
+        self.seconds += self.takes
+        scene.load(node("n", labels={"second": str(self.seconds)}))
+
+    def solver(self) -> Solver:
+        return replace(solver(), clock=lambda: self.seconds)
+
+
+def test_on_a_node_that_changes_all_the_time_a_quick_search_is_made_where_nothing_changes_meanwhile() -> None:
+    restless = Restless(LAST_SECONDS)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver())
+    assert (scene.run(scene.bind()), scene.searches) == ([""], MOST_TRIES)
+    assert scene.devices("a") == ["n/gpu-0"]
+    assert not late(scene)
+
+
+def test_a_node_that_changes_all_the_time_is_given_up_if_its_search_takes_long_and_nothing_is_written() -> None:
+    restless = Restless(2 * LAST_SECONDS)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver())
     assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
     assert (scene.searches, scene.held, scene.devices("a")) == (MOST_TRIES, set(), [])
     assert late(scene) == {"n"}
+
+
+def test_a_node_whose_last_device_is_taken_meanwhile_is_said_to_have_none() -> None:
+    def take(scene: Searching) -> None:
+        scene.load(claim(f"other-{scene.searches}", allocated=[f"n/gpu-{scene.searches - 1}"], at="n", users=["x"]))
+
+    scene = Searching(HARD, pod("p", "a"), meanwhile=take)
+    assert scene.run(scene.bind()) == ["node n: no free device for request gpu"]
 
 
 def part(number: int, names: Sequence[str], *, health: int = 0) -> Object:
@@ -255,8 +286,8 @@ def test_a_request_for_all_devices_of_a_pool_that_changes_all_the_time_is_search
     asked = claim("a", {"name": "gpu", "exactly": way})
     scene = LargePool(asked, pod("p", "a"), meanwhile=changing(*FIRST[:5]))
     scene.load(part(1, FIRST[:5]), part(2, SECOND[:5]), network_slice("net", 100), network_slice("more", 200))
-    assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
-    assert (scene.searches, scene.held) == (MOST_TRIES, set())
+    assert (scene.run(scene.bind()), scene.searches) == ([""], MOST_TRIES)
+    assert len(scene.devices("a")) == 10
 
 
 def late(scene: Scene) -> Collection[str]:

@@ -1,6 +1,7 @@
 """What a bind is to write, decided in the present snapshot."""
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -13,7 +14,7 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.negotiation.allocating import NegotiationRefusedError
 from extender.negotiation.merging import only_on
 from extender.negotiation.negotiation import Negotiation
-from extender.offload import Offload
+from extender.offload import Offload, at_once
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.claims_to_come import foreseen
 from extender.pods.decision_case import Case, found_at_hand, open_case
@@ -41,7 +42,10 @@ from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.other_writers import double_allocation
 
 MOST_TRIES: Final = 5
-"""The search is made at most this number of times, if something that it depends on changes meanwhile."""
+"""The search is made in a thread at most this number of times, if something that it depends on changes meanwhile."""
+
+LAST_SECONDS: Final = 0.01
+"""If one of these searches took no longer, a last one is made on the event loop, where nothing changes meanwhile."""
 
 
 NOTHING_OF_OURS: Final = AllocationResult()
@@ -120,7 +124,8 @@ class BindPlanner:
 
         A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile, or if its
         devices still suit: a large pool may change more often than it can be searched. Nothing else runs between that
-        check and the assumed allocations.
+        check and the assumed allocations. Where pods are nominated, a search may depend on all that changes; so a short
+        one is made on the event loop in the end.
 
         Args:
             pod: the pod to bind.
@@ -133,10 +138,11 @@ class BindPlanner:
             BindError: the pod can't be bound to the node.
         """
         case, node = self._opened(pod, node_name, made, foresees=foresees)
+        clock, quickest = self._solver.clock, math.inf
         for _ in range(MOST_TRIES):
-            decided = await self._found(case, node, until)
-            if isinstance(decided, No):
-                raise BindError(f"node {node_name}: {in_words(decided.reason, request_words(pod))}")
+            began = clock()
+            decided = await self._found(case, node, until, self._off_loop)
+            quickest = min(quickest, clock() - began)
             before, now = case, self._state.snapshot
             changes = self._state.changes_since(before.snapshot.version)
             if still_holds(case, node, now, changes) and not self._state.not_ready:
@@ -145,6 +151,8 @@ class BindPlanner:
             confirmed = self._confirmed(case, node, before, decided)
             if confirmed is not None:
                 return await self._decided(pod, case, node, confirmed)
+        if quickest <= LAST_SECONDS:
+            return await self._decided(pod, case, node, await self._found(case, node, until, at_once))
         self.late.note(case, node)
         raise BindError(f"node {node_name}: its devices change all the time")
 
@@ -183,19 +191,25 @@ class BindPlanner:
         self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
         raise DoubleAllocationError(case.reason)
 
-    async def _found(self, case: Case, node: NodeObject, until: float) -> Allocation | No:
-        """What the pod's claims would get: here if that takes a millisecond at most, else in a thread."""
+    async def _found(self, case: Case, node: NodeObject, until: float, off_loop: Offload) -> Allocation:
+        """What the pod's claims would get: here if that takes a millisecond at most, else in a thread.
+
+        Raises:
+            BindError: nothing, and why; or there was too little time.
+        """
         solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
         try:
-            at_hand = found_at_hand(replace(case, solver=solver), node)
-            if at_hand is not None:
-                return at_hand
-            return await self._off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
+            found = found_at_hand(replace(case, solver=solver), node)
+            if found is None:
+                found = await off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
         except AllocatorError as error:
             raise BindError(in_words(str(error), request_words(case.pod))) from error
         except TimeoutError as error:
             self.late.note(case, node)
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
+        if isinstance(found, No):
+            raise BindError(f"node {node.name}: {in_words(found.reason, request_words(case.pod))}")
+        return found
 
     def _confirmed(self, case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
         """The devices that were found, in the present snapshot; None: they have to be searched again."""
