@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
 from extender.verbs.preempt.preempt import Victims, choose_victims
-from tests.extender.ganging import Scene, members, nodes
-from tests.kit.clusters import pod
+from tests.extender.ganging import Scene, member, members, nodes
+from tests.kit.clusters import claim_template, pod
 
 T = TypeVar("T")
 
@@ -49,6 +51,38 @@ async def test_no_pod_is_evicted_for_a_gang_that_finds_no_place_as_a_whole() -> 
         assert [await scene.preempt(f"x{number}", "a", "b") for number in range(3)] == [[]] * 3
         await scene.turns()
     assert not any(scene.known(f"x{number}").kept.node for number in range(3))
+
+
+async def test_the_pause_of_a_gang_is_not_that_of_another_one_which_gets_its_name() -> None:
+    """The plan would come too late: no write wakes a scheduler whose pods lack CPU."""
+    scene = Preempting(*nodes("ab"), *members("x", 3))
+    for _ in range(2):
+        assert [await scene.preempt(f"x{number}", "a", "b") for number in range(3)] == [[]] * 3
+    await scene.end("x0", "x1", "x2")
+    for each in (*member("y0", "x", 2), *member("y1", "x", 2)):
+        scene.cluster.load(each)
+    assert len(await scene.preempt("y0", "a", "b")) == 1
+
+
+async def test_a_gang_is_planned_at_once_when_its_last_claim_has_come_since_it_was_asked_about() -> None:
+    *there, late = members("x", 2)
+    scene = Preempting(*nodes("ab"), *there)
+    assert await scene.preempt("x0", "a", "b") == []
+    scene.cluster.load(late)
+    assert len(await scene.preempt("x1", "a", "b")) == 1
+
+
+async def test_a_gang_is_planned_at_once_when_its_last_pod_names_its_claim_since_it_was_asked_about() -> None:
+    raw, made = member("x1", "x", 2)
+    raw["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "x1", "uid": "uid-x1", "controller": True}
+    ]
+    scene = Preempting(*nodes("ab"), claim_template("gpu"), *member("x0", "x", 2), raw, made)
+    assert await scene.preempt("x0", "a", "b") == []
+    status = {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x1-c"}]}
+    await scene.cluster.api.patch_status(PODS, ObjectKey("ns", "x1"), {"status": status})
+    assert len(await scene.preempt("x1", "a", "b")) == 1
 
 
 async def test_nodes_that_need_no_evictions_go_first() -> None:

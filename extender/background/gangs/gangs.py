@@ -158,9 +158,11 @@ class Gangs(BackgroundTask):
 
     async def _plan_at_once(self, key: GangKey, watch: Watch, now: float) -> None:
         """Plan a gang that is complete, and wait until the watch shows the plan."""
-        gang = gang_at(key, self._state.snapshot)
+        snapshot = self._state.snapshot
+        gang = gang_at(key, snapshot)
         if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
             return
+        self._note_changes(snapshot)
         self._note(gang, watch, now)
         if watch.is_due and now >= watch.again and self._acts(gang, watch, now):
             await self._plan(gang, watch, self._solver.within(now + PLANNING_SECONDS), set())
@@ -247,8 +249,10 @@ class Gangs(BackgroundTask):
 
     def _note(self, gang: Gang, watch: Watch, now: float) -> None:
         """Note what has changed since the last look."""
-        members = gang.size, frozenset(pod.uid for pod in gang.members)
+        members = gang.size, {pod.uid: pod.claim_statuses for pod in gang.members}
         if members != watch.members:
+            if members[1].keys().isdisjoint(watch.members[1]):  # other pods have got the name of the group since
+                watch.again, watch.pause = 0.0, FIRST_PAUSE_SECONDS
             watch.members, watch.is_due = members, True
         if len(gang.bound) != watch.bound:
             watch.bound, watch.until, watch.is_due = len(gang.bound), now + KEPT_SECONDS, True

@@ -1,7 +1,9 @@
 """What a process knows of a gang beyond what the conditions of its pods say."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
 
 from extender.background.gangs.time_limits import AGAIN_SECONDS, FIRST_PAUSE_SECONDS
 from extender.gangs.plan import Shortfall
@@ -13,7 +15,7 @@ class Watch:
     """What this process knows of one gang.
 
     Attributes:
-        members: the size, and the uids of the pods, at the last look.
+        members: the size, and the claims that were made for each pod by its uid, at the last look.
         is_due: something has changed that may help.
         again: no plan is made before, by the solver's clock.
         pause: from devices that are given back to the next plan.
@@ -30,7 +32,7 @@ class Watch:
         making_room: until when the scheduler of a member makes room on the kept node by evictions, by the pod's uid.
     """
 
-    members: tuple[int, frozenset[str]] = (0, frozenset())
+    members: tuple[int, Mapping[str, Mapping[str, str | None]]] = (0, MappingProxyType({}))
     is_due: bool = True
     again: float = 0.0
     pause: float = FIRST_PAUSE_SECONDS
