@@ -185,8 +185,7 @@ def make_service(
     )
     metrics.registry.register(ClusterMetrics(overview))
     rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
-    rescanned = (rescan, *tasks) if around.has_schedulers else tasks
-    runner = BackgroundRunner(rescanned, faults, tuple(leases.values()))
+    runner = BackgroundRunner((rescan, *tasks) if around.has_schedulers else tasks, faults, tuple(leases.values()))
     return Service(decider, binder, runner, metrics, overview, scheduling=scheduling, off_loop=off_loop)
 
 

@@ -15,7 +15,7 @@ from tests.kit.controlplane.components import ControlPlane, Options
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.extended import add_pod, box, special_claims
 from tests.kit.controlplane.own import own_plane
-from tests.kit.controlplane.scenario import GPUS, bound, by_template, event, held, rejection
+from tests.kit.controlplane.scenario import GPUS, bound, by_template, event, held
 from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import claim, claim_spec, device_class, pod, template
 from tests.kit.servers.memory import memory_api
@@ -107,7 +107,9 @@ class TestUsersSee:
         await client.create(PODS, pod(namespace, "first", claims=[by_template("gpu")]))
         assert await bound(client, first) == "site-0"
         await client.create(PODS, pod(namespace, "second", claims=[by_template("gpu")]))
-        assert "waiting for claim gpu to be created" in await rejection(client, second)
+        # The scheduler holds the pod back until its claim exists, and says nothing.
+        told = await event(client, namespace, "FailedResourceClaimCreation")
+        assert told["regarding"]["name"] == "second"
         reason = f"quota quota of namespace {namespace}: 1 of 1 of {counted} are used and 1 more asked for"
         assert "claim gpu can't be made from its template" in await verbs.explained(second, about=reason)
         await self.limit(client, namespace, **{counted: "2"})
