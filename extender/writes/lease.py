@@ -149,7 +149,12 @@ class SharedLease:
         version = lease["metadata"]["resourceVersion"]
         if self._seen[0] != version:
             self._seen = (version, self._clock())
-        return self._clock() >= self._seen[1] + self._times.lasts
+        return self._clock() >= self._seen[1] + self._lasts(lease)
+
+    def _lasts(self, lease: RawObject) -> int:
+        """How long the lease lasts for its holder, which may be a replica of another version."""
+        told = (lease.get("spec") or {}).get("leaseDurationSeconds")
+        return min(told, LONG.lasts) if isinstance(told, int) and told > 0 else self._times.lasts
 
     def _held_by(self, lease: RawObject, holder: str) -> RawObject:
         at = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -9,7 +9,7 @@ from extender.background.claims.immediate_claims import WAITS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
-from extender.writes.lease import IMMEDIATE_CLAIMS, SharedLease
+from extender.writes.lease import IMMEDIATE_CLAIMS, LONG, SharedLease
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.test_immediate_claims import ROOM
 from tests.extender.test_immediate_claims import Scene as ImmediateScene
@@ -118,7 +118,7 @@ def test_pod_that_lacks_a_device_is_woken_also_if_controllers_have_answered_abou
 
 def test_the_first_event_of_a_claim_has_the_reason_also_if_another_replica_had_the_lease() -> None:
     scene = ImmediateScene(*ROOM, negotiated_class(), waiting("c", LICENSE))
-    theirs = SharedLease(scene.api, IMMEDIATE_CLAIMS, "theirs", scene.now, scene.clock)
+    theirs = SharedLease(scene.api, IMMEDIATE_CLAIMS, "theirs", scene.now, scene.clock, LONG)
     virtualtime.run(theirs.take())
     scene.look(seconds=1, ticks=9)
     assert scene.notes == []

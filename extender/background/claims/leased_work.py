@@ -45,6 +45,7 @@ class WaitingWork:
         reason: why the last try failed; empty if there was no try.
         heeds_changes: changes of the cluster may help. False after a failed write, and if a controller does not
             allocate: its own assumed allocation, or its own mark, came and went, and that is a change, too.
+        is_unwritten: the last try failed because of a write.
     """
 
     subject: str
@@ -52,6 +53,7 @@ class WaitingWork:
     since: datetime
     reason: str = ""
     heeds_changes: bool = True
+    is_unwritten: bool = False
 
     @property
     def uid(self) -> str:
@@ -61,7 +63,8 @@ class WaitingWork:
     def fail(self, error: Exception) -> None:
         """A try has failed."""
         self.reason = str(error)
-        self.heeds_changes = not isinstance(error, ControllerRefusesError | WriteRefusedError | OutcomeUnknownError)
+        self.is_unwritten = isinstance(error, WriteRefusedError | OutcomeUnknownError)
+        self.heeds_changes = not (self.is_unwritten or isinstance(error, ControllerRefusesError))
 
     def is_due(self, now: float, *, is_helped: bool) -> bool:
         """Whether it is time to try again; ``is_helped``: a change of the cluster may help."""
@@ -176,5 +179,5 @@ class LeasedWork(Generic[_W]):
     async def _served(self, each: _W) -> None:
         with self._turns.of(each.rejected.pod.namespace), self._solver.faults.of(each.subject):
             await self._serve(each)
-            if not each.heeds_changes and not self._awaited(each.rejected.pod):
+            if each.is_unwritten:
                 each.rejected.again = min(each.rejected.again, self._solver.clock() + _WRITE_SECONDS)
