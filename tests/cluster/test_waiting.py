@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.cluster.waiting import DISTURBANCES, KINDS, LEADING_SECONDS, flushed, going, longest, scene
+from tests.cluster.waiting import DISTURBANCES, KINDS, LEADING_SECONDS, going, longest, scene
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, connect
 from tests.kit.controlplane.components import ALL_VERSIONS, ControlPlane, control_plane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
-from tests.kit.controlplane.replicas import leader
+from tests.kit.controlplane.replicas import flushed, leader
 from tests.kit.waiting import pause, wait_for_answer
 
 AWAY_SECONDS = 12.0

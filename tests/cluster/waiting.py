@@ -34,7 +34,7 @@ from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connec
 from tests.kit.controlplane.components import ALL_VERSIONS, START_SECONDS, ControlPlane, control_plane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
 from tests.kit.controlplane.device_quotas import quota
-from tests.kit.controlplane.replicas import Replica, leader, running_replicas
+from tests.kit.controlplane.replicas import Replica, flushed, leader, running_replicas
 from tests.kit.controlplane.scenario import by_template, findings
 from tests.kit.objects.manifests import (
     add_node,
@@ -472,11 +472,6 @@ async def _clear(client: Client, namespace: str, names: Iterable[str]) -> None:
     for name in NODE_NAMES:
         await client.delete(NODES, ObjectKey("", name))
     await client.delete(PRIORITIES, ObjectKey("", IMPORTANT))
-
-
-def flushed(replicas: Iterable[Replica]) -> int:
-    """How many waits of pods have ended only because they had lasted for five minutes."""
-    return sum(sum(each.flushed.values()) for each in replicas)
 
 
 def longest(waits: Iterable[Wait]) -> dict[str, float]:

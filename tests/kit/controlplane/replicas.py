@@ -3,7 +3,8 @@
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,9 +31,8 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks at what a replica's scheduler counts, and at whether the replica runs."""
 
 _LEADS: Final = re.compile(r"^leader_election_master_status\{[^}]*\} 1$", re.MULTILINE)
-_FLUSHED: Final = re.compile(
-    r'^scheduler_queue_incoming_pods_total\{event="UnschedulableTimeout"[^}]*\} ([0-9.e+]+)$', re.MULTILINE
-)
+_QUEUED: Final = re.compile(r'^scheduler_queue_incoming_pods_total\{event="(\w+)"[^}]*\} ([0-9.e+]+)$', re.MULTILINE)
+_FLUSH: Final = "UnschedulableTimeout"
 
 
 @dataclass
@@ -41,14 +41,13 @@ class Replica:
 
     Attributes:
         leads: whether the scheduler had the lease when it was last asked.
-        flushed: by process id of each scheduler that has run: how many waits of pods it has ended only because they
-            had lasted for five minutes (its event ``UnschedulableTimeout``).
+        queued: by process id of each scheduler that has run: the events by which pods came into its queues, counted.
     """
 
     extender: Extender
     scheduler: Scheduler
     leads: bool = False
-    flushed: dict[int, int] = field(default_factory=dict)
+    queued: dict[int, Counter[str]] = field(default_factory=dict)
     _is_down: bool = field(default=False, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -109,7 +108,9 @@ class Replica:
             async with httpx.AsyncClient(verify=self._trust, trust_env=False) as http:
                 text = (await http.get(f"{self.scheduler.url}/metrics")).raise_for_status().text
             self.leads = bool(_LEADS.search(text))
-            self.flushed[self.scheduler.process.pid] = round(sum(map(float, _FLUSHED.findall(text))))
+            counts = self.queued[self.scheduler.process.pid] = Counter()
+            for event, number in _QUEUED.findall(text):
+                counts[event] += round(float(number))
 
     @cached_property
     def _trust(self) -> ssl.SSLContext:
@@ -134,6 +135,18 @@ async def leader(replicas: Sequence[Replica], *, within: float) -> Replica:
         return [each for each in replicas if each.leads]
 
     return (await wait_for_answer(leading, bool, "a scheduler leads", within=within))[0]
+
+
+def flushed(replicas: Iterable[Replica]) -> int:
+    """How many waits of pods have ended only because they had lasted for five minutes.
+
+    Raises:
+        WaitError: the schedulers count nothing that is known.
+    """
+    counts = sum((each for replica in replicas for each in replica.queued.values()), Counter[str]())
+    if not counts:
+        raise WaitError("kube-scheduler does not count the pods in its queues by event")
+    return counts[_FLUSH]
 
 
 @asynccontextmanager
