@@ -23,6 +23,7 @@ from extender.autoscaler.from_settings import make_autoscaler, read_catalog
 from extender.config.settings import LogSettings, Settings
 from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app
+from extender.http.limits.connections import VERBS
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
@@ -118,7 +119,7 @@ def _state(nodes: int) -> ClusterState:
 @contextlib.asynccontextmanager
 async def _serving(app: object, settings: Settings) -> AsyncIterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = FurtherServer(server_config(app, settings))  # type: ignore[arg-type]  # an ASGI application
+        server = FurtherServer(server_config(app, settings, VERBS))  # type: ignore[arg-type]  # an ASGI application
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.config.settings import Settings
+from extender.http.limits.connections import VERBS
 from extender.serving.listeners import server_config
 from loadtest.stage import Connection, Process, Stage, asked_names, stage, verb
 from tests.kit.measure import machine
@@ -176,7 +177,7 @@ def report(subjects: Sequence[Subject]) -> Table:
 async def _echo(port: int) -> None:
     listener = socket.create_server(("127.0.0.1", port))
     print(port, flush=True)
-    await uvicorn.Server(server_config(echo, Settings())).serve(sockets=[listener])
+    await uvicorn.Server(server_config(echo, Settings(), VERBS)).serve(sockets=[listener])
 
 
 def main() -> None:

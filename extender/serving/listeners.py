@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -18,7 +19,7 @@ from extender.certificates import CertificateError, CertificateFiles, Certificat
 from extender.config.settings import ApiSettings, OperationsSettings, ServerSettings, Settings
 from extender.http.callers.handshakes import SecureConfig, end_trust
 from extender.http.callers.refusals import Refusals
-from extender.http.limits.connections import VERBS, BoundedConfig, BoundedServer, ListenerLimits
+from extender.http.limits.connections import OTHER_DESCRIPTORS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the service."""
@@ -104,10 +105,20 @@ def _listen(host: str, port: int) -> socket.socket:
         raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
 
 
+def allowed_descriptors() -> int:
+    """How many descriptors this process may have; as many as the verbs need, if the system lets it have them."""
+    needed, (soft, hard) = VERBS.connections + OTHER_DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
 def server_config(
     app: ASGIApp,
     settings: Settings,
-    limits: ListenerLimits = VERBS,
+    limits: ListenerLimits,
     certificates: Certificates | None = None,
     refusals: Refusals | None = None,
 ) -> BoundedConfig:

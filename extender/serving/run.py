@@ -28,7 +28,7 @@ from extender.grpc.opening import open_grpc
 from extender.http.app import create_app
 from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
-from extender.http.limits.connections import API, OPERATIONS
+from extender.http.limits.connections import API, OPERATIONS, verbs_within
 from extender.http.listener import Listener
 from extender.intake.budget import BUDGET_SHARE, Budget
 from extender.intake.memory_limit import MemoryLimit, memory_limit
@@ -45,7 +45,16 @@ from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.libc_heap import give_back_after_bursts, give_back_early, heap_of_process
-from extender.serving.listeners import FurtherServer, MainServer, Ports, beside, following, open_ports, server_config
+from extender.serving.listeners import (
+    FurtherServer,
+    MainServer,
+    Ports,
+    allowed_descriptors,
+    beside,
+    following,
+    open_ports,
+    server_config,
+)
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import FollowTiming
 from extender.state.live.live_cluster import LiveCluster, Timing, connect
@@ -251,9 +260,8 @@ def _servers(
         if api is not None:
             api.should_exit = True
 
-    config = server_config(
-        application(Listener.SERVER), settings, certificates=ports.server.certificates, refusals=refusals
-    )
+    limits = verbs_within(allowed_descriptors())
+    config = server_config(application(Listener.SERVER), settings, limits, ports.server.certificates, refusals)
     return _Servers(MainServer(config, stop), operations, api)
 
 

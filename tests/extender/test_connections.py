@@ -5,14 +5,17 @@ Time passes in `sweep`, which is told what time it is.
 
 import asyncio
 import logging
+import resource
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from extender.http.limits import connections
-from extender.http.limits.connections import ListenerLimits
+from extender.http.limits.connections import VERBS, ListenerLimits, verbs_within
 from extender.http.limits.pacer import Pacer
+from extender.serving.listeners import allowed_descriptors
+from extender.state.pod_fields.gang_annotations import MOST_MEMBERS
 from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime
 
@@ -269,6 +272,32 @@ async def test_who_begins_a_request_and_does_not_end_it_keeps_nobody_out() -> No
         last = await on.client()
         await last.send(GET + b"\r\n")
         assert await last.answer() == (200, b"GET 0")
+
+
+@on_uvloop
+async def test_all_pods_of_the_largest_group_are_bound_at_once() -> None:
+    async with scene(waits=True) as on:
+        clients = [await on.client() for _ in range(MOST_MEMBERS)]
+        for each in clients:
+            await each.send(GET + b"\r\n")
+        await on.until(lambda: len(on.app.seen) == MOST_MEMBERS)
+        on.app.may_answer.set()
+        assert {await each.answer() for each in clients} == {(200, b"GET 0")}
+
+
+@pytest.mark.parametrize(("descriptors", "connections"), [(1 << 20, 1280), (2048, 1280), (1024, 256), (100, 1)])
+def test_a_process_that_may_have_few_descriptors_takes_fewer_connections(descriptors: int, connections: int) -> None:
+    assert verbs_within(descriptors).connections == connections
+
+
+def test_a_process_takes_the_descriptors_that_it_needs_if_it_may() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        assert verbs_within(allowed_descriptors()) == VERBS
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= VERBS.connections
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @on_uvloop

@@ -60,8 +60,18 @@ class ListenerLimits:
     pause: float = 0.0
 
 
-VERBS: Final = ListenerLimits(connections=256)
-"""A scheduler has a connection for each bind that runs. All listeners together stay far below 1,024 descriptors."""
+VERBS: Final = ListenerLimits(connections=1280)
+"""A scheduler has a connection for each bind that runs, and the pods of a group, 1,024 of them, are bound at once."""
+
+OTHER_DESCRIPTORS: Final = 768
+"""Descriptors for all but the connections of the verbs: other listeners, the API server, controllers, files."""
+
+
+def verbs_within(descriptors: int) -> ListenerLimits:
+    """The limits for the verbs in a process that may have this number of descriptors."""
+    left = max(1, descriptors - OTHER_DESCRIPTORS)
+    return VERBS if left >= VERBS.connections else ListenerLimits(connections=left)
+
 
 API: Final = ListenerLimits(connections=128, pause=0.002)
 """Limits for callers off the node: at most 500 answers a second. The scheduler's verbs share the event loop."""
