@@ -6,6 +6,7 @@ with its own plugin, and the scheduler with dra-extender as we ship it. ``KUBERN
 | scene | what is measured |
 |---|---|
 | templates | 70 pods with claims from templates, created at once: seconds from creation to node |
+| one by one | the same, each created when the one before has a node: no pod waits for another |
 | group | 1,000 pods of one PodGroup that share its claim: seconds until all have a node (Kubernetes 1.37) |
 | shared | 250 pods that share a claim by name: seconds until all have a node |
 | memory | kube-scheduler with 40,000 devices, with and without the plugin at preEnqueue: bytes in memory |
@@ -17,13 +18,14 @@ import os
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, CLASSES, EVENTS, POD_GROUPS, PODS, SLICES, TEMPLATES
 from loadtest.endtoend.processor import spent, used
 from loadtest.endtoend.subjects import CALLS_PER_SECOND, Processes
@@ -110,12 +112,14 @@ class Scene:
         prepare: makes what the pods need, in a namespace.
         entry: the entry of each pod in ``spec.resourceClaims``.
         spec: more of the spec of each pod.
+        at_once: how many are created at the same time; 1: each when the one before has a node.
     """
 
     pods: int
     prepare: Callable[[Client, str], Awaitable[None]]
     entry: RawObject
     spec: RawObject
+    at_once: int = _AT_ONCE
 
 
 async def _make_template(client: Client, place: str) -> None:
@@ -139,6 +143,7 @@ async def _make_claim(client: Client, place: str) -> None:
 
 SCENES: Final = {
     "templates": Scene(70, _make_template, by_template("one"), {}),
+    "one by one": Scene(70, _make_template, by_template("one"), {}, at_once=1),
     "group": Scene(1000, _make_group, by_template("one"), {"schedulingGroup": {"podGroupName": "team"}}),
     "shared": Scene(250, _make_claim, by_name("shared"), {}),
 }
@@ -158,18 +163,23 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
     since = (await client.list(PODS, place)).revision
     made: dict[str, float] = {}
     seen: dict[str, float] = {}
+    news = asyncio.Event()
 
     async def create(numbers: Sequence[int]) -> None:
         for each in numbers:
             key = f"p-{each}"
             await client.create(PODS, pod(place, key, claims=[scene.entry], scheduler=name, **scene.spec))
             made[key] = time.monotonic()
+            while scene.at_once == 1 and key not in seen:
+                news.clear()
+                await news.wait()
 
     async def follow() -> None:
         async for event in client.watch(PODS, ObjectKey(place, ""), since=since):
             key = event.object["metadata"].get("name", "")
             if event.type != "BOOKMARK" and is_bound(event.object) and key not in seen:
                 seen[key] = time.monotonic()
+                news.set()
                 if len(seen) == scene.pods:
                     return
 
@@ -178,7 +188,7 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
         before, begun = used(processes), time.monotonic()
         following = asyncio.create_task(follow())
         try:
-            await asyncio.gather(*(create(range(part, scene.pods, _AT_ONCE)) for part in range(_AT_ONCE)))
+            await asyncio.gather(*(create(range(part, scene.pods, scene.at_once)) for part in range(scene.at_once)))
             await following
         finally:
             following.cancel()
@@ -198,7 +208,8 @@ async def _clear(client: Client, place: str) -> None:
     for each in (await client.list(PODS, place)).items:
         await client.delete(PODS, ObjectKey(place, each["metadata"]["name"]))
     for each in (await client.list(CLAIMS, place)).items:
-        await client.patch(CLAIMS, ObjectKey(place, each["metadata"]["name"]), {"metadata": {"finalizers": None}})
+        with suppress(ApiError):  # the claim of a pod goes with it
+            await client.patch(CLAIMS, ObjectKey(place, each["metadata"]["name"]), {"metadata": {"finalizers": None}})
     if _has_groups():
         for each in (await client.list(POD_GROUPS, place)).items:
             await client.delete(POD_GROUPS, ObjectKey(place, each["metadata"]["name"]))
@@ -247,7 +258,7 @@ async def _run(scenes: Sequence[str], repetitions: int, plane: ControlPlane) -> 
         number = 0
         for name in (each for each in scenes if each != "memory"):
             for turn in range(repetitions):
-                for subject in SUBJECTS if name == "templates" else ("in-tree", "dra-extender"):
+                for subject in SUBJECTS if name in {"templates", "one by one"} else ("in-tree", "dra-extender"):
                     number += 1
                     load = os.getloadavg()[0]
                     figures = await _play(client, plane, SCENES[name], subject, number)
