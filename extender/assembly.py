@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
+from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
+from extender.autoscaler.templates.catalog import Catalog
 from extender.background.claims.binding_timeout import BindingTimeout
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.immediate_claims import ImmediateAllocation
@@ -40,6 +42,9 @@ from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
+from extender.defragmentation.suggested_moves import SuggestedMoves
+from extender.explain.explanation_service import Explanations
+from extender.explain.proposals.suggestions import Suggest
 from extender.intake.budget import Budget
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.cluster import ClusterMetrics
@@ -98,6 +103,7 @@ class Surroundings:
         simulation: controllers are told to allocate nothing.
         now: the time.
         budget: of memory for what comes from outside.
+        catalog: what nodes of a group bring that do not exist yet.
         has_schedulers: schedulers follow the cluster, so a pod that is woken is tried again. Otherwise none is woken.
     """
 
@@ -106,6 +112,7 @@ class Surroundings:
     simulation: bool = False
     now: Callable[[], datetime] = field(default=partial(datetime.now, UTC))
     budget: Budget = field(default_factory=Budget)
+    catalog: Catalog = field(default_factory=Catalog)
     has_schedulers: bool = True
 
 
@@ -154,8 +161,7 @@ def make_service(
     negotiation = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
-    double_allocations = DoubleAllocations(metrics.claims.clashed, tell)
-    reports = Reports(double_allocations, _waiting_times(metrics, writer.now), tell)
+    reports = Reports(DoubleAllocations(metrics.claims.clashed, tell), _waiting_times(metrics, writer.now), tell)
     scheduling, now, faults = settings.scheduling, around.now, solver.faults
     schedulers = scheduling.scheduler_names
     times = BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
@@ -168,7 +174,7 @@ def make_service(
     immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
-        BindingTimeout(state, solver.features, binder, double_allocations, now, tell, faults),
+        BindingTimeout(state, solver.features, binder, reports.double_allocations, now, tell, faults),
         OrphanCollector(state, binder, now, faults),
         Unserved(state, tell, now, faults),
         LostClaims(state, api, metrics.claims.lost, tell),
@@ -186,7 +192,13 @@ def make_service(
     metrics.registry.register(ClusterMetrics(overview))
     rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
     runner = BackgroundRunner((rescan, *tasks) if around.has_schedulers else tasks, faults, tuple(leases.values()))
-    return Service(decider, binder, runner, metrics, overview, scheduling=scheduling, off_loop=off_loop)
+    explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
+    return Service(decider, binder, runner, metrics, explanations, scheduling=scheduling, off_loop=off_loop)
+
+
+def suggestions(catalog: Catalog, settings: Settings) -> Sequence[Suggest]:
+    """What finds further changes for a pod that fits nowhere: moves of other pods, and new nodes of a group."""
+    return SuggestedMoves(settings.scheduling.scheduler_names), SuggestedNodes(catalog)
 
 
 def _eviction_tasks(

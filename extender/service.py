@@ -18,14 +18,12 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
-from extender.explain.verb_priority import VerbPriority
 from extender.fairness.waiting_budget import WaitingBudget
 from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
-from extender.observe.overview import Overview
 from extender.offload import Offload, in_thread
 from extender.pods.claims_to_come import Foreseen
 from extender.pods.decision_case import refreshed
@@ -72,7 +70,7 @@ class Service:
     """Decides what a kube-scheduler asks about a cluster.
 
     Args:
-        overview: of the cluster that is decided about.
+        explanations: of the cluster that is decided about.
         background: told of what filter has answered. The caller must run it.
         scheduling: how long verbs may take, and how many nodes are named.
         off_loop: where verbs are solved.
@@ -84,11 +82,13 @@ class Service:
         binder: Binder,
         background: BackgroundRunner,
         metrics: Metrics,
-        overview: Overview,
+        explanations: Explanations,
         *,
         scheduling: SchedulingSettings,
         off_loop: Offload = in_thread,
     ) -> None:
+        self.explanations, self.verb_priority = explanations, explanations.verb_priority
+        self.overview = overview = explanations.overview
         self._state = overview.state
         self._solver = decider.solver
         self._decider = decider
@@ -96,7 +96,6 @@ class Service:
         self.binder = binder
         self.background = background
         self.metrics = metrics
-        self.overview = overview
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
         self._off_loop = off_loop
@@ -106,8 +105,6 @@ class Service:
         self._claim_arrival = ClaimArrival(overview.state)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
         """How many seconds calls may still wait for the first lists, all of them together."""
-        self.verb_priority = VerbPriority()
-        self.explanations = Explanations(overview, binder.negotiation, self.verb_priority, scheduling)
         self.is_stopping = False
 
     @property

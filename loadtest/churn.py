@@ -15,7 +15,8 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.from_settings import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.templates.from_settings import read_catalog
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.claim_controller import ClaimController

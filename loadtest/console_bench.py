@@ -19,7 +19,8 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.from_settings import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.templates.from_settings import read_catalog
 from extender.config.settings import LogSettings, Settings
 from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app

@@ -57,7 +57,9 @@ class RemedyKind(IntEnum):
     DROP_CONSTRAINT = 4
     RELAX_SELECTOR = 5
     CONFIGURE = 6
-    FREE = 7
+    MOVE = 7
+    ADD_NODE = 8
+    FREE = 9
 
 
 WHOLE: Final = 10_000

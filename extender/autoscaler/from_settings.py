@@ -1,4 +1,4 @@
-"""Makes the autoscaler and its catalog from the settings."""
+"""Makes the autoscaler from the settings."""
 
 import secrets
 import time
@@ -14,30 +14,13 @@ from extender.autoscaler.sessions.peer_connection import PeerConnection
 from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
 from extender.autoscaler.templates.catalog import Catalog
-from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.config.settings import Settings
-from extender.config.text_file import UnreadableError, read_text
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.intake.budget import Budget
 from extender.kube.api import Api, ObjectKey
 from extender.offload import Offload, in_thread
 from extender.service import Service
-
-
-def read_catalog(settings: Settings) -> Catalog:
-    """The catalog of nodes to come; reads the file with their templates.
-
-    Raises:
-        TemplateError: the file can't be read, or is invalid.
-    """
-    wanted = settings.autoscaler
-    path = wanted.node_templates
-    try:
-        text = read_text(Path(path)) if path else ""
-    except UnreadableError as error:
-        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
-    return Catalog(load_templates(text, file=path), wanted.learn_from_label)
 
 
 def make_autoscaler(

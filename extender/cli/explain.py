@@ -11,6 +11,9 @@ from urllib.parse import quote
 import typer
 
 from extender.assembly import make_solver
+from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
+from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.audit import listed
 from extender.cli.messages import FOUND_PROBLEMS, fail, say, warn
@@ -129,7 +132,7 @@ def explain(
             answer = asyncio.run(explained_live(origin, settings_of(config, {}), inquiry))
     except (InquiryError, ApiError, OutcomeUnknownError) as error:
         fail(*problems, str(error))
-    except ConnectError as error:
+    except (ConnectError, TemplateError) as error:
         fail(*error.problems)
     say(*problems)
     print_answer(answer, output)
@@ -190,6 +193,7 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
 
     Raises:
         InquiryError: there is no such pod.
+        TemplateError: the node templates of the settings cannot be used.
         ConnectError: there is no usable API server.
         ApiError, OutcomeUnknownError: the objects cannot be read.
     """
@@ -208,7 +212,11 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
         settings = await settings_on(cluster.api, settings)
     scheduling = settings.scheduling
     explainer = Explainer.alone(
-        snapshot, make_solver(settings), scheduling.scheduler_names, preempts=scheduling.preemption
+        snapshot,
+        make_solver(settings),
+        scheduling.scheduler_names,
+        preempts=scheduling.preemption,
+        suggest=(SuggestedNodes(read_catalog(settings)),),  # PodDisruptionBudgets are not read, so no pod is to move
     )
     return ExplanationJson(as_json(explainer.explain(pod, inquiry.nodes, admission)))
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.messages import FOUND_PROBLEMS, fail, note, print_data, print_lines, say, stdout, warn
 from extender.cli.options import (
@@ -151,6 +152,8 @@ def _explain(cluster: Cluster, pod: str, output: PlacementOutput) -> None:
         answer = ExplanationJson(as_json(cluster.explain(pod)))
     except UnknownPodError as error:
         fail(str(error))
+    except TemplateError as error:
+        fail(*error.problems)
     print_answer(answer, output)
 
 

@@ -16,6 +16,7 @@ from extender.explain.claim_references import advice, resource_advice, with_clai
 from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
 from extender.explain.gangs import gang_hindrance, gang_note
 from extender.explain.judged_pod import JudgedPod
+from extender.explain.proposals.suggestions import Suggest
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
@@ -47,6 +48,7 @@ class Explainer:
         worked: seconds that this thread has computed.
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
+        suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
     """
 
     snapshot: Snapshot
@@ -57,13 +59,21 @@ class Explainer:
     worked: Clock = time.thread_time
     schedulers: Collection[str] = ()
     preempts: bool = True
+    suggest: Sequence[Suggest] = ()
 
     @classmethod
     def alone(
-        cls, snapshot: Snapshot, solver: Solver, schedulers: Collection[str] = (), *, preempts: bool = True
+        cls,
+        snapshot: Snapshot,
+        solver: Solver,
+        schedulers: Collection[str] = (),
+        *,
+        preempts: bool = True,
+        suggest: Sequence[Suggest] = (),
     ) -> "Explainer":
         """An explainer for a cluster without earlier verdicts or other decisions."""
-        return cls(snapshot, Decider(solver, lambda _: None), _no_pause, schedulers=schedulers, preempts=preempts)
+        decider = Decider(solver, lambda _: None)
+        return cls(snapshot, decider, _no_pause, schedulers=schedulers, preempts=preempts, suggest=suggest)
 
     @property
     def solver(self) -> Solver:
@@ -113,10 +123,11 @@ class Explainer:
         else:
             case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver, now=True))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
-            judgement = JudgedPod(
-                case, snapshot, known, rejected, self.decider, self.seconds, self.worked, self._pause, self.preempts
-            )
-            found = judgement.explanation()
+            limits = self.seconds, self.worked, self._pause
+            suggest = self.suggest if nodes is None else ()
+            found = JudgedPod(
+                case, snapshot, known, rejected, self.decider, *limits, self.preempts, suggest
+            ).explanation()
             if found.verdict is Conclusion.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
         made = [f"claim {name} is not made from its template yet" for name in waiting]

@@ -19,6 +19,7 @@ from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.explain.names_within import names_within, namespaces_of
+from extender.explain.proposals.suggestions import Suggest
 from extender.explain.verb_priority import VerbPriority
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -43,26 +44,32 @@ _ASKING_SECONDS: Final = 5.0
 class Explanations:
     """Explains the pods and claims of a cluster.
 
+    Attributes:
+        overview: of the cluster.
+        verb_priority: knows when verbs run.
+
     Args:
         overview: of the cluster.
         negotiation: asks controllers about claims that they allocate.
-        verb_priority: knows when verbs run.
         scheduling: the schedulers that call the extender, and whether pods are evicted.
+        suggest: finds further changes for pods that fit nowhere.
     """
 
     def __init__(
         self,
         overview: Overview,
         negotiation: Negotiation,
-        verb_priority: VerbPriority,
         scheduling: SchedulingSettings,
+        suggest: Sequence[Suggest] = (),
     ) -> None:
+        self.overview = overview
+        self.verb_priority = VerbPriority()
         self._state = overview.state
         self._api = overview.api
         self._decider = overview.decider
         self._negotiation = negotiation
-        self._verb_priority = verb_priority
         self._scheduling = scheduling
+        self._suggest = suggest
         self._explaining = anyio.CapacityLimiter(1)
         self._asking = anyio.CapacityLimiter(1)
 
@@ -120,10 +127,11 @@ class Explanations:
         return Explainer(
             snapshot,
             self._decider,
-            self._verb_priority.turn(),
+            self.verb_priority.turn(),
             until,
             schedulers=self._scheduling.scheduler_names,
             preempts=self._scheduling.preemption,
+            suggest=self._suggest,
         )
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:

@@ -42,7 +42,8 @@ from extender.explain.merits import ranking, why_here
 from extender.explain.preemption import preemption_of
 from extender.explain.proposals.claim_edits import constraint_text
 from extender.explain.proposals.node_changes import Bundles
-from extender.explain.proposals.proposals import one_of_each, promising, proposals_on
+from extender.explain.proposals.proposals import best, one_of_each, promising, proposals_on, suggested
+from extender.explain.proposals.suggestions import Suggest
 from extender.explain.proposals.trials import ProposalTrials
 from extender.explain.rejections import node_groups, with_rejections
 from extender.pods.decision_case import Case
@@ -100,6 +101,7 @@ class JudgedPod:
         worked: seconds that this thread has computed. Other programs of the machine do not change what is found.
         pause: called between pieces of work; raises `TimeoutError` when there is no more time.
         preempts: device preemption is on.
+        suggest: finds further changes.
     """
 
     case: Case
@@ -111,10 +113,14 @@ class JudgedPod:
     worked: Clock
     pause: Callable[[], None]
     preempts: bool
+    suggest: Sequence[Suggest] = ()
 
     def explanation(self) -> Explanation:
         """The explanation."""
-        return with_rejections(self._judged(), self.rejected, self._verdicts(list(self.rejected)).merits, self.case)
+        found = self._judged()
+        if found.verdict is Conclusion.FITS_NOWHERE and self.suggest:
+            found = self._with_suggestions(found)
+        return with_rejections(found, self.rejected, self._verdicts(list(self.rejected)).merits, self.case)
 
     def _judged(self) -> Explanation:
         verdicts = self._verdicts([node.name for node in self.nodes])
@@ -261,6 +267,24 @@ class JudgedPod:
         trials = ProposalTrials(self.case.pod.key, self.snapshot, self._measured(), others, fails, self.pause)
         proposals = proposals_on(nodes, bundles, trials)
         return proposals, not trials.cut_short and len(kinds) <= len(nodes)
+
+    def _with_suggestions(self, explanation: Explanation) -> Explanation:
+        """The explanation with what others suggest, as far as it helps."""
+        measured, others = self._measured(), [node.name for node in self.nodes[:MAX_CONFIRMED]]
+
+        def clock() -> float:
+            """The time. Verbs go first."""
+            self.pause()
+            return measured.clock()
+
+        solver = replace(measured, clock=clock)
+        trials = ProposalTrials(self.case.pod.key, self.snapshot, solver, others, everywhere=False, pause=self.pause)
+        found = list(explanation.proposals)
+        for suggest in self.suggest:
+            with self.case.solver.faults.of(f"pod {self.case.pod}"):
+                found += suggested(suggest, self.case.pod, trials)
+        is_whole = explanation.all_tried and not trials.cut_short
+        return replace(explanation, proposals=best(found), all_tried=is_whole)
 
     def _measured(self) -> Solver:
         """The solver for work of `seconds`, by the clock of the work; its time is up at the deadline, too."""

@@ -20,8 +20,9 @@ from extender.access.gate import Clocks, Gate
 from extender.access.reviews import REVIEWS, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler
-from extender.autoscaler.from_settings import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.catalog import Catalog
+from extender.autoscaler.templates.from_settings import read_catalog
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.opening import open_grpc
@@ -155,17 +156,18 @@ def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings,
         uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
 
 
-def surroundings_of(cluster: ServedCluster) -> Surroundings:
+def surroundings_of(cluster: ServedCluster, catalog: Catalog) -> Surroundings:
     """What is around a service over a cluster: schedulers follow only one that has an API server."""
-    return Surroundings(cluster.live, budget=cluster.budget, has_schedulers=cluster.live is not None)
+    has_schedulers = cluster.live is not None
+    return Surroundings(cluster.live, budget=cluster.budget, catalog=catalog, has_schedulers=has_schedulers)
 
 
 def _service_over(
-    cluster: ServedCluster, settings: Settings, searches: Searches, tracing: Tracing = UNTRACED
+    cluster: ServedCluster, settings: Settings, catalog: Catalog, searches: Searches, tracing: Tracing = UNTRACED
 ) -> Service:
     metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
-    around = surroundings_of(cluster)
+    around = surroundings_of(cluster, catalog)
     return make_service(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
 
 
@@ -208,7 +210,7 @@ async def serve(
     ):
         settings = settings.over(cluster.gates)
         searches = Searches()
-        service = _service_over(cluster, settings, searches, tracing)
+        service = _service_over(cluster, settings, catalog, searches, tracing)
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
         autoscaler = make_autoscaler(service, solver, settings, catalog, off_loop, cluster.budget)
         service.metrics.registry.register(LogMetrics(dropped_lines))

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeVar
 from anyio.from_thread import start_blocking_portal
 from prometheus_client import CollectorRegistry
 
-from extender.assembly import Surroundings, make_service, make_solver
+from extender.assembly import Surroundings, make_service, make_solver, suggestions
+from extender.autoscaler.templates.catalog import Catalog
+from extender.autoscaler.templates.from_settings import read_catalog
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
@@ -203,13 +205,18 @@ class Cluster:
 
         Raises:
             UnknownPodError: there is no such pod.
+            TemplateError: the node templates of the settings cannot be used.
         """
         found = self._pod(pod)
         self._ask_controllers(found)
         admission = self._run(lambda: read_admission(found, self.snapshot, self._embedded.api))
         scheduling = self.settings.scheduling
         explainer = Explainer.alone(
-            self.snapshot, self._solver, scheduling.scheduler_names, preempts=scheduling.preemption
+            self.snapshot,
+            self._solver,
+            scheduling.scheduler_names,
+            preempts=scheduling.preemption,
+            suggest=suggestions(self._catalog, self.settings),
         )
         return explainer.explain(found, nodes, admission)
 
@@ -255,6 +262,10 @@ class Cluster:
     @cached_property
     def _solver(self) -> Solver:
         return make_solver(self.settings)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return read_catalog(self.settings)
 
     @cached_property
     def _service(self) -> Service:

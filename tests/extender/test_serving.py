@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
 from extender.assembly import make_service, make_solver
+from extender.autoscaler.templates.catalog import Catalog
 from extender.background.runner import PAUSE_SECONDS
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
@@ -40,7 +41,7 @@ def test_over_manifests_a_question_has_the_same_answer_again_because_no_schedule
     async def story() -> None:
         cluster = EmbeddedCluster(load([ROOT / "config" / "example"]).objects)
         await cluster.settle()
-        around = surroundings_of(ServedCluster(cluster.api, cluster.state))
+        around = surroundings_of(ServedCluster(cluster.api, cluster.state), Catalog())
         by = make_solver(Settings(), asyncio.get_running_loop().time)
         service = make_service(
             cluster.api, cluster.state, by, Settings(), Metrics(CollectorRegistry()), around=around, off_loop=at_once

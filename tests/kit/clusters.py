@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.assembly import make_service
-from extender.autoscaler.from_settings import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.templates.from_settings import read_catalog
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi

@@ -1,13 +1,39 @@
 """What nodes of some labels bring: by a template, or learned from a real node of the same group."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from allocator import Features, Node
 from extender.autoscaler.templates.blueprints import Blueprint, learned
 from extender.autoscaler.templates.node_templates import NodeTemplate
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot
+
+OF_KUBERNETES: Final = "node.kubernetes.io/"
+"""Prefix of the taints by which Kubernetes tells the condition of a node. They say nothing of a group."""
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of nodes to which an autoscaler may add one.
+
+    Attributes:
+        name: of the template, or the value of the label for groups.
+        labels: tell nodes of the group.
+        node: as a new node is, but for its name.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    node: NodeObject
+
+    def node_called(self, name: str) -> NodeObject:
+        """A new node of the group."""
+        labels = {**self.node.node.labels, HOSTNAME: name}
+        return replace(self.node, node=replace(self.node.node, name=name, labels=labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,18 @@ class Supply:
         model = self._models[group, apart]
         return [] if model is None else [model]
 
+    def groups(self) -> Iterator[Group]:
+        """All groups of which something is known: those of templates, and those of real nodes without a template."""
+        for each in self.catalog.templates:
+            yield Group(each.name, each.labels, NodeObject(Node(each.name, each.labels)))
+        own: dict[str, list[NodeObject]] = {}
+        for node in self.snapshot.nodes.values():
+            name = self._group(node.node)
+            if name is not None and not any(each.matches(node.node) for each in self.catalog.templates):
+                own.setdefault(name, []).append(node)
+        for name, nodes in sorted(own.items()):
+            yield Group(name, {self.catalog.group_label: name}, _alike(nodes))
+
     def group_of(self, node: Node) -> Iterator[NodeObject]:
         """The other real nodes of a node's group; none if the catalog has no label for groups."""
         group, label = self._group(node), self.catalog.group_label
@@ -60,3 +98,20 @@ class Supply:
 
     def _group(self, node: Node) -> str | None:
         return node.labels.get(self.catalog.group_label) if self.catalog.group_label else None
+
+
+def _alike(nodes: Sequence[NodeObject]) -> NodeObject:
+    """The smallest of some nodes, with the labels and taints that all of them have."""
+    first, *others = nodes
+    labels = {
+        name: value
+        for name, value in first.node.labels.items()
+        if all(each.node.labels.get(name) == value for each in others)
+    }
+    taints = tuple(
+        taint
+        for taint in first.taints
+        if not taint.key.startswith(OF_KUBERNETES) and all(taint in each.taints for each in others)
+    )
+    least = min(nodes, key=lambda node: (node.cpu is None, node.cpu))
+    return replace(least, node=replace(first.node, labels=labels), taints=taints)

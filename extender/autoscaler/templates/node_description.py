@@ -7,18 +7,14 @@ taints are those that all nodes of the group have. Of each amount, it is the lea
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from allocator import Node, Quantity, hint, shown
 from extender.autoscaler.templates.blueprints import Blueprint
-from extender.autoscaler.templates.catalog import Catalog, Supply
+from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply
 from extender.autoscaler.templates.node_templates import NODE_NAME, of_node
 from extender.kube.api import RawObject
 from extender.state.snapshot import Snapshot
-
-_HOSTNAME: Final = "kubernetes.io/hostname"
-_PASSING: Final = "node.kubernetes.io/"
-"""Taints with this prefix tell the condition of a node (not-ready, unschedulable). They say nothing of a group."""
 
 
 class UnknownGroupError(Exception):
@@ -53,7 +49,7 @@ class NodeDescription:
         Args:
             node_name: of the node that is described.
         """
-        labels = {**self.labels, _HOSTNAME: node_name}
+        labels = {**self.labels, HOSTNAME: node_name}
         spec = {"taints": list(self.taints)} if self.taints else {}
         node: RawObject = {
             "apiVersion": "v1",
@@ -106,7 +102,7 @@ def describe(
     return NodeDescription(
         group,
         selects,
-        {name: value for name, value in labels.items() if name != _HOSTNAME},
+        {name: value for name, value in labels.items() if name != HOSTNAME},
         _taints(own),
         _amounts(own),
         specs,
@@ -187,7 +183,9 @@ def _taints(nodes: Sequence[RawObject]) -> list[RawObject]:
     for node in nodes:
         taints = node.get("spec", {}).get("taints") or ()
         found.update({(each["key"], each.get("value", ""), each["effect"]) for each in taints})
-    common = sorted(each for each, count in found.items() if count == len(nodes) and not each[0].startswith(_PASSING))
+    common = sorted(
+        each for each, count in found.items() if count == len(nodes) and not each[0].startswith(OF_KUBERNETES)
+    )
     return [{"key": key, **({"value": value} if value else {}), "effect": effect} for key, value, effect in common]
 
 

@@ -15,7 +15,9 @@ from extender.explain.change import ProposedChange, invasiveness, size
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import Proposal
 from extender.explain.proposals.node_changes import Bundle, Bundles
+from extender.explain.proposals.suggestions import Suggest
 from extender.explain.proposals.trials import ProposalTrials
+from extender.state.objects.pods import Pod
 
 MAX_PROPOSALS: Final = 5
 MAX_ALIKE: Final = 2
@@ -48,6 +50,23 @@ def proposals_on(nodes: Sequence[str], bundles: Bundles, trials: ProposalTrials)
             if proposal is not None:
                 found.setdefault(frozenset(c.what + c.text for c in changes), proposal)
     return best(found.values())
+
+
+def suggested(suggest: Suggest, pod: Pod, trials: ProposalTrials) -> Iterator[Proposal]:
+    """Those of the suggestions that make a pod fit, in their order; no more than are shown."""
+    number = 0
+    try:
+        for each in suggest(pod, trials.snapshot, trials.solver):
+            if trials.is_over:
+                trials.cut_short = True
+            if trials.is_over or number == MAX_ALIKE:
+                return
+            proposal = trials.proposal(each.changes, each.node)
+            if proposal is not None:
+                number += 1
+                yield proposal
+    except TimeoutError:
+        trials.cut_short = True
 
 
 def promising(survey: Survey) -> tuple[str, ...]:

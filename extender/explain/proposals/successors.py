@@ -37,7 +37,9 @@ def goes_first(before: Pod, pod: Pod) -> bool:
     return before.priority > pod.priority or before.scheduler_name != pod.scheduler_name
 
 
-def returned(before: Pod, known: Snapshot, snapshot: Snapshot, solver: Solver) -> tuple[Snapshot, Successor]:
+def returned(
+    before: Pod, known: Snapshot, snapshot: Snapshot, solver: Solver, only: str = ""
+) -> tuple[Snapshot, Successor]:
     """The cluster after the successor of a pod had its turn, and where the successor is then.
 
     Args:
@@ -45,6 +47,7 @@ def returned(before: Pod, known: Snapshot, snapshot: Snapshot, solver: Solver) -
         known: the cluster in which the pod was there.
         snapshot: the cluster without it.
         solver: for as long as there is time.
+        only: the node where it may go; empty: any.
 
     Raises:
         TimeoutError: the solver's time is up.
@@ -52,7 +55,7 @@ def returned(before: Pod, known: Snapshot, snapshot: Snapshot, solver: Solver) -
     pod, snapshot = _successor(before, known, snapshot)
     nodes = snapshot.nodes
     is_tied = before.controller is not None and before.controller.kind in _TIED
-    names = [before.node_name] if is_tied else sorted(nodes)
+    names = [before.node_name] if is_tied else [only] if only else sorted(nodes)
     names = [name for name in names if name in nodes and not rejection(pod.requirements, nodes[name])]
     passed = filter_nodes(pod, names, snapshot, solver, bounds=Bounds(solver.until, most=1)).passed
     after = place(pod, passed[0], snapshot, solver) if passed else No("no node suits it")

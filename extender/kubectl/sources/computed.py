@@ -9,7 +9,8 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service, make_solver
-from extender.autoscaler.from_settings import make_autoscaler, read_catalog
+from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.templates.from_settings import read_catalog
 from extender.cli.explain import EXPLAINED
 from extender.config.settings import Settings
 from extender.http.app import create_app
@@ -45,9 +46,10 @@ class ComputedService:
             counts_resources=settings.features.node_resources,
         )
         solver = make_solver(settings)
-        around = Surroundings(simulation=True)
+        catalog = read_catalog(settings)
+        around = Surroundings(simulation=True, catalog=catalog)
         service = make_service(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
-        autoscaler = make_autoscaler(service, solver, settings, read_catalog(settings))
+        autoscaler = make_autoscaler(service, solver, settings, catalog)
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(create_app(service, autoscaler, settings)), base_url=_HOST
         )

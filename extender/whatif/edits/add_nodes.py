@@ -7,15 +7,13 @@ from typing import ClassVar, Final, Self
 
 from allocator import JSON, Fields, Node, Problem, hint, label_key, shown
 from extender.autoscaler.templates.blueprints import Blueprint, learned
+from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES
 from extender.state.objects.nodes import NodeObject
 from extender.whatif.edits.edit import Edit
 from extender.whatif.edits.entry_fields import read_count, refuse_unknown
 from extender.whatif.fork import Fork, NewNode
 
 _FIELDS: Final = frozenset({"template", "like", "count", "labels"})
-_HOSTNAME: Final = "kubernetes.io/hostname"
-_OF_KUBERNETES: Final = "node.kubernetes.io/"
-"""Prefix of the taints by which Kubernetes tells the condition of a node. A new node has none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ class AddNodes(Edit):
         source = self.template or self.like
         names = (name for number in numbers(1) if (name := f"new-{source}-{number}") not in fork.snapshot.nodes)
         for name, _ in zip(names, range(self.count), strict=False):
-            labels = {**start.node.labels, **self.labels, _HOSTNAME: name}
+            labels = {**start.node.labels, **self.labels, HOSTNAME: name}
             node = replace(start, node=replace(start.node, name=name, labels=labels), created=fork.now)
             blueprints = self._blueprints(node.node, start, fork)
             fork.snapshot = fork.snapshot.with_node(node)
@@ -90,7 +88,7 @@ class AddNodes(Edit):
                 known = hint(self.like, fork.before.nodes)
                 fork.problems.append(Problem(f"{self.at}.like", f"node {self.like} does not exist{known}"))
                 return None
-            return replace(node, taints=tuple(t for t in node.taints if not t.key.startswith(_OF_KUBERNETES)))
+            return replace(node, taints=tuple(t for t in node.taints if not t.key.startswith(OF_KUBERNETES)))
         templates = {each.name: each for each in fork.supply.catalog.templates}
         if self.template not in templates:
             known = hint(self.template, templates) or (
