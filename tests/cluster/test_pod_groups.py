@@ -121,7 +121,10 @@ async def test_pods_of_a_group_share_its_claim_until_the_group_is_gone(
 async def test_a_pod_joins_others_of_its_group_that_upstreams_scheduler_has_bound(
     client: Client, namespace: str, plane: ControlPlane
 ) -> None:
-    """Our scheduler has its gate off: with the gate on, it refuses groups that another scheduler has pods of."""
+    """Our scheduler has its gate off: with the gate on, it refuses groups that another scheduler has pods of.
+
+    So it must not hold pods until their claims exist: without the gate, the plugin takes no claim of a group for one.
+    """
     await client.create(TEMPLATES, template(namespace, "one"))
     await add_group(client, namespace)
     key = await claim_of(client, namespace)
@@ -129,7 +132,7 @@ async def test_a_pod_joins_others_of_its_group_that_upstreams_scheduler_has_boun
         theirs = await client.create(PODS, member(namespace, "theirs", scheduler=IN_TREE))
         place = await bound(client, key_of(theirs))
     before = await client.get(CLAIMS, key)
-    async with pair(client, plane) as ours:
+    async with pair(client, plane, holds_pods=False) as ours:
         own = await client.create(PODS, member(namespace, "ours", scheduler=ours.name))
         assert await bound(client, key_of(own)) == place
     after = await client.get(CLAIMS, key)

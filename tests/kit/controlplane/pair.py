@@ -45,7 +45,13 @@ class Pair:
 
 @asynccontextmanager
 async def pair(
-    client: Client, plane: ControlPlane, name: str = SHIPPED_NAME, *, serve: Sequence[str] = SERVE, gates: str = ""
+    client: Client,
+    plane: ControlPlane,
+    name: str = SHIPPED_NAME,
+    *,
+    serve: Sequence[str] = SERVE,
+    gates: str = "",
+    holds_pods: bool = True,
 ) -> AsyncIterator[Pair]:
     """An extender and a scheduler, with the configuration that we ship but for the name and the longest backoff.
 
@@ -54,6 +60,7 @@ async def pair(
         name: of the scheduler and of its lease.
         serve: the extender's command line.
         gates: feature gates of the scheduler beside those that we ship, such as ``GenericWorkload=true``.
+        holds_pods: the profile has the plugin at preEnqueue, as we ship it.
     """
     await grant_rights(client)
     text = SHIPPED.read_text()
@@ -62,6 +69,8 @@ async def pair(
         kubeconfig = replace(access, url=between.url).write_kubeconfig(plane.folder / f"{name}-extender.kubeconfig")
         async with running_extender(plane, kubeconfig=kubeconfig, serve=serve) as extender:
             config = localize(text.replace(SHIPPED_NAME, name), extender.url, plane.kubeconfig(SCHEDULER))
+            if not holds_pods:
+                del config["profiles"][0]["plugins"]["preEnqueue"]
             flags = tuple(f"{flag},{gates}" if gates and "gates" in flag else flag for flag in shipped_flags(text))
             async with scheduler(plane, config | {"podMaxBackoffSeconds": BACKOFF_SECONDS}, flags):
                 yield Pair(name, extender, between)
