@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock house bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test check format lock house corpus bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -152,6 +152,10 @@ format: $(VENV)/.dev  ## rewrite the code in the project's style
 
 house: $(VENV)/.dev  ## count lines, modules and layers, and the modules and moves of traced calls (docs/testing.md); CALL="bind" prints the way of one call
 	$(BIN)/python -m tests.house $(if $(CALL),--call "$(CALL)")
+
+corpus: TO ?= .corpus
+corpus: $(VENV)/.dev  ## record in the folder TO what thousands of calls over random worlds are answered and write; AGAINST=<git revision, or folder of a recording> prints the first differences (docs/testing.md); ARGS
+	$(BIN)/python -m tests.corpus --to $(TO) $(if $(AGAINST),--against $(AGAINST)) $(ARGS)
 
 # The image's packages, by hash, in the versions of constraints.txt; a test compares the versions.
 LOCK := $(BIN)/uv pip compile --quiet --constraint constraints.txt --generate-hashes --python-platform linux --python-version 3.11 \
