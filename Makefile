@@ -38,9 +38,9 @@ test: $(VENV)/.dev  ## run the quick suites, with branch coverage
 
 # The newest version, unless the caller names one, or brings the programs.
 test-cluster: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
-test-cluster: $(VENV)/.dev  ## run the suite on a real control plane (of Kubernetes 1.37, or KUBERNETES=1.36), which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS; ARGS of pytest
+test-cluster: $(VENV)/.dev  ## run the suite on two real control planes side by side (of Kubernetes 1.37, or KUBERNETES=1.36), which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS; ARGS of pytest
 	$(BIN)/python -m tests.kit.controlplane.binaries
-	$(BIN)/python -m pytest tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster $(ARGS)
 
 test-older:  ## run those tests of the suite that every version of Kubernetes has to pass, on Kubernetes 1.36
 	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.36 ARGS='-m every_version'
