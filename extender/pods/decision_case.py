@@ -152,7 +152,7 @@ def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -
     for pool in snapshot.inventory.for_node(node.node, features):
         for uid in snapshot.holders.get(pool.id, ()):
             found = snapshot.claim(uid)
-            if found is not None and uid not in snapshot.assumed and _is_left(found.claim, snapshot):
+            if found is not None and uid not in snapshot.assumed and is_left(found.claim, snapshot):
                 released = replace(found.claim, allocation=None, reserved_for=())
                 snapshot = snapshot.with_claim(replace(found, claim=released))
     return snapshot
@@ -166,7 +166,7 @@ def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
     return snapshot._replace(usage=usage)
 
 
-def _is_left(claim: Claim, snapshot: Snapshot) -> bool:
+def is_left(claim: Claim, snapshot: Snapshot) -> bool:
     """Whether all users of the claim are gone or terminating, so that its devices will be released."""
     if any(consumer.resource != "pods" for consumer in claim.reserved_for):
         return False

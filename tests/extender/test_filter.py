@@ -253,6 +253,17 @@ def test_hard_nominated_pods_take_half_of_a_call_at_most_and_the_rest_is_the_pod
     assert clock.now < 8
 
 
+def test_nominated_pods_whose_claims_are_allocated_or_shared_take_no_time_of_a_call() -> None:
+    """A scheduler nominates each pod that it binds."""
+    served = claim("served", allocated=["a/gpu-0"], at="a", users=["served"])
+    nominated = [pod(f"shared-{n}", "c", nominated="a", priority=9) for n in range(50)]
+    nominated.append(pod("served", "served", nominated="a", priority=9))
+    world = snapshot_of(GPU, node("a"), local_slice("a", 30), claim("c", *RING), served, *nominated)
+    by = replace(solver(), clock=Hours().look, until=8.0)
+    asked = parsed(pod("p", "c"))
+    assert held_for_nominated(asked, world, by) is world
+
+
 def test_selectors_are_compiled_no_longer_than_the_call_has_time_and_the_next_call_goes_on() -> None:
     many = [request(f"r{n}", selectors=[f"{n} < {n + 1}"]) for n in range(30)]
     world = snapshot_of(GPU, node("a"), local_slice("a", 30), claim("c", *many))

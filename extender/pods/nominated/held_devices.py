@@ -17,7 +17,8 @@ from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Featur
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
-from extender.pods.decision_case import Case, after_departures, fits, holding, open_case
+from extender.pods.decision_case import Case, after_departures, fits, holding, is_left, open_case
+from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 from extender.pods.nominated.kept_reads import kept_reads
 from extender.state.consumers import claim_keys
 from extender.state.objects.nodes import NodeObject
@@ -143,10 +144,11 @@ def held_for_nominated(
     """
     there = snapshot.nodes.get(on)
     found = _everywhere(snapshot) if there is None else nominated_near(there, snapshot, solver.features)
-    others = [other for other in found if other.uid != pod.uid]
+    shared = frozenset(claim_keys(pod))
+    others = [other for other in found if other.uid != pod.uid and not _is_served(other, shared, snapshot)]
     if not others:
         return snapshot
-    room = Room(frozenset(claim_keys(pod)), snapshot, solver.within(_middle(solver)), now)
+    room = Room(shared, snapshot, solver.within(_middle(solver)), now)
     is_kept = [other for other in others if other.kept.devices and (spares or _is_kept_from(other, pod))]
     for other in room.share(is_kept):
         room.hold_kept(other)
@@ -185,6 +187,21 @@ def _is_kept_from(other: Pod, pod: Pod) -> bool:
 def _is_before(other: Pod, pod: Pod) -> bool:
     """Whether a nominated pod goes before this one."""
     return other.order < pod.order if pod.nominated_node else other.priority >= pod.priority
+
+
+def _is_served(other: Pod, shared: Collection[ObjectKey], snapshot: Snapshot) -> bool:
+    """Whether nothing is to be held for a nominated pod: its claims are allocated, or are those of the pod that asks.
+
+    A scheduler nominates each pod that it binds. Many pods of a PodGroup, with one claim, are nominated at a time.
+    """
+    if other.kept.victims or special_of(other, snapshot) is not NO_SPECIAL:
+        return False
+    keys = claim_keys(other)
+    claims = [snapshot.claims.get(key) for key in keys if key not in shared]
+    return len(keys) == len(other.claims) and all(
+        each is not None and each.claim.allocation is not None and not is_left(each.claim, snapshot)
+        for each in claims
+    )
 
 
 def _middle(solver: Solver) -> float:
