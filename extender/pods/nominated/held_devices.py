@@ -199,8 +199,7 @@ def _is_served(other: Pod, shared: Collection[ObjectKey], snapshot: Snapshot) ->
     keys = claim_keys(other)
     claims = [snapshot.claims.get(key) for key in keys if key not in shared]
     return len(keys) == len(other.claims) and all(
-        each is not None and each.claim.allocation is not None and not is_left(each.claim, snapshot)
-        for each in claims
+        each is not None and each.claim.allocation is not None and not is_left(each.claim, snapshot) for each in claims
     )
 
 
