@@ -19,7 +19,7 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -271,11 +271,12 @@ def main() -> None:
     parser.add_argument("--scene", action="append", choices=[*SCENES, "memory"], help="all, if none is named")
     parser.add_argument("--repetitions", type=int, default=2)
     asked = parser.parse_args()
-    options = Options()
+    # By default, the controller manager makes 10 claims a second, and nothing else would be measured.
+    options = Options(controller_flags=(f"--kube-api-qps={CALLS_PER_SECOND}", f"--kube-api-burst={CALLS_PER_SECOND}"))
     if _has_groups():
         versions = {"scheduling.k8s.io/v1beta1": True}
         more = ("podgroup-protection-controller",)
-        options = Options(feature_gates=GATES, runtime_config=versions, more_controllers=more)
+        options = replace(options, feature_gates=GATES, runtime_config=versions, more_controllers=more)
     scenes = asked.scene or [each for each in (*SCENES, "memory") if each != "group" or _has_groups()]
     with TemporaryDirectory(prefix="dra-extender-") as folder:
         logs = Path(folder) / "logs"
