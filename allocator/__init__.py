@@ -77,7 +77,6 @@ from allocator.model.configuration import AllocatedConfig as AllocatedConfig
 from allocator.model.device_classes import DeviceClass as DeviceClass
 from allocator.model.device_classes import GroupResource as GroupResource
 from allocator.model.device_controllers import ParametersRef as ParametersRef
-from allocator.model.devices import JSON as JSON
 from allocator.model.devices import AttributeValue as AttributeValue
 from allocator.model.devices import CounterConsumption as CounterConsumption
 from allocator.model.devices import Device as Device
@@ -93,7 +92,6 @@ from allocator.model.features import GATES as GATES
 from allocator.model.features import NO_FEATURES as NO_FEATURES
 from allocator.model.features import Features as Features
 from allocator.model.features import with_gates as with_gates
-from allocator.model.json import text as text
 from allocator.model.json.allocations import allocation_or_none as allocation_or_none
 from allocator.model.json.claims import SpecReader as SpecReader
 from allocator.model.json.claims import parse_claim as parse_claim
@@ -111,7 +109,6 @@ from allocator.model.json.device_controllers import PARAMETERS_REF as PARAMETERS
 from allocator.model.json.device_controllers import SUITABLE_NODES as SUITABLE_NODES
 from allocator.model.json.device_controllers import ParametersRefError as ParametersRefError
 from allocator.model.json.device_controllers import parameters_ref as parameters_ref
-from allocator.model.json.fields import Fields as Fields
 from allocator.model.json.group_resources import MATCH_ATTRIBUTE as MATCH_ATTRIBUTE
 from allocator.model.json.group_resources import MEMBERS as MEMBERS
 from allocator.model.json.group_resources import read_match_attribute as read_match_attribute
@@ -119,11 +116,6 @@ from allocator.model.json.group_resources import read_members as read_members
 from allocator.model.json.interner import Interner as Interner
 from allocator.model.json.render import allocation_to_json as allocation_to_json
 from allocator.model.json.taint_rules import parse_taint_rule as parse_taint_rule
-from allocator.model.names import dns_label as dns_label
-from allocator.model.names import dns_subdomain as dns_subdomain
-from allocator.model.names import driver_name as driver_name
-from allocator.model.names import label_key as label_key
-from allocator.model.names import qualified_name as qualified_name
 from allocator.model.nodes import Node as Node
 from allocator.model.nodes import NodeSelector as NodeSelector
 from allocator.model.nodes import NodeSelectorTerm as NodeSelectorTerm
@@ -135,7 +127,6 @@ from allocator.model.optional import required as required
 from allocator.model.optional import without as without
 from allocator.model.problems import AllocatorError as AllocatorError
 from allocator.model.problems import InvalidObjectError as InvalidObjectError
-from allocator.model.problems import Problem as Problem
 from allocator.model.quantity import Format as Format
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.semver import Version as Version
@@ -178,12 +169,6 @@ from allocator.pools import Candidate as Candidate
 from allocator.pools import Inventory as Inventory
 from allocator.pools import NodePool as NodePool
 from allocator.pools import Pool as Pool
-from allocator.printable import NO_TEXT as NO_TEXT
-from allocator.printable import Printable as Printable
-from allocator.printable import printable as printable
-from allocator.printable import printable_lines as printable_lines
-from allocator.printable import shown as shown
-from allocator.recent import Recent as Recent
 from allocator.request_causes import UNREACHABLE as UNREACHABLE
 from allocator.search.constraints import constraint_class as constraint_class
 from allocator.search.constraints import constraint_covers as constraint_covers
@@ -191,11 +176,7 @@ from allocator.search.limits import Clock as Clock
 from allocator.search.limits import Limits as Limits
 from allocator.search.limits import SearchBudget as SearchBudget
 from allocator.search.limits import TimedSelectors as TimedSelectors
-from allocator.spelling import did_you_mean as did_you_mean
-from allocator.spelling import hint as hint
-from allocator.spelling import meant_by as meant_by
-from allocator.spelling import nearest as nearest
-from allocator.spelling import nearest_attribute as nearest_attribute
+from allocator.tools.fields import Problem as Problem
 from allocator.usage import FREE as FREE
 from allocator.usage import NOTHING_USED as NOTHING_USED
 from allocator.usage import DeviceUsage as DeviceUsage

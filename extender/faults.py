@@ -6,7 +6,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from allocator import Claim, InvalidClaimError, Recent
+from allocator import Claim, InvalidClaimError
+from allocator.tools import Recent
 
 _REMEMBERED: Final = 1024
 

@@ -20,7 +20,8 @@ from typing import Final
 
 from rich.console import Console
 
-from allocator import POLICIES, hint
+from allocator import POLICIES
+from allocator.tools import hint
 from extender import Cluster
 from extender.config.settings import SchedulingSettings
 from extender.observe.device_states import DeviceStates

@@ -1,6 +1,6 @@
 """Errors of expressions: one does not compile, or it fails on a device."""
 
-from allocator.printable import printable
+from allocator.tools.printable import printable
 
 
 class CelError(Exception):

@@ -25,7 +25,7 @@ from allocator.cel.values import OptionalValue, TypeValue, Value
 from allocator.model.devices import AttributeValue, Device
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.recent import Recent
+from allocator.tools.recent import Recent
 
 _ABSENT: Final = object()
 _LONGEST_FAILURE: Final = 500

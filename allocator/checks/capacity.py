@@ -18,7 +18,7 @@ from allocator.model.quantity import Quantity
 from allocator.obstacles.capacity_remedies import asking_for_less, naming
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import Candidate
-from allocator.spelling import did_you_mean, meant_by
+from allocator.tools.spelling import did_you_mean, meant_by
 from allocator.usage import DeviceUsage, Usage
 
 _INT64_MAX = 2**63 - 1

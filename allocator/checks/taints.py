@@ -12,7 +12,7 @@ from allocator.checks.taint_rules import TaintRules
 from allocator.model.devices import Device, DeviceTaint, Toleration
 from allocator.obstacles.obstacle import Obstacle, Remedy, RemedyKind, Seen
 from allocator.pools import Candidate, NodePool
-from allocator.spelling import is_misspelled
+from allocator.tools.spelling import is_misspelled
 from allocator.usage import DeviceUsage
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})

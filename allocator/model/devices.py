@@ -8,8 +8,6 @@ from allocator.model.nodes import NodeSelector
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 
-JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
-
 AttributeValue: TypeAlias = (
     bool | int | str | Version | tuple[bool, ...] | tuple[int, ...] | tuple[str, ...] | tuple[Version, ...]
 )

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final
 
-from allocator.model.json import text as jsontext
-from allocator.model.json.fields import Fields
-from allocator.model.names import Rule, dns_subdomain, driver_name, label_key, label_value, utf8_length
-from allocator.printable import shown
+from allocator.tools import jsontext
+from allocator.tools.fields import Fields
+from allocator.tools.names import Rule, dns_subdomain, driver_name, label_key, label_value, utf8_length
+from allocator.tools.printable import shown
 
 MAX_CONFIG: Final = 32
 MAX_REQUESTS: Final = 32

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from allocator.model.claims import Claim, ClaimSpec
-from allocator.printable import shown
-from allocator.spelling import hint
+from allocator.tools.printable import shown
+from allocator.tools.spelling import hint
 
 OPTIONAL_REQUESTS: Final = "dra-extender.dev/optional-requests"
 """Annotation of a claim: the names of its optional requests, with commas between them, the most wanted first."""

@@ -1,22 +1,12 @@
-"""Problems of API objects, and the error that holds all problems of one object."""
+"""The base of all errors, and the error that holds all problems of one API object."""
 
-from dataclasses import dataclass
 from typing import Final
+
+from allocator.tools.fields import Problem
 
 _MOST_PROBLEMS: Final = 10
 _LONGEST_PROBLEM: Final = 300
 """Characters. Problems stay in memory and are part of answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with an object, e.g. ``spec.devices[3].capacity[memory].value``."""
-
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}" if self.path else self.message
 
 
 def _cut(text: str) -> str:

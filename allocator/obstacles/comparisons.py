@@ -15,7 +15,7 @@ from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 from allocator.obstacles.obstacle import WHOLE, RemedyKind
 from allocator.obstacles.selector_conditions import STRING, value_in_words
-from allocator.spelling import is_misspelled
+from allocator.tools.spelling import is_misspelled
 
 Constant: TypeAlias = str | int | Quantity | Version
 _Edit: TypeAlias = tuple[int, int, str]

@@ -24,7 +24,7 @@ from allocator.obstacles.selector_conditions import (
 )
 from allocator.pools import Candidate
 from allocator.request_causes import NO_MATCH
-from allocator.spelling import did_you_mean, nearest_attribute
+from allocator.tools.spelling import did_you_mean, nearest_attribute
 
 
 class Selector(NamedTuple):

@@ -26,8 +26,8 @@ from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import Device, DeviceId
 from allocator.model.features import Features
 from allocator.policies.leftover import DeviceModel, Leftover
-from allocator.recent import Recent
 from allocator.search.limits import SearchBudget, TimedSelectors
+from allocator.tools.recent import Recent
 
 _TOLERANCE: Final = 1e-6
 """Rooms are rounded, so they may be wrong by this."""

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from allocator import Recent
+from allocator.tools import Recent
 
 T = TypeVar("T")
 

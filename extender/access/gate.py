@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 import structlog
 
-from allocator import Recent, shown
+from allocator.tools import Recent, shown
 from extender.access.answers import Answers
 from extender.access.pace import Pace
 from extender.access.refusal_reason import RefusalReason

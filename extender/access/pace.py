@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import Final
 
-from allocator import Recent
+from allocator.tools import Recent
 
 _KEPT: Final = 4096
 """Callers whose pace is known. One that was forgotten begins anew with a full bucket."""

@@ -6,7 +6,8 @@ Answers to what-ifs and the console's view of sessions tell of such nodes.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from allocator import JSON, AllocationResult, Features, PoolId
+from allocator import AllocationResult, Features, PoolId
+from allocator.tools import JSON
 from extender.autoscaler.scale_up.device_counts import stranded_devices
 from extender.console.fleet import STATES, Fleet
 from extender.explain.document import placed_as_json

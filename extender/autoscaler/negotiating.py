@@ -11,7 +11,7 @@ from typing import Any
 
 from immutables import Map
 
-from allocator import NO_TEXT, printable
+from allocator.tools import NO_TEXT, printable
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
 from extender.kube.api import Api, ObjectKey

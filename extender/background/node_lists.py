@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from sys import intern
 from typing import Final
 
-from allocator import Recent
+from allocator.tools import Recent
 
 _MOST: Final = 64
 """Different lists that are looked for."""

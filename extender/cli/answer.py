@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import typer
 
-from allocator import printable
+from allocator.tools import printable
 from extender.cli.messages import FOUND_PROBLEMS, print_data
 from extender.explain.explanation import Conclusion
 

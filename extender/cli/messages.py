@@ -10,7 +10,7 @@ import typer
 import yaml
 from rich.console import Console
 
-from allocator import printable_lines
+from allocator.tools import printable_lines
 
 OK: Final = 0
 FOUND_PROBLEMS: Final = 1

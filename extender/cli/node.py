@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from allocator import dns_subdomain
+from allocator.tools import dns_subdomain
 from extender.cli.messages import fail
 from extender.cli.options import (
     CDI_DIR,

@@ -4,7 +4,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from allocator import DEFAULTS_OF, JSON
+from allocator import DEFAULTS_OF
+from allocator.tools import JSON
 from extender.cli.messages import fail, note, refuse
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from allocator import dns_subdomain
+from allocator.tools import dns_subdomain
 from extender.autoscaler.templates.from_settings import read_catalog
 from extender.autoscaler.templates.node_description import UnknownGroupError, describe
 from extender.autoscaler.templates.node_templates import TemplateError, load_templates

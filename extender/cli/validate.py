@@ -14,11 +14,10 @@ from allocator import (
     Inventory,
     ParametersRefError,
     Slice,
-    did_you_mean,
-    nearest,
     optional_problem,
     parameters_ref,
 )
+from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.readiness.daemon_sets import DRIVERS
 from extender.cli.convert import judgements_of, refusals
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn

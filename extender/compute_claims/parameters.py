@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeVar
 
-from allocator import MAX_RESULTS, Fields, dns_subdomain, hint, shown
+from allocator import MAX_RESULTS
+from allocator.tools import Fields, dns_subdomain, hint, shown
 
 _T = TypeVar("_T")
 

@@ -7,7 +7,8 @@ claim that is made of them has both: requests for its cores, and the parameters,
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from allocator import MAX_CONSTRAINTS, MAX_RESULTS, OPTIONAL_REQUESTS, Fields, InvalidObjectError, Problem, shown
+from allocator import MAX_CONSTRAINTS, MAX_RESULTS, OPTIONAL_REQUESTS, InvalidObjectError, Problem
+from allocator.tools import Fields, shown
 from extender.compute_claims.parameters import CORES, CoreGroup, Need, read_parameters
 from extender.compute_claims.requests import CLASS, ClaimParts, parts_of
 from extender.kube.encoding import loads

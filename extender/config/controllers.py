@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from allocator import dns_label, dns_subdomain, label_key, shown
+from allocator.tools import dns_label, dns_subdomain, label_key, shown
 from extender.config.section import Section
 
 Transport = Literal["Http", "PodSchedulingContext"]

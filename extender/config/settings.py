@@ -10,23 +10,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field
 
-from allocator import (
-    GATES,
-    POLICIES,
-    Features,
-    Fields,
-    Problem,
-    Quantity,
-    Request,
-    Shape,
-    dns_label,
-    dns_subdomain,
-    driver_name,
-    label_key,
-    read_claim_spec,
-    shown,
-    with_gates,
-)
+from allocator import GATES, POLICIES, Features, Problem, Quantity, Request, Shape, read_claim_spec, with_gates
+from allocator.tools import Fields, dns_label, dns_subdomain, driver_name, label_key, shown
 from extender.config.controllers import ControllerSettings, distinct
 from extender.config.section import Section
 from extender.config.wording import suggestion

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.config.controllers import problems_of_controllers
 from extender.config.listeners import problems_of_listeners
 from extender.config.section import Section

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic_core import ErrorDetails
 
-from allocator import nearest, shown
+from allocator.tools import nearest, shown
 
 _WANTED: Final = {
     "int_type": "a whole number",

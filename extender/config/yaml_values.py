@@ -22,7 +22,7 @@ from yaml.events import (
     StreamEndEvent,
 )
 
-from allocator import shown
+from allocator.tools import shown
 
 MAX_NESTING: Final = 200
 """The deepest nesting of a document. libyaml recurses in C without a limit, so deeper nesting could crash the process.

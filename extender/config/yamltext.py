@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from allocator import shown
+from allocator.tools import shown
 from extender.config.yaml_lines import OTHER, read_lines
 from extender.config.yaml_values import MAX_NESTING, MAX_VALUES, TOO_DEEP, YamlDocument, finite
 

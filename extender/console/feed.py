@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import orjson
 import structlog
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionEntry

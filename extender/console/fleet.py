@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from allocator import JSON, Device, DeviceState, PoolId, PoolStates, Quantity, Slice
+from allocator import Device, DeviceState, PoolId, PoolStates, Quantity, Slice
+from allocator.tools import JSON
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of, row_order
 from extender.state.snapshot import Snapshot

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from allocator import JSON, ClassMembers, Device, Pool, Version
+from allocator import ClassMembers, Device, Pool, Version
+from allocator.tools import JSON
 from extender.observe.tables.table import QueryError
 from extender.state.snapshot import Snapshot
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator import AttributeReads, PoolUsage, Recent, Single, runs_of
+from allocator import AttributeReads, PoolUsage, Single, runs_of
+from allocator.tools import Recent
 from extender.decisions.node_view import NodeView, Numbers
 from extender.decisions.shapes import Weigher
 from extender.decisions.solver import Solver

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional
 
-from allocator import Claim, DeviceClass, Policy, Recent, Single, is_single
+from allocator import Claim, DeviceClass, Policy, Single, is_single
+from allocator.tools import Recent
 from extender.decisions.cache import SignatureCache
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex

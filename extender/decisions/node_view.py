@@ -12,7 +12,6 @@ from allocator import (
     Node,
     NodePool,
     PoolUsage,
-    Recent,
     attribute_column,
     attribute_columns,
     common_values,
@@ -20,6 +19,7 @@ from allocator import (
     interchangeable,
     pool_structure,
 )
+from allocator.tools import Recent
 from extender.state.snapshot import Snapshot
 
 _STATES: Final = 5000

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from operator import is_
 from typing import Final, Generic, TypeVar
 
-from allocator import Recent
+from allocator.tools import Recent
 
 _T = TypeVar("_T")
 

@@ -22,7 +22,6 @@ from allocator import (
     Merit,
     Needs,
     Policy,
-    Recent,
     Request,
     RoomByCpu,
     SearchBudget,
@@ -32,6 +31,7 @@ from allocator import (
     UsableRoom,
     fragmentation,
 )
+from allocator.tools import Recent
 from extender.decisions.verdict import TOO_LATE, Verdict
 from extender.state.objects.pods import Pod
 

@@ -11,7 +11,8 @@ from typing import Final
 
 import structlog
 
-from allocator import Claim, Recent
+from allocator import Claim
+from allocator.tools import Recent
 from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
 from extender.kube.api import ObjectKey, RawObject

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.negotiation.protocol import ClaimAsk, NodeName
 
 

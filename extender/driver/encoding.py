@@ -5,7 +5,7 @@ A number that Python cannot hold is a `Verbatim`: ``str`` gives its text.
 
 from typing import Any
 
-from allocator import text as jsontext
+from allocator.tools import jsontext
 from extender.kube import encoding
 
 

@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 
 from anyio.from_thread import start_blocking_portal
 
-from allocator import dns_label, dns_subdomain, shown
+from allocator.tools import dns_label, dns_subdomain, shown
 from extender.driver.controller import Controller
 from extender.driver.responder import Responder
 from extender.driver.store import Store

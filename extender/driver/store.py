@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.driver.encoding import dumps, loads
 from extender.negotiation.protocol import (
     ClaimAsk,

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
-from allocator import did_you_mean, nearest
+from allocator.tools import did_you_mean, nearest
 from extender.kube.api import ObjectKey
 
 _MOST_COMPARED: Final = 2000

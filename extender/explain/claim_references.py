@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from allocator import ClaimSpec, ClaimTemplate, hint
+from allocator import ClaimSpec, ClaimTemplate
+from allocator.tools import hint
 from extender.explain.change import Target
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS

@@ -6,7 +6,8 @@ A claim without an allocation is explained as the claim of a stand-in.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from allocator import Claim, LeftOut, did_you_mean, nearest, not_served
+from allocator import Claim, LeftOut, not_served
+from allocator.tools import did_you_mean, nearest
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
 from extender.kube.api import ObjectKey

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from allocator import AllocatorError, Clock, LeftOut, hint, not_served, pod_findings
+from allocator import AllocatorError, Clock, LeftOut, not_served, pod_findings
+from allocator.tools import hint
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE

@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from allocator import InvalidObjectError, dns_label, dns_subdomain
+from allocator import InvalidObjectError
+from allocator.tools import dns_label, dns_subdomain
 from extender.config.settings import SchedulingSettings
 from extender.explain.absence import needs_no_devices, unknown_pod
 from extender.explain.claim_admission import read_admission

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator import printable
+from allocator.tools import printable
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes

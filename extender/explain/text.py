@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from allocator import ReadValues, printable
+from allocator import ReadValues
+from allocator.tools import printable
 from extender.explain.explanation import (
     Clash,
     Eviction,

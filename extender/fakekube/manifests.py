@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, shown, validate
+from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, validate
+from allocator.tools import shown
 from extender.compute_claims.text_form import with_cores
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.fakekube.namespaces import parse_namespace

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.grpc import messages
 from extender.grpc.field_counts import MOST_FIELDS
 from extender.verbs.json.body import WireError

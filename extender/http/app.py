@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import did_you_mean, nearest
+from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.config.wording import expected, suggestion

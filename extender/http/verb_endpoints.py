@@ -16,7 +16,8 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from allocator import JSON, InvalidObjectError
+from allocator import InvalidObjectError
+from allocator.tools import JSON
 from extender.http.callers.origins import Callers
 from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.metrics.groups import Metrics

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from allocator import shown
+from allocator.tools import shown
 from extender.config.yamltext import SyntaxProblem, documents
 from extender.http.limits.bodies import FREE_BYTES, TooLargeError
 from extender.kube.encoding import dumps

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import orjson
 
-from allocator import text as jsontext
+from allocator.tools import jsontext
 from extender.offload import Offload
 
 _OPAQUE: Final = b'"parameters":'

@@ -3,7 +3,7 @@
 Their texts quote the API server and its webhooks. So they are made printable here, whoever raises the error.
 """
 
-from allocator import printable
+from allocator.tools import printable
 
 
 class ApiError(Exception):

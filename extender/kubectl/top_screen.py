@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.coordinate import Coordinate
 from textual.widgets import DataTable, Footer, Static
 
-from allocator import printable
+from allocator.tools import printable
 from extender.cli.remote import RemoteError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kubectl.top_view import TopView

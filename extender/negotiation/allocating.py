@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import AllocationResult, Recent
+from allocator import AllocationResult
+from allocator.tools import Recent
 from extender.kube.api import RawObject
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError

@@ -9,7 +9,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from allocator import NO_TEXT, AllocationResult, Printable, printable
+from allocator import AllocationResult
+from allocator.tools import NO_TEXT, Printable, printable
 from extender.kube.api import ObjectKey
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError

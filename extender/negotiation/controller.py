@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from allocator import printable
+from allocator.tools import printable
 from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from allocator import printable
+from allocator.tools import printable
 from extender.config.controllers import ControllerSettings
 from extender.intake.budget import Budget, Room, Source, json_weight
 from extender.kube.encoding import dumps, loads, loads_aside

@@ -6,7 +6,7 @@ from datetime import datetime
 from math import inf
 from typing import Final, Protocol
 
-from allocator import NO_TEXT, Printable, printable
+from allocator.tools import NO_TEXT, Printable, printable
 from extender.fairness.waiting_budget import WaitingBudget
 from extender.kube.raw import timestamp
 from extender.negotiation.controller import Controller, ControllerAwayError, ControllerError, ControllerPendingError

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 from immutables import Map
 
-from allocator import NO_TEXT, Printable, printable
+from allocator.tools import NO_TEXT, Printable, printable
 from extender.fairness.fair_memory import ReportingMemory
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError

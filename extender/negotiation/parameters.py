@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from allocator import FROM_CLAIM, FROM_CLASS, JSON, ParametersRef
+from allocator import FROM_CLAIM, FROM_CLASS, ParametersRef
+from allocator.tools import JSON
 from extender.config.controllers import ParameterKind
 from extender.kube.api import Api, ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError

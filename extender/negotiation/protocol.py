@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from allocator import JSON, NO_TEXT, AllocationResult, Fields, Printable, Problem, allocation_or_none, printable, shown
+from allocator import AllocationResult, Problem, allocation_or_none
+from allocator.tools import JSON, NO_TEXT, Fields, Printable, printable, shown
 
 UNSUITABLE_NODES: Final = "unsuitableNodes"
 ALLOCATE: Final = "allocate"

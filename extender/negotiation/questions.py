@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from allocator import FROM_CLAIM, FROM_CLASS, JSON, AllocatedConfig, AllocationResult, allocation_to_json
+from allocator import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, allocation_to_json
+from allocator.tools import JSON
 from extender.kube.encoding import loads
 from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName, Object, PodName
 from extender.pods.negotiated_claims import NegotiatedClaim

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
-from allocator import shown
+from allocator.tools import shown
 
 _RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?")
 _MOST: Final = 65_536

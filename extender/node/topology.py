@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from allocator import Fields, Problem, Quantity
+from allocator import Problem, Quantity
+from allocator.tools import Fields
 from extender.config.yamltext import single_mapping
 from extender.node import cpu_list
 

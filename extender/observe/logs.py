@@ -10,7 +10,7 @@ from typing import Final, TextIO
 import structlog
 from rich.console import Console
 
-from allocator import printable, printable_lines
+from allocator.tools import printable, printable_lines
 from extender.config.settings import LogSettings
 from extender.observe.line_writer import LineWriter, write_all
 

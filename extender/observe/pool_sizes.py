@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import PoolId, printable
+from allocator import PoolId
+from allocator.tools import printable
 from extender.state.change_log import Change
 from extender.state.kinds import Topic
 from extender.state.snapshot import Snapshot

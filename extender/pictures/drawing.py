@@ -3,7 +3,7 @@
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from allocator import printable
+from allocator.tools import printable
 
 _NAMESPACE: Final = "http://www.w3.org/2000/svg"
 _LONGEST_TEXT: Final = 1000

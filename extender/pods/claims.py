@@ -7,18 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import (
-    BoundPod,
-    Claim,
-    ClaimSpec,
-    ClaimTemplate,
-    Features,
-    LeftOut,
-    Printable,
-    missing_class,
-    printable,
-    required,
-)
+from allocator import BoundPod, Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, missing_class, required
+from allocator.tools import Printable, printable
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource

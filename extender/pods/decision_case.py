@@ -6,7 +6,8 @@ For a what-if, such as a cluster without some pods, the same code runs on a fork
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from allocator import Allocation, Claim, Features, Merit, printable
+from allocator import Allocation, Claim, Features, Merit
+from allocator.tools import printable
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of

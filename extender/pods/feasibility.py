@@ -7,7 +7,8 @@ in a fork of the cluster, once the victims are gone there: a pod that could not 
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Allocation, Printable, printable
+from allocator import Allocation
+from allocator.tools import Printable, printable
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.decision_case import Case, open_case

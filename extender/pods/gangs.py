@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from immutables import Map
 
-from allocator import Printable, printable
+from allocator.tools import Printable, printable
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from extender.pods.lost_members import lost_members

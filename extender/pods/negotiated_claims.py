@@ -13,12 +13,11 @@ from allocator import (
     DeviceClass,
     ParametersRef,
     ParametersRefError,
-    Printable,
     Request,
     parameters_ref,
-    printable,
     selector_matches,
 )
+from allocator.tools import Printable, printable
 from extender.state.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject

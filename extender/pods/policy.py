@@ -1,6 +1,7 @@
 """The policy of a pod: its annotation names it, or the policy for all pods counts."""
 
-from allocator import POLICIES, Policy, hint, shown
+from allocator import POLICIES, Policy
+from allocator.tools import hint, shown
 from extender.state.objects.pods import POLICY, Pod
 
 

@@ -16,7 +16,8 @@ from enum import StrEnum
 from threading import Lock
 from typing import Final
 
-from allocator import ClaimSpec, Recent
+from allocator import ClaimSpec
+from allocator.tools import Recent
 from extender.kube.api import ObjectKey
 from extender.pods.claims import claim_from_template
 from extender.state.objects.pods import Pod, PodClaim

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from allocator import Quantity, Version, qualified_name, shown
+from allocator import Quantity, Version
+from allocator.tools import qualified_name, shown
 from extender.state.objects.resource_classes import Operator, PropertyRequirement
 
 _T = TypeVar("_T")

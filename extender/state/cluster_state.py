@@ -7,7 +7,8 @@ from typing import Any, Final, Protocol
 
 from immutables import Map
 
-from allocator import AllocationResult, ClaimSpec, Recent
+from allocator import AllocationResult, ClaimSpec
+from allocator.tools import Recent
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource

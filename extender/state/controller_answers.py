@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from allocator import NO_TEXT, Printable
+from allocator.tools import NO_TEXT, Printable
 
 
 @dataclass(frozen=True, slots=True)

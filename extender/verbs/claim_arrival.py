@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Recent
+from allocator.tools import Recent
 from extender.kube.resources import CLAIMS, PODS
 from extender.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
 from extender.pods.decision_case import refreshed

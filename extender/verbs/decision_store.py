@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator import Recent
+from allocator.tools import Recent
 from extender.state.objects.pods import Pod
 from extender.verbs.merits import Merits
 

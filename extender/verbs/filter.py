@@ -13,7 +13,8 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator import JSON, InvalidClaimError, Merit, SelectorError, printable
+from allocator import InvalidClaimError, Merit, SelectorError
+from allocator.tools import JSON, printable
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import STOPPED, No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import Clock, Pool, Recent
+from allocator import Clock, Pool
+from allocator.tools import Recent
 from extender.pods.decision_case import Case
 from extender.state.objects.nodes import NodeObject
 from extender.state.snapshot import Snapshot

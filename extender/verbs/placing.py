@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError, Usage, printable
+from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError, Usage
+from allocator.tools import printable
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
 from extender.pods.decision_case import Case

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.observe.decision_log import Draft
 from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult

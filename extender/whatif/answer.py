@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import OfferedDevice, PreemptionReport
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Fields, Problem
+from allocator import Problem
+from allocator.tools import Fields
 from extender.whatif.edits.edit import Edit
 from extender.whatif.edits.entry_fields import refuse_unknown
 from extender.whatif.edits.table import EDITS

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allocator import printable
+from allocator.tools import printable
 from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import PreemptionReport
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer

@@ -1,6 +1,6 @@
 """Why a write has not happened."""
 
-from allocator import printable
+from allocator.tools import printable
 
 
 class WriteRefusedError(Exception):

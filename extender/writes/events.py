@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Printable, printable
+from allocator.tools import Printable, printable
 from extender.fairness.backlog import Backlog
 from extender.fairness.fair_memory import FairMemory
 from extender.kube.api import Api, ObjectKey, RawObject

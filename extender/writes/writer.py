@@ -20,7 +20,8 @@ from datetime import datetime
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from allocator import Claim, printable
+from allocator import Claim
+from allocator.tools import printable
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError

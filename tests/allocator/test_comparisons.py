@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from allocator import AttributeValue, Quantity, Selectors, Version
 from allocator.obstacles.comparisons import rewritten
 from allocator.obstacles.obstacle import WHOLE, RemedyKind
-from allocator.spelling import hint, is_misspelled
+from allocator.tools.spelling import hint, is_misspelled
 from tests.allocator.worlds import DRIVER, device
 
 OWN = f'device.attributes["{DRIVER}"]'

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import allocation_to_json, parse_claim
-from allocator.model.json.text import DEEPEST, Verbatim, dumps, exact, loads
+from allocator.tools.jsontext import DEEPEST, Verbatim, dumps, exact, loads
 
 DEPTHS = (1, 199, 200, 201, 400, 900, 1100, 4900, 10_000)
 

@@ -19,7 +19,7 @@ from allocator import (
     parse_taint_rule,
     validate,
 )
-from allocator.printable import shown
+from allocator.tools.printable import shown
 
 Parse = Callable[[Mapping[str, object]], object]
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import Recent
+from allocator.tools import Recent
 
 
 def test_what_is_used_is_kept_and_the_rest_is_forgotten() -> None:

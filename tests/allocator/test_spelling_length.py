@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator import hint, nearest
+from allocator.tools import hint, nearest
 
 
 @pytest.mark.parametrize(("length", "is_suggested"), [(253, True), (1024, True), (1025, False), (1_000_000, False)])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.driver import ClaimAsk, Held, NodeName, RefusedError
 
 

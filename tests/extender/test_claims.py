@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from allocator import AllocationResult, DeviceId, DeviceResult, printable
+from allocator import AllocationResult, DeviceId, DeviceResult
+from allocator.tools import printable
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES

@@ -11,7 +11,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import OPTIONAL_REQUESTS, Fields, InvalidObjectError, Problem, validate
+from allocator import OPTIONAL_REQUESTS, InvalidObjectError, Problem, validate
+from allocator.tools import Fields
 from extender import Cluster
 from extender.cli.main import app
 from extender.compute_claims.parameters import read_parameters

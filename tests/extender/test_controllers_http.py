@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator import printable
+from allocator.tools import printable
 from extender.config.controllers import ControllerSettings
 from extender.intake.budget import Budget, Source, json_weight
 from extender.kube.encoding import loads

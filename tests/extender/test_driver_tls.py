@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.config.controllers import ControllerSettings
 from extender.driver import CertificateFiles, Certificates, Listening, Responder, Store
 from extender.intake.budget import Budget

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import orjson
 import pytest
 
-from allocator.model.json.text import Verbatim
+from allocator.tools.jsontext import Verbatim
 from extender.kube.api import Api, ObjectKey
 from extender.kube.connection.transport import JSON_TYPE, MERGE_PATCH_TYPE, HttpReply, HttpRequest, TooManyRequestsError
 from extender.kube.encoding import dumps, loads

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.config.controllers import ControllerSettings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from allocator.model.json.text import Verbatim
+from allocator.tools.jsontext import Verbatim
 from extender.kube.api import RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.raw import Event, EventType, key_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator import printable
+from allocator.tools import printable
 from extender.background.bound_pods import has_claim
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, bound_pod, claims_of

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from allocator import printable, printable_lines, shown
 from allocator.cel.errors import CompileError
+from allocator.tools import printable, printable_lines, shown
 from extender.cli.answer import ExplanationJson
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import printable
+from allocator.tools import printable
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import (

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from allocator import JSON, Features
+from allocator import Features
+from allocator.tools import JSON
 from extender.config.settings import Settings
 from extender.config.sources import ENVIRONMENT_PREFIX, SettingsError, keys, load, variable
 

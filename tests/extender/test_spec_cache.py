@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from allocator import Fields, InvalidObjectError, Problem, parse_claim, read_claim_spec
+from allocator import InvalidObjectError, Problem, parse_claim, read_claim_spec
+from allocator.tools import Fields
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
 from extender.state.cluster_state import ClusterState

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.config.controllers import ParameterKind
 from extender.driver import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
 from extender.driver.contexts import ContextResponder

@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from allocator import Recent, printable
+from allocator.tools import Recent, printable
 from extender.offload import at_once
 from tests.house.calls import BOUNDS, travels
 from tests.house.layers import contract_layers, floors
@@ -47,7 +47,7 @@ def moves(work: Callable[[], object]) -> Travel:
 
 def test_a_function_of_the_project_is_entered_and_called_from_outside() -> None:
     travel = moves(lambda: printable("a"))
-    assert list(travel.entered) == ["allocator.printable"]
+    assert list(travel.entered) == ["allocator.tools.printable"]
     assert not travel.moves
 
 
@@ -83,7 +83,7 @@ def test_a_coroutine_counts_once_however_often_it_goes_on() -> None:
 def test_a_generated_method_is_no_module() -> None:
     module = moves(lambda: Module("", 1, 1, is_init=False))
     assert module == Travel()
-    assert "allocator.recent" in moves(lambda: Recent(1)).entered
+    assert "allocator.tools.recent" in moves(lambda: Recent(1)).entered
 
 
 def test_lines_of_code_are_neither_blank_nor_comments_nor_docstrings() -> None:

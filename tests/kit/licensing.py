@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, serve, serve_contexts
 
 NONE_LEFT = "no license is left"

@@ -4,8 +4,8 @@ from allocator.model.allocations import AllocationResult, DeviceResult
 from allocator.model.configuration import AllocatedConfig
 from allocator.model.devices import DeviceId
 from allocator.model.json.common import node_selector_or_none, opaque, read_tolerations
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
+from allocator.tools.fields import Fields
 
 
 def allocation_or_none(status: Fields, name: str) -> AllocationResult | None:

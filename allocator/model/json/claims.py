@@ -30,10 +30,10 @@ from allocator.model.json.common import (
     read_tolerations,
     selectors,
 )
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.optional import with_optional
 from allocator.model.quantity import Quantity
+from allocator.tools.fields import Fields
 
 _MODES: Final = {"": AllocationMode.EXACT_COUNT, **{mode.value: mode for mode in AllocationMode}}
 SpecReader: TypeAlias = Callable[[Fields, str], ClaimSpec]

@@ -5,11 +5,11 @@ from typing import Final
 
 from allocator.model.configuration import OpaqueConfig
 from allocator.model.devices import DeviceTaint, Toleration
-from allocator.model.json import text as jsontext
-from allocator.model.json.fields import Fields
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
-from allocator.model.problems import InvalidObjectError, Problem
-from allocator.printable import shown
+from allocator.model.problems import InvalidObjectError
+from allocator.tools import jsontext
+from allocator.tools.fields import Fields, Problem
+from allocator.tools.printable import shown
 
 GROUP: Final = "resource.k8s.io"
 VERSIONS: Final = tuple(f"{GROUP}/{version}" for version in ("v1", "v1beta2", "v1beta1"))

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.model.device_controllers import ParametersRef
-from allocator.model.json import text as jsontext
 from allocator.model.json.common import read_node_selector
-from allocator.model.json.fields import Fields
-from allocator.model.names import dns_subdomain
 from allocator.model.nodes import NodeSelector
-from allocator.model.problems import Problem
-from allocator.printable import shown
+from allocator.tools import jsontext
+from allocator.tools.fields import Fields, Problem
+from allocator.tools.names import dns_subdomain
+from allocator.tools.printable import shown
 
 CONTROLLER: Final = "dra-extender.dev/controller"
 """Annotation of a DeviceClass: the name of the controller that decides about its requests."""

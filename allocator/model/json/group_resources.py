@@ -5,10 +5,10 @@ from typing import Final
 
 from allocator.model.claims import MAX_RESULTS
 from allocator.model.device_classes import GroupResource
-from allocator.model.json import text as jsontext
-from allocator.model.json.fields import Fields
-from allocator.model.names import dns_subdomain, full_name
-from allocator.printable import shown
+from allocator.tools import jsontext
+from allocator.tools.fields import Fields
+from allocator.tools.names import dns_subdomain, full_name
+from allocator.tools.printable import shown
 
 MEMBERS: Final = "dra-extender.dev/members"
 """Annotation of a DeviceClass: device classes and numbers of devices, as a JSON object."""

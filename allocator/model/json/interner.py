@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from allocator.model.devices import AttributeValue, Capacity
-from allocator.model.json.fields import Fields
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.printable import shown
+from allocator.tools.fields import Fields
+from allocator.tools.printable import shown
 
 Capacities: TypeAlias = "tuple[Mapping[str, Capacity], Mapping[str, Quantity]]"
 """Capacities by the name as published, and their values by the qualified name."""

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 
 from allocator.model.allocations import AllocationResult, DeviceResult
 from allocator.model.configuration import AllocatedConfig, OpaqueConfig
-from allocator.model.devices import JSON, Toleration
-from allocator.model.json import text as jsontext
+from allocator.model.devices import Toleration
 from allocator.model.nodes import NodeSelector, Requirement
 from allocator.model.quantity import Quantity
+from allocator.tools import jsontext
+from allocator.tools.jsontext import JSON
 
 
 def allocation_to_json(result: AllocationResult) -> dict[str, JSON]:

@@ -19,13 +19,13 @@ from allocator.model.devices import (
     ValidRange,
 )
 from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_selector_or_none
-from allocator.model.json.fields import Fields, is_int64
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
 from allocator.model.slices.device_fields.counters import read_counters
 from allocator.model.slices.device_fields.table import read_fields
-from allocator.printable import shown
+from allocator.tools.fields import Fields, is_int64
+from allocator.tools.printable import shown
 
 ATTRIBUTE_TYPES: Final = ("string", "int", "bool", "version", "strings", "ints", "bools", "versions")
 _KNOWN: Final = frozenset(ATTRIBUTE_TYPES)

@@ -3,9 +3,13 @@
 from typing import Final
 
 from allocator.model import field_rules as rules
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
-from allocator.model.names import (
+from allocator.model.quantity import Quantity
+from allocator.model.slices.device_fields.counters import check_counters
+from allocator.model.slices.device_fields.table import check_fields
+from allocator.model.slices.reading import ATTRIBUTE_TYPES
+from allocator.tools.fields import Fields
+from allocator.tools.names import (
     dns_label,
     dns_subdomain,
     driver_name,
@@ -14,11 +18,7 @@ from allocator.model.names import (
     qualified_name,
     utf8_length,
 )
-from allocator.model.quantity import Quantity
-from allocator.model.slices.device_fields.counters import check_counters
-from allocator.model.slices.device_fields.table import check_fields
-from allocator.model.slices.reading import ATTRIBUTE_TYPES
-from allocator.printable import shown
+from allocator.tools.printable import shown
 
 _MAX_DEVICES: Final = 128
 _MAX_ADVANCED_DEVICES: Final = 64

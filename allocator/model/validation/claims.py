@@ -6,15 +6,8 @@ from typing import Final
 from allocator.model import field_rules as rules
 from allocator.model.claims import MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
 from allocator.model.configuration import FROM_CLAIM, FROM_CLASS
-from allocator.model.json.fields import Fields
-from allocator.model.names import (
-    dns_label,
-    dns_subdomain,
-    driver_name,
-    full_name,
-    pool_name,
-    uid,
-)
+from allocator.tools.fields import Fields
+from allocator.tools.names import dns_label, dns_subdomain, driver_name, full_name, pool_name, uid
 
 _MAX_ALTERNATIVES: Final = 8
 _MAX_TOLERATIONS: Final = 16

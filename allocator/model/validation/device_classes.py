@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from allocator.model import field_rules as rules
-from allocator.model.json.fields import Fields
-from allocator.model.names import extended_resource
+from allocator.tools.fields import Fields
+from allocator.tools.names import extended_resource
 
 
 def check_class(spec: Fields, check: Callable[[str], str | None] | None) -> None:

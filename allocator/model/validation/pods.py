@@ -8,10 +8,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from allocator.model import field_rules as rules
-from allocator.model.json.fields import Fields
-from allocator.model.problems import Problem
-from allocator.printable import shown
-from allocator.spelling import did_you_mean, nearest
+from allocator.tools.fields import Fields, Problem
+from allocator.tools.printable import shown
+from allocator.tools.spelling import did_you_mean, nearest
 
 _SPECS: Final[Mapping[str, str]] = {
     "v1 Pod": "spec",

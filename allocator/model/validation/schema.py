@@ -11,11 +11,10 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator.model.json.common import GROUP
-from allocator.model.json.fields import is_int64, is_time
 from allocator.model.json.interner import Interner
-from allocator.model.problems import Problem
-from allocator.printable import shown
-from allocator.spelling import did_you_mean, meant_by, nearest
+from allocator.tools.fields import Problem, is_int64, is_time
+from allocator.tools.printable import shown
+from allocator.tools.spelling import did_you_mean, meant_by, nearest
 
 _INT32: Final = 2**31
 

@@ -1,8 +1,8 @@
 """Rules for DeviceTaintRules."""
 
 from allocator.model import field_rules as rules
-from allocator.model.json.fields import Fields
-from allocator.model.names import Rule, dns_label, driver_name, pool_name
+from allocator.tools.fields import Fields
+from allocator.tools.names import Rule, dns_label, driver_name, pool_name
 
 
 def check_taint_rule(spec: Fields) -> None:

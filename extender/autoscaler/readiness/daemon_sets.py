@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator import Fields, InvalidObjectError, driver_name
+from allocator import InvalidObjectError
+from allocator.tools import Fields, driver_name
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube_scheduler.checks import rejection

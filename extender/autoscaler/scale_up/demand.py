@@ -10,7 +10,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Fields, Quantity, raise_if_invalid, shown
+from allocator import Quantity, raise_if_invalid
+from allocator.tools import Fields, shown
 from extender.kube_scheduler.checks import rejection
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.pod_fields.node_requirements import ANY_NODE, NodeRequirements, read_requirements

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from allocator import Recent, dns_subdomain, printable, shown
+from allocator.tools import Recent, dns_subdomain, printable, shown
 from extender.autoscaler.sessions.sessions import UnknownSessionError
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from allocator import Node, Quantity, hint, shown
+from allocator import Node, Quantity
+from allocator.tools import hint, shown
 from extender.autoscaler.templates.blueprints import Blueprint
 from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply
 from extender.autoscaler.templates.node_templates import NODE_NAME, of_node

@@ -9,18 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from allocator import (
-    Features,
-    Fields,
-    InvalidObjectError,
-    Inventory,
-    Node,
-    Problem,
-    parse_slice,
-    schema_problems,
-    shown,
-    validate,
-)
+from allocator import Features, InvalidObjectError, Inventory, Node, Problem, parse_slice, schema_problems, validate
+from allocator.tools import Fields, shown
 from extender.autoscaler.templates.blueprints import Blueprint
 from extender.config.wording import suggestion
 from extender.config.yamltext import SyntaxProblem, documents

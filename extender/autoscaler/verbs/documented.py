@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.autoscaler.sessions.peers import SESSION
 
 OF_SESSION: Final[Mapping[str, str]] = {SESSION: "The id that start gave; without it the latest snapshot answers."}

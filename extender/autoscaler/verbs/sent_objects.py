@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from allocator import JSON, InvalidObjectError
+from allocator import InvalidObjectError
+from allocator.tools import JSON
 from extender.autoscaler.scale_up.demand import NodeRoom, parse_demand, parse_room
 from extender.autoscaler.scale_up.plan import PendingPod
 from extender.state.objects.nodes import NodeObject, parse_node_object

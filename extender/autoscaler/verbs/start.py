@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from allocator import JSON, driver_name, shown
+from allocator.tools import JSON, driver_name, shown
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.driver_scope import Scope
 from extender.verbs.json import wire

@@ -7,7 +7,8 @@ allocation that is void stays so. The claims are deallocated, so that the pod is
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from allocator import Features, printable
+from allocator import Features
+from allocator.tools import printable
 from extender.background.task import BackgroundTask, Rejection
 from extender.faults import Faults
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready

@@ -7,7 +7,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from allocator import Claim, Recent, printable
+from allocator import Claim
+from allocator.tools import Recent, printable
 from extender.background.bound_pods import AT_ONCE
 from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import queueing_hint

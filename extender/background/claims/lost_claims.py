@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from allocator import printable
+from allocator.tools import printable
 from extender.background.bound_pods import BoundPods, lacking, lacks
 from extender.background.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey

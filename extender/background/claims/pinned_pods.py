@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import Recent, printable
+from allocator.tools import Recent, printable
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint

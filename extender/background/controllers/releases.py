@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Recent
+from allocator.tools import Recent
 from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.faults import Faults

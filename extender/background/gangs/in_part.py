@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import printable
+from allocator.tools import printable
 from extender.background.task import BackgroundTask, Rejection
 from extender.metrics.gangs import GangMetrics
 from extender.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words

@@ -11,7 +11,8 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import PoolId, Recent
+from allocator import PoolId
+from allocator.tools import Recent
 from extender.background.requeue.queueing_hints import local_nodes, roams
 from extender.kube.api import ObjectKey
 from extender.pods.likeness import likeness_of

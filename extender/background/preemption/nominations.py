@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Recent
+from allocator.tools import Recent
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from allocator import printable
+from allocator.tools import printable
 from extender.background.task import BackgroundTask, Rejection, share_of
 from extender.fairness.fair_memory import FairMemory
 from extender.faults import Faults

@@ -1,5 +1,5 @@
 // Text for people. Names and values come from others: characters that a reader cannot see, or that turn the direction of
-// the text, are shown by their numbers. The rule is that of the service's tables (allocator/printable.py).
+// the text, are shown by their numbers. The rule is that of the service's tables (allocator/tools/printable.py).
 import { html as template, svg as drawing } from "./lit-html.js";
 
 const UNSEEN = /(?! )[\p{C}\p{Z}]/gu;

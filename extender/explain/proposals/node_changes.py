@@ -17,9 +17,9 @@ from allocator import (
     Wanted,
     competitors,
     constraint_covers,
-    nearest_attribute,
     selector_matches,
 )
+from allocator.tools import nearest_attribute
 from extender.explain.change import ProposedChange, Target, size
 from extender.explain.device_survey import Survey
 from extender.explain.holders import Holders, users

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from allocator import CounterConsumption, Device, DeviceId, Pool, Quantity, RemedyKind, Slice, meant_by
+from allocator import CounterConsumption, Device, DeviceId, Pool, Quantity, RemedyKind, Slice
+from allocator.tools import meant_by
 from extender.explain.change import ProposedChange
 from extender.explain.holders import MAX_NAMED
 from extender.state.snapshot import Snapshot

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.access.gate import AccessError, Gate, Knock
 from extender.http.callers.handshakes import CERTIFICATE
 from extender.http.callers.refusals import Refusals

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
-from allocator import shown
+from allocator.tools import shown
 
 _LOOPBACK: Final = "localhost"
 _SAFE: Final = frozenset({"GET", "HEAD"})

@@ -6,7 +6,8 @@ from typing import Final
 
 from pydantic import Field
 
-from allocator import JSON, ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
+from allocator import ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
+from allocator.tools import JSON
 from extender.http.endpoints.table_pages import Paging, Table, text_of
 from extender.kube.resources import (
     CLAIMS,

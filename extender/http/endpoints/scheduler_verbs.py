@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import Any, Final
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.simulated_calls import is_simulated
 from extender.autoscaler.verbs.filter import filter_simulated, simulated

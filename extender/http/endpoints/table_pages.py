@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import JSON, SearchLimitError, shown
+from allocator import SearchLimitError
+from allocator.tools import JSON, shown
 from extender.http.replies.accept import Format, format_for
 from extender.http.replies.errors import error_reply
 from extender.kube.resources import Resource

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import FastAPI
 from pydantic import AfterValidator, Field
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.http.endpoints.device_tables import COMPUTE_RESOURCES, DEVICES, POOLS
 from extender.http.endpoints.table_pages import Paging, Table, add_table, text_of
 from extender.kube.resources import (

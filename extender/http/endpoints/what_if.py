@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.http.limits.bodies import FREE_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.http.replies.accept import Format, format_for
 from extender.http.replies.errors import error_reply

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from allocator import Fields, shown
+from allocator.tools import Fields, shown
 from extender.config.text_file import UnreadableError, read_bytes, read_text
 from extender.config.wording import suggestion
 from extender.config.yamltext import single_mapping

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from allocator import printable, shown
+from allocator.tools import printable, shown
 from extender.cli.messages import fail, print_data
 from extender.cli.options import ExplainOutput, ExplainOutputOption, examples
 from extender.cli.remote import RemoteError

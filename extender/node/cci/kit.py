@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 
-from allocator import dns_subdomain, shown
+from allocator.tools import dns_subdomain, shown
 from extender.config.settings import LogSettings
 from extender.node import cpu_list, messages
 from extender.node.cci.protocol import SERVICE, TYPE, VERSION, Ask, ClaimName, End, Grant, RefusedError, Start, ask_of

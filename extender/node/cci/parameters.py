@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Fields, Problem, hint
+from allocator import Problem
+from allocator.tools import Fields, hint
 from extender.compute_claims.parameters import CORES, DRIVER, CoreGroup, Siblings, read_driver, read_parameters
 from extender.compute_claims.requests import group_prefix
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError

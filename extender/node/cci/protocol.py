@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from allocator import Fields, Problem, printable
+from allocator import Problem
+from allocator.tools import Fields, printable
 from extender.kube.encoding import dumps, loads
 from extender.node import cpu_list, messages
 from extender.node.driver import DriverParameters

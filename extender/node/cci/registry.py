@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from allocator import dns_subdomain, shown
+from allocator.tools import dns_subdomain, shown
 from extender.node import messages
 from extender.node.cci import calls
 from extender.node.cci.protocol import TYPE, VERSION, CciError

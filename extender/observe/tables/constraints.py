@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator import JSON, AttributeValue, ConstraintSpec, DeviceId, DeviceResult, constraint_class, constraint_covers
+from allocator import AttributeValue, ConstraintSpec, DeviceId, DeviceResult, constraint_class, constraint_covers
+from allocator.tools import JSON
 from extender.observe.tables.devices import attribute_json
 from extender.state.objects.claims import ClaimObject
 from extender.state.snapshot import Snapshot

@@ -9,7 +9,6 @@ from json import dumps
 from typing import Any, Final
 
 from allocator import (
-    JSON,
     AttributeValue,
     ClassMembers,
     Device,
@@ -19,10 +18,9 @@ from allocator import (
     PoolStates,
     Slice,
     Version,
-    did_you_mean,
-    nearest,
     taint_text,
 )
+from allocator.tools import JSON, did_you_mean, nearest
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.table import Item, QueryError, Row, TableView, matches
 from extender.state.snapshot import Snapshot

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from allocator import JSON, Pool, meant_by
+from allocator import Pool
+from allocator.tools import JSON, meant_by
 from extender.state.snapshot import Snapshot
 
 _KNOWN: Final[Mapping[str, Callable[[Snapshot], Collection[str]]]] = {

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from allocator import JSON, DeviceState, Features, Pool, PoolId, PoolStates
+from allocator import DeviceState, Features, Pool, PoolId, PoolStates
+from allocator.tools import JSON
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of
 from extender.observe.tables.table import Item, Row, TableView, matches

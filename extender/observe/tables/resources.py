@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from allocator import JSON, AttributeValue, ClassMembers, Device, DeviceState, Slice
+from allocator import AttributeValue, ClassMembers, Device, DeviceState, Slice
+from allocator.tools import JSON
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import DeviceFilter, attribute_json, attributes_text, node_of
 from extender.observe.tables.table import Item, Key, Row, TableView

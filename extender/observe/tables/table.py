@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from allocator import JSON, printable
+from allocator.tools import JSON, printable
 from extender.observe.tables.terminal import TextTable, plain_lines
 
 Key: TypeAlias = tuple[str, ...]

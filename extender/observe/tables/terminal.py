@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from allocator import printable
+from allocator.tools import printable
 
 _WIDEST: Final = 300
 """Characters that a column is padded to; a longer cell sticks out, or thousands of rows would be as long as it."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
-from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity, printable
+from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity
+from allocator.tools import printable
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from allocator import AllocationResult, ClaimSpec, DeviceId, DeviceResult, Quantity, Recent
+from allocator import AllocationResult, ClaimSpec, DeviceId, DeviceResult, Quantity
+from allocator.tools import Recent
 from extender.quota.device_quotas.usage import LimitMeter, Taken, least
 from extender.state.indexes.assumed import NO_SPEC
 from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota

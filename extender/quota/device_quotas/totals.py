@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity, Recent
+from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity
+from allocator.tools import Recent
 from extender.quota.device_quotas.kept import KeptTotals
 from extender.quota.device_quotas.largest_capacities import Largest
 from extender.quota.device_quotas.usage import LimitMeter, Taken

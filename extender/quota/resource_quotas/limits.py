@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator import DeviceClass, Fields, ObjectReader, Quantity, shown
+from allocator import DeviceClass, ObjectReader, Quantity
+from allocator.tools import Fields, shown
 from extender.quota.resource_quotas.scopes import QuotaScope, read_scopes
 from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX
 

@@ -6,7 +6,7 @@ Source: the quota evaluator of pods of Kubernetes 1.36. An API server's rules fo
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from allocator import Fields
+from allocator.tools import Fields
 
 _TERMINATING: Final = "Terminating"
 _BEST_EFFORT: Final = "BestEffort"

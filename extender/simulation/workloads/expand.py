@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from allocator import Fields, InvalidObjectError, Problem, raise_if_invalid
+from allocator import InvalidObjectError, Problem, raise_if_invalid
+from allocator.tools import Fields
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import PODS
 from extender.simulation.workloads import daemons, jobs, replicas

@@ -5,7 +5,7 @@ Source: the job and cronjob controllers of kube-controller-manager (Kubernetes 1
 
 from collections.abc import Iterator, Mapping
 
-from allocator import Fields
+from allocator.tools import Fields
 from extender.simulation.workloads.workload import JsonObject, NotRunError, Workload, labelled
 
 _INDEX = "batch.kubernetes.io/job-completion-index"

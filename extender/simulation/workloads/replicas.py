@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from allocator import Fields
+from allocator.tools import Fields
 from extender.simulation.workloads.workload import JsonObject, NotRunError, Workload, encoded, labelled
 
 

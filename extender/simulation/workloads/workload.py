@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import orjson
 
-from allocator import Fields, raise_if_invalid
+from allocator import raise_if_invalid
+from allocator.tools import Fields
 from extender.state.objects.nodes import NodeObject
 
 JsonObject = dict[str, Any]

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from allocator import OPTIONAL_REQUESTS, PARAMETERS_REF, Claim, did_you_mean, nearest, shown
+from allocator import OPTIONAL_REQUESTS, PARAMETERS_REF, Claim
+from allocator.tools import did_you_mean, nearest, shown
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of claims that were made from a template."""

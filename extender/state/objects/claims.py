@@ -4,15 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import (
-    Claim,
-    ClaimTemplate,
-    Fields,
-    SpecReader,
-    parse_claim,
-    parse_claim_template,
-    read_claim_spec,
-)
+from allocator import Claim, ClaimTemplate, SpecReader, parse_claim, parse_claim_template, read_claim_spec
+from allocator.tools import Fields
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.encoding import dumped

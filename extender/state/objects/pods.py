@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from allocator import (
-    Fields,
-    ObjectReader,
-)
+from allocator import ObjectReader
+from allocator.tools import Fields
 from extender.kube.api import ObjectKey
 from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
 from extender.state.pod_fields.extended_resources import (

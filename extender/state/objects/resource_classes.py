@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator import Fields, GroupResource, ObjectReader, hint, read_match_attribute, read_members, shown
+from allocator import GroupResource, ObjectReader, read_match_attribute, read_members
+from allocator.tools import Fields, hint, shown
 
 VERSION: Final = "dra-extender.dev/v1alpha1"
 

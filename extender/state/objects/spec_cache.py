@@ -1,6 +1,7 @@
 """Specs of claims, read once: claims of one template have equal specs, and the spec of a claim never changes."""
 
-from allocator import ClaimSpec, Fields, Recent, read_claim_spec
+from allocator import ClaimSpec, read_claim_spec
+from allocator.tools import Fields, Recent
 from extender.kube.encoding import dumped
 
 

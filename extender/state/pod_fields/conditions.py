@@ -6,7 +6,8 @@ They say whether kubelet has started the pod, whether its claims were released, 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from allocator import DeviceId, Fields
+from allocator import DeviceId
+from allocator.tools import Fields
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
 """Condition of a pod whose claims were released: its bind failed, or the claims' devices kept it off every node."""

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Fields, Quantity, shown
+from allocator import Quantity
+from allocator.tools import Fields, shown
 from extender.state.resources.pod_peak import ContainerNeeds, peak
 
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"

@@ -6,7 +6,7 @@ A pod of a plain scheduler names its gang by annotations. The annotations say "g
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from allocator import shown
+from allocator.tools import shown
 
 GROUP: Final = "dra-extender.dev/group"
 """Annotation of a pod: the name of its gang. Pods of one namespace and one name are one gang."""

@@ -7,13 +7,13 @@ from typing import Final
 from allocator import (
     BLOCKING_EFFECTS,
     DeviceTaint,
-    Fields,
     NodeSelector,
     Toleration,
     read_node_selector,
     read_taint,
     read_tolerations,
 )
+from allocator.tools import Fields
 
 CORDON: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 """The taint that stands for ``spec.unschedulable`` of a node: a pod that tolerates it may run there."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator import Fields
+from allocator.tools import Fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from allocator import printable
+from allocator.tools import printable
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError

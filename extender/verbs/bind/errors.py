@@ -1,6 +1,6 @@
 """Why a pod is not bound."""
 
-from allocator import printable
+from allocator.tools import printable
 
 
 class BindError(Exception):

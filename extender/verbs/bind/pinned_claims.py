@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from allocator import Recent
+from allocator.tools import Recent
 from extender.decisions.solver import Solver
 from extender.kube.resources import CLAIMS
 from extender.pods.extended_resources.special_claim import reaches

@@ -11,7 +11,8 @@ from typing import Final, TypeVar
 
 import orjson
 
-from allocator import JSON, InvalidObjectError
+from allocator import InvalidObjectError
+from allocator.tools import JSON
 from extender.state.objects.pods import Pod, parse_pod
 
 _T = TypeVar("_T")

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import orjson
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.state.objects.plain_pods import parse_waiting_pod
 from extender.state.objects.pods import Pod
 from extender.verbs.json.body import (

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import count as numbers
 from typing import ClassVar, Final, Self
 
-from allocator import JSON, Fields, Node, Problem, hint, label_key, shown
+from allocator import Node, Problem
+from allocator.tools import JSON, Fields, hint, label_key, shown
 from extender.autoscaler.templates.blueprints import Blueprint, learned
 from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES
 from extender.state.objects.nodes import NodeObject

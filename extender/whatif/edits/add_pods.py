@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
 
-from allocator import JSON, Claim, ClaimSpec, Fields, Problem, dns_label, dns_subdomain, shown
+from allocator import Claim, ClaimSpec, Problem
+from allocator.tools import JSON, Fields, dns_label, dns_subdomain, shown
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER
 from extender.state.objects.claims import ClaimObject

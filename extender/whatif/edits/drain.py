@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
-from allocator import JSON, Fields, Problem, hint
+from allocator import Problem
+from allocator.tools import JSON, Fields, hint
 from extender.defragmentation.mobility import TIED, unbound
 from extender.pods.claims import without_pods
 from extender.state.objects.budgets import Budget

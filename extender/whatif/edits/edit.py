@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
-from allocator import JSON, Fields
+from allocator.tools import JSON, Fields
 from extender.whatif.fork import Fork
 
 

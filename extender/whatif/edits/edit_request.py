@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Self
 
-from allocator import JSON, ClaimSpec, DeviceRequest, Fields, Problem, Request, hint
+from allocator import ClaimSpec, DeviceRequest, Problem, Request
+from allocator.tools import JSON, Fields, hint
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey

@@ -1,6 +1,6 @@
 """Fields that entries of several edits have, and fields that none has."""
 
-from allocator import Fields
+from allocator.tools import Fields
 from extender.config.wording import suggestion
 
 

@@ -8,13 +8,13 @@ from allocator import (
     AllocationMode,
     ClaimSpec,
     DeviceRequest,
-    Fields,
     InvalidObjectError,
     Problem,
     parse_claim,
     schema_problems,
     validate,
 )
+from allocator.tools import Fields
 from extender.state.objects.device_expressions import check_expression
 
 _FIELDS: Final = {

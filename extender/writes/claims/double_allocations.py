@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from allocator import Recent, printable
+from allocator.tools import Recent, printable
 from extender.kube.api import ObjectKey
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import users_of

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from allocator import Printable, printable
+from allocator.tools import Printable, printable
 from extender.kube.api import RawObject
 from extender.kube.raw import timestamp
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from allocator import printable
+from allocator.tools import printable
 from extender.kube.api import Api, RawObject
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import KEPT, Keeping

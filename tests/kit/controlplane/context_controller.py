@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from allocator import JSON
+from allocator.tools import JSON
 from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve_contexts
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane

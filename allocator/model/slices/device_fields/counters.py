@@ -5,11 +5,11 @@ from typing import Final
 
 from allocator.model import field_rules as rules
 from allocator.model.devices import CounterConsumption
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
-from allocator.model.names import dns_label
 from allocator.model.quantity import Quantity
 from allocator.model.slices.device_fields.field import DeviceField
+from allocator.tools.fields import Fields
+from allocator.tools.names import dns_label
 
 _MAX_COUNTERS: Final = 32
 _MAX_CONSUMED_SETS: Final = 2

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
+from allocator.tools.fields import Fields
 
 
 def anything(_: Fields) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from allocator.model.devices import NodeResource
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.slices.device_fields.field import DeviceField
+from allocator.tools.fields import Fields
 
 HUGE_PAGES: Final = "hugepages-"
 """The prefix of a resource of huge pages; their size follows."""

@@ -9,13 +9,13 @@ a check (`allocator.checks.table`). If the result of a claim carries the field, 
 
 from typing import Any, Final
 
-from allocator.model.json.fields import Fields
 from allocator.model.json.interner import Interner
 from allocator.model.slices.device_fields.binding_conditions import BINDING_CONDITIONS, FAILURE_CONDITIONS
 from allocator.model.slices.device_fields.counters import CONSUMES_COUNTERS
 from allocator.model.slices.device_fields.flags import BINDS_TO_NODE, SHARED
 from allocator.model.slices.device_fields.node_resources import NODE_RESOURCES
 from allocator.model.slices.device_fields.taints import TAINTS
+from allocator.tools.fields import Fields
 
 FIELDS: Final = (
     TAINTS,

@@ -5,8 +5,8 @@ from typing import Final
 from allocator.model import field_rules as rules
 from allocator.model.devices import DeviceTaint
 from allocator.model.json.common import read_taint
-from allocator.model.json.fields import Fields
 from allocator.model.slices.device_fields.field import DeviceField
+from allocator.tools.fields import Fields
 
 _MAX_TAINTS: Final = 16
 

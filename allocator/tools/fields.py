@@ -6,11 +6,11 @@ means absent. Unknown fields are ignored: a newer API server may have more field
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias, TypeGuard
 
-from allocator.model.problems import Problem
-from allocator.printable import shown
+from allocator.tools.printable import shown
 
 _INT64: Final = 2**63
 _MOST_CHILDREN: Final = 5000
@@ -20,6 +20,17 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\
 
 
 _Place: TypeAlias = "tuple[Fields, str, str | int | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with an object, e.g. ``spec.devices[3].capacity[memory].value``."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class Fields:

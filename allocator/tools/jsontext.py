@@ -9,7 +9,10 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+"""A JSON value."""
 
 _LAYER: Final = 200
 """Levels that are read at once, if a text is nested too deeply for one call of the parser."""
