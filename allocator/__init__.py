@@ -13,7 +13,6 @@ from allocator.audit.cluster import device_findings as device_findings
 from allocator.audit.pods import BoundPod as BoundPod
 from allocator.audit.pods import pod_findings as pod_findings
 from allocator.audit.rules import Finding as Finding
-from allocator.cause import Cause as Cause
 from allocator.cel import CompileError as CompileError
 from allocator.cel import CostLimitError as CostLimitError
 from allocator.cel import Environment as Environment
@@ -53,6 +52,7 @@ from allocator.equivalence.single_device import NotFound as NotFound
 from allocator.equivalence.single_device import Single as Single
 from allocator.equivalence.single_device import is_single as is_single
 from allocator.equivalence.single_device import single_of as single_of
+from allocator.errors import STOPPED as STOPPED
 from allocator.errors import InvalidClaimError as InvalidClaimError
 from allocator.errors import NodeUnsuitableError as NodeUnsuitableError
 from allocator.errors import SearchLimitError as SearchLimitError
@@ -169,6 +169,9 @@ from allocator.pools import Candidate as Candidate
 from allocator.pools import Inventory as Inventory
 from allocator.pools import NodePool as NodePool
 from allocator.pools import Pool as Pool
+from allocator.reason import Cause as Cause
+from allocator.reason import Reason as Reason
+from allocator.reason import request_noun as request_noun
 from allocator.request_causes import UNREACHABLE as UNREACHABLE
 from allocator.search.constraints import constraint_class as constraint_class
 from allocator.search.constraints import constraint_covers as constraint_covers

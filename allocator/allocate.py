@@ -15,7 +15,7 @@ from allocator.model.devices import DeviceId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.optional_requests import serve_most
-from allocator.outcome import Allocation, Reason, Unsatisfiable
+from allocator.outcome import Allocation, Unsatisfiable, Unserved
 from allocator.policies.best_fit import BEST_FIT
 from allocator.policies.leftover import NOTHING_LEFT, leftover
 from allocator.policies.merit import merit
@@ -165,26 +165,26 @@ def _check_pools(task: Task) -> None:
             raise NodeUnsuitableError(claims, "", f"resource pool {pool.id} is invalid: {pool.problem}")
 
 
-def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Reason, ...]:
+def _reasons(task: Task, the_plan: Plan, candidates: Candidates, search: Search) -> tuple[Unserved, ...]:
     """What spoke against the devices, for the last request that the search reached."""
     slot = the_plan.slots[search.deepest]
     claim = str(the_plan.claims[slot.claim])
     label = slot.alternatives[0].label if len(slot.alternatives) == 1 else slot.request.name
 
-    def reasons() -> Iterator[Reason]:
+    def reasons() -> Iterator[Unserved]:
         for alternative, index, refusal in _refused_devices(slot, candidates, search):
-            yield Reason(claim, alternative.label, refusal.cause, candidates.all[index].device.id, refusal.detail)
+            yield Unserved(claim, alternative.label, refusal.cause, candidates.all[index].device.id, refusal.detail)
         for refusal in sorted(search.refused.get(search.deepest, ()), key=lambda r: (r.cause.text, r.detail)):
             if not any(refusal in alternative.refusals for alternative in slot.alternatives):
-                yield Reason(claim, label, refusal.cause, None, refusal.detail)
+                yield Unserved(claim, label, refusal.cause, None, refusal.detail)
         for pool in task.pools:
             if pool.incomplete and any(candidates.may_come_from(a, pool.id) for a in slot.alternatives):
-                yield Reason(claim, label, POOL, None, f"{pool.id}: {pool.problem}")
+                yield Unserved(claim, label, POOL, None, f"{pool.id}: {pool.problem}")
 
     found = tuple(reasons())
     if _has_some(slot, candidates, search) and not any(r.cause.of_choice for r in found):
-        found += (Reason(claim, label, COUNT),)
-    return found or (Reason(claim, label, UNREACHABLE),)
+        found += (Unserved(claim, label, COUNT),)
+    return found or (Unserved(claim, label, UNREACHABLE),)
 
 
 def _refused_devices(slot: Slot, candidates: Candidates, search: Search) -> Iterator[tuple[Alternative, int, Refusal]]:

@@ -49,7 +49,7 @@ def serve_most(
                 best = outcome
                 served.append((number, name))
                 continue
-            reason = outcome.summary
+            reason = outcome.reason.in_words()
         left_out.append(LeftOut(str(claims[number]), name, reason))
     merit = best.merit._replace(optional=len(served))
     return replace(best, merit=merit, steps=steps, left_out=tuple(left_out), stopped=is_stopped)

@@ -1,16 +1,18 @@
 """The answer of `allocate`: the allocation, or the reasons why there is none."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from allocator.cause import Cause
 from allocator.model.allocations import AllocationResult
 from allocator.model.devices import DeviceId
 from allocator.policies.merit import Merit
+from allocator.reason import Cause, Reason
+
+_NOTHING_SUITS: Final = Cause("nothing-suits", "no suitable devices")
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Unserved:
     """Why one device (None: the devices together) does not serve a request.
 
     Attributes:
@@ -27,7 +29,7 @@ class Reason:
 
 
 class LeftOut(NamedTuple):
-    """An optional request that is not served on a node: namespace/name of the claim, the request, and why."""
+    """An optional request that is not served on a node: namespace/name of the claim, the request, and why, in words."""
 
     claim: str
     request: str
@@ -55,13 +57,17 @@ class Allocation:
 class Unsatisfiable:
     """No choice of devices on this node serves the claims: the reasons of the request that failed."""
 
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Unserved, ...]
     steps: int
 
     @property
-    def summary(self) -> str:
-        """A short text without device names and counts, so that it is equal for many nodes and from try to try."""
+    def reason(self) -> Reason:
+        """What is in the way of the device that came closest.
+
+        It has a detail only if the cause tells it: other details name pools and devices, and differ between like nodes.
+        """
         if not self.reasons:
-            return "no suitable devices"
-        reason = min(self.reasons, key=lambda each: each.cause.rank)
-        return reason.cause.text.format(request=reason.request, detail=reason.detail)
+            return Reason(_NOTHING_SUITS)
+        nearest = min(self.reasons, key=lambda each: each.cause.rank)
+        cause = nearest.cause
+        return Reason(cause, nearest.request, nearest.detail if "{detail}" in cause.text else "")

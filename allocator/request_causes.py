@@ -5,13 +5,13 @@ Of these, two are also the causes of checks: `UNREACHABLE` of placement, `NO_MAT
 
 from typing import Final
 
-from allocator.cause import Cause
+from allocator.reason import Cause
 
 CONSTRAINT: Final = Cause(
-    "constraint", "no devices for request {request} satisfy constraint on {detail}", rank=10, of_choice=True
+    "constraint", "no devices for {request} satisfy constraint on {detail}", rank=10, of_choice=True
 )
-RESULTS: Final = Cause("results", "request {request} needs more devices than a claim can hold", rank=20, of_choice=True)
-COUNT: Final = Cause("count", "not enough free devices for request {request}", rank=30)
-POOL: Final = Cause("pool", "resource pool is not usable for request {request}", rank=120)
-UNREACHABLE: Final = Cause("unreachable", "no device for request {request}", rank=130)
-NO_MATCH: Final = Cause("selector", "no device matches request {request}", rank=140)
+RESULTS: Final = Cause("results", "{request} needs more devices than a claim can hold", rank=20, of_choice=True)
+COUNT: Final = Cause("count", "not enough free devices for {request}", rank=30)
+POOL: Final = Cause("pool", "resource pool is not usable for {request}", rank=120)
+UNREACHABLE: Final = Cause("unreachable", "no device for {request}", rank=130)
+NO_MATCH: Final = Cause("selector", "no device matches {request}", rank=140)

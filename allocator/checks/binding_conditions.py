@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal
 from allocator.obstacles.obstacle import Obstacle
+from allocator.reason import Cause
 
 _GATE: Final = "DRADeviceBindingConditions"
-_CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, request {request} needs them", rank=110)
+_CAUSE: Final = Cause("binding-conditions", "device binding conditions are off, {request} needs them", rank=110)
 _REFUSAL: Final = Refusal(_CAUSE)
 
 BINDING: Final = Check(

@@ -7,7 +7,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation, Undo
 from allocator.checks.device_state import DeviceState
 from allocator.errors import CapacityError
@@ -18,6 +17,7 @@ from allocator.model.quantity import Quantity
 from allocator.obstacles.capacity_remedies import asking_for_less, naming
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import Candidate
+from allocator.reason import Cause
 from allocator.tools.spelling import did_you_mean, meant_by
 from allocator.usage import DeviceUsage, Usage
 
@@ -25,7 +25,7 @@ _INT64_MAX = 2**63 - 1
 _NANO = 10**9
 _MILLI = 10**6
 
-_CAUSE: Final = Cause("capacity", "not enough device capacity for request {request}", rank=60, of_choice=True)
+_CAUSE: Final = Cause("capacity", "not enough device capacity for {request}", rank=60, of_choice=True)
 
 Requests = tuple[tuple[str, Quantity], ...]
 
@@ -115,7 +115,7 @@ def _obstacles(
     try:
         taken = taken_by(asked, device, situation.features)
     except CapacityError as error:
-        yield _unobtainable("", error.reason, amounts, device, rests)
+        yield _unobtainable("", error.problem, amounts, device, rests)
         return
     if taken is None:
         need = ", ".join(f"{name} {amount}" for name, amount in amounts.items())
@@ -140,7 +140,7 @@ def _unobtainable(
 
 def as_refusal(error: CapacityError) -> Refusal:
     """An amount that cannot be computed, as what speaks against a device."""
-    return Refusal(_CAUSE, error.reason)
+    return Refusal(_CAUSE, error.problem)
 
 
 def _state(device: Device, used: DeviceUsage) -> DeviceState:

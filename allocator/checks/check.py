@@ -4,7 +4,6 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from allocator.cause import Cause
 from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.claims import Claim, DeviceRequest
@@ -15,6 +14,7 @@ from allocator.model.nodes import Node
 from allocator.obstacles.obstacle import Obstacle, Seen
 from allocator.obstacles.unmet_conditions import Expressions, Selector
 from allocator.pools import Candidate, NodePool
+from allocator.reason import Cause
 from allocator.usage import DeviceUsage
 
 Undo = Callable[[], object]

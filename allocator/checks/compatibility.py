@@ -6,17 +6,17 @@ All devices on a counter set must have a group in common. A device without group
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.checks.check import Refusal, Undo
 from allocator.model.devices import Device, PoolId
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import NodePool
+from allocator.reason import Cause
 from allocator.usage import NOTHING_USED, Usage
 
 SetKey = tuple[PoolId, str]
 
 INCOMPATIBLE: Final = Cause(
-    "compatibility", "no compatible device for request {request}", rank=50, is_temporary=True, of_choice=True
+    "compatibility", "no compatible device for {request}", rank=50, is_temporary=True, of_choice=True
 )
 _REFUSAL: Final = Refusal(INCOMPATIBLE)
 _OBSTACLE: Final = Obstacle(

@@ -3,21 +3,19 @@
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal, Undo
 from allocator.model.devices import Device, DeviceId, PoolId
 from allocator.model.quantity import Quantity
 from allocator.obstacles.obstacle import Held, Obstacle, Seen
 from allocator.pools import NodePool
+from allocator.reason import Cause
 from allocator.usage import NOTHING_USED, Usage
 
 CounterKey = tuple[PoolId, str, str]
 """Pool, counter set, counter."""
 
-SHORT: Final = Cause(
-    "counters", "not enough shared counters for request {request}", rank=40, is_temporary=True, of_choice=True
-)
-_OFF: Final = Cause("partition", "partitionable devices are off, request {request} needs them", rank=100)
+SHORT: Final = Cause("counters", "not enough shared counters for {request}", rank=40, is_temporary=True, of_choice=True)
+_OFF: Final = Cause("partition", "partitionable devices are off, {request} needs them", rank=100)
 _GATE: Final = "DRAPartitionableDevices"
 _REFUSAL: Final = Refusal(_OFF)
 

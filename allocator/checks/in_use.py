@@ -3,14 +3,14 @@
 from collections.abc import Hashable
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.checks.check import Check, Refusal
 from allocator.checks.device_state import DeviceState
 from allocator.model.devices import Device
 from allocator.obstacles.obstacle import Held, Obstacle
+from allocator.reason import Cause
 from allocator.usage import DeviceUsage
 
-_CAUSE: Final = Cause("in-use", "no free device for request {request}", rank=80, is_temporary=True)
+_CAUSE: Final = Cause("in-use", "no free device for {request}", rank=80, is_temporary=True)
 _REFUSAL: Final = Refusal(_CAUSE)
 
 

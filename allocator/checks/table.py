@@ -16,7 +16,6 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator.cause import Cause
 from allocator.checks import counters as shared_counters
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
@@ -34,6 +33,7 @@ from allocator.model.devices import Device, PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.pools import Candidate, NodePool
+from allocator.reason import Cause
 from allocator.request_causes import CONSTRAINT, COUNT, POOL, RESULTS
 from allocator.usage import DeviceUsage, Usage
 

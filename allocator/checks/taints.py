@@ -5,13 +5,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.checks.check import Asked, Check, Refusal, Situation
 from allocator.checks.device_state import DeviceState
 from allocator.checks.taint_rules import TaintRules
 from allocator.model.devices import Device, DeviceTaint, Toleration
 from allocator.obstacles.obstacle import Obstacle, Remedy, RemedyKind, Seen
 from allocator.pools import Candidate, NodePool
+from allocator.reason import Cause
 from allocator.tools.spelling import is_misspelled
 from allocator.usage import DeviceUsage
 
@@ -20,7 +20,7 @@ BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 # The words that filter answers; `_obstacles` has those of explanations.
-_CAUSE: Final = Cause("taint", "untolerated device taint for request {request}", rank=70, is_temporary=True)
+_CAUSE: Final = Cause("taint", "untolerated device taint for {request}", rank=70, is_temporary=True)
 
 
 def blocking_taint(device: Device, tolerations: Sequence[Toleration], rules: TaintRules) -> DeviceTaint | None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator.cause import Cause
 from allocator.checks.counters import CounterKey
 from allocator.policies.merit import merit_of_one
 from allocator.policies.policy import DeviceKind, Sizes
+from allocator.reason import Cause
 
 States: TypeAlias = Sequence[Hashable]
 """Device by device: 0 if it is free, 1 if it is held."""

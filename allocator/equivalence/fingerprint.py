@@ -12,7 +12,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, TypeGuard, cast
 
-from allocator.cause import Cause
 from allocator.cel import CompileError, Reads
 from allocator.cel.selectors import Selectors
 from allocator.checks import table as checks
@@ -24,6 +23,7 @@ from allocator.model.devices import AttributeValue, Device
 from allocator.model.nodes import Node
 from allocator.policies.policy import Policy
 from allocator.pools import Candidate, NodePool
+from allocator.reason import Cause
 from allocator.search.constraints import CONSTRAINTS, exact, values_of
 from allocator.search.limits import SearchBudget
 from allocator.usage import PoolUsage

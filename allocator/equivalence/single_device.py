@@ -9,7 +9,6 @@ from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from allocator.allocate import Task
-from allocator.cause import Cause
 from allocator.cel.selectors import Selectors
 from allocator.checks.counters import SHORT, CounterKey, counter_demand, full
 from allocator.checks.in_use import IN_USE
@@ -21,9 +20,9 @@ from allocator.errors import SearchLimitError
 from allocator.model.claims import AllocationMode, Claim
 from allocator.model.devices import Device
 from allocator.model.problems import AllocatorError
-from allocator.outcome import Reason, Unsatisfiable
 from allocator.policies.merit import Merit
 from allocator.policies.policy import DeviceKind, Policy, sizes_of
+from allocator.reason import Cause, Reason
 from allocator.request_causes import UNREACHABLE
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.limits import SearchBudget, TimedSelectors
@@ -40,10 +39,9 @@ class NotFound(NamedTuple):
     causes: frozenset[Cause]
 
     @property
-    def reason(self) -> str:
-        """As `Unsatisfiable.summary`."""
-        causes = self.causes or {UNREACHABLE}
-        return Unsatisfiable(tuple(Reason("", self.request, cause) for cause in causes), 0).summary
+    def reason(self) -> Reason:
+        """As `Unsatisfiable.reason`."""
+        return Reason(min(self.causes or {UNREACHABLE}, key=lambda cause: cause.rank), self.request)
 
 
 def is_single(claims: Sequence[Claim]) -> bool:

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Final
 
-from allocator.cause import Cause
 from allocator.model.claims import DeviceRequest
 from allocator.model.device_classes import DeviceClass
 from allocator.obstacles.selector_conditions import ReadValues
+from allocator.reason import Cause
 
 
 class Held(Enum):

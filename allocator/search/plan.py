@@ -124,7 +124,7 @@ def _alternative(
         raise InvalidClaimError(str(claim), label, "deviceClassName is missing")
     device_class = classes.get(wanted.device_class)
     if device_class is None:
-        raise InvalidClaimError(str(claim), label, missing_class(wanted.device_class))
+        raise InvalidClaimError(str(claim), label, missing_class(wanted.device_class).in_words())
     selectors = selectors_of(wanted, device_class)
     constraints = enumerate(claim.spec.constraints)
     covering = tuple(

@@ -210,7 +210,7 @@ class Solver:
             return No(f"the resource pools of the node cannot be used for {what}")
         except SearchLimitError as error:
             return stopped_by(error)
-        return No(outcome.summary, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
+        return No(outcome.reason.in_words(), outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
 
     def at_hand(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No | None:
         """Like `judge` if that takes about a millisecond at most; None if it may take longer.

@@ -261,7 +261,7 @@ def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
             name = alternative.device_class
             if name not in snapshot.classes:
                 unread = _unread(f"device class {name}", CLASSES, ObjectKey("", name), snapshot)
-                raise _BlockedError(unread or missing_class(name))
+                raise _BlockedError(unread or missing_class(name).in_words())
 
 
 def _unread(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> str:

@@ -29,7 +29,7 @@ from allocator import (
 )
 from allocator.checks.counters import SHORT
 from allocator.model.devices import Capacity, RequestPolicy
-from allocator.outcome import Reason
+from allocator.outcome import Unserved
 from tests.allocator.worlds import (
     DRIVER,
     SELECTORS,
@@ -72,7 +72,7 @@ class TestInvalidClaims:
         with pytest.raises(InvalidClaimError) as caught:
             World(pool(device("gpu-0"))).allocate(claim(request_))
         error = caught.value
-        assert (error.claim, error.request, error.reason) == ("default/claim", where, reason)
+        assert (error.claim, error.request, error.problem) == ("default/claim", where, reason)
         assert str(error) == f"claim default/claim, request {where}: {reason}"
 
     def test_an_invalid_claim_fails_the_claims_beside_it(self) -> None:
@@ -202,7 +202,7 @@ class TestReasons:
         slices = pool(device("gpu", draws={"s": {"x": 2}}), counters={"s": {"x": 1}})
         answer = World(slices).allocate(claim(want()))
         assert isinstance(answer, Unsatisfiable)
-        assert answer.reasons == (Reason("default/claim", "gpu", SHORT, None, "s/x"),)
+        assert answer.reasons == (Unserved("default/claim", "gpu", SHORT, None, "s/x"),)
 
     def test_a_summary_is_the_same_whichever_devices_are_in_the_way(self) -> None:
         one = World(pool(device("a"), device("b")), held("a", "b")).devices(claim(want()))
@@ -212,8 +212,8 @@ class TestReasons:
     def test_every_cause_has_a_summary_and_a_rank_of_its_own(self) -> None:
         assert len({cause.rank for cause in CAUSES}) == len({cause.name for cause in CAUSES}) == len(CAUSES)
         for cause in CAUSES:
-            assert "gpu" in Unsatisfiable((Reason("ns/c", "gpu", cause, None, "x"),), 0).summary
-        assert Unsatisfiable((), 0).summary == "no suitable devices"
+            assert "gpu" in Unsatisfiable((Unserved("ns/c", "gpu", cause, None, "x"),), 0).reason.in_words()
+        assert Unsatisfiable((), 0).reason.in_words() == "no suitable devices"
 
 
 def sized(name: str, memory: int, **more: Any) -> Device:

@@ -37,7 +37,7 @@ def test_a_claim_that_needs_a_feature_that_is_off_is_an_error(feature: str, requ
     devices = pool(device("gpu", capacity={"memory": "1"}))
     with pytest.raises(InvalidClaimError) as caught:
         World(devices, features=without(feature)).allocate(claim(request_))
-    assert (caught.value.claim, caught.value.request, caught.value.reason) == ("default/claim", "gpu", message)
+    assert (caught.value.claim, caught.value.request, caught.value.problem) == ("default/claim", "gpu", message)
     assert World(devices).devices(claim(request_)) != []
 
 

@@ -226,7 +226,7 @@ def test_what_failed_with_some_devices_is_not_tried_with_them_again() -> None:
     world = World(pool(*devices, other, counters={"s": {"x": 99}}))
     answer = world.allocate(claim(*(want(f"r{i}", 1, f"!{odd}") for i in range(4)), want("odd", 1, odd)))
     assert isinstance(answer, Unsatisfiable)
-    assert answer.summary == "no compatible device for request odd"
+    assert answer.reason.in_words() == "no compatible device for request odd"
     assert answer.steps <= 1000
 
 

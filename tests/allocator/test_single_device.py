@@ -72,12 +72,12 @@ def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
     answer = found.answer(states)
     if answer is None:
         return None
-    return answer if isinstance(answer, Merit) else answer.reason
+    return answer if isinstance(answer, Merit) else answer.reason.in_words()
 
 
 def searched(world: World, wanted: Claim, usage: Usage) -> Merit | str:
     answer = replace(world, usage=usage).allocate(wanted)
-    return answer.merit if isinstance(answer, Allocation) else answer.summary
+    return answer.merit if isinstance(answer, Allocation) else answer.reason.in_words()
 
 
 # --- the law ------------------------------------------------------------------------------------------------

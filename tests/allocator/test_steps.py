@@ -32,7 +32,7 @@ class TestSteps:
         answer = world.allocate(claim(want("a", 3), want("b", 3), want("c", 3), same("root")))
         assert isinstance(answer, Unsatisfiable)
         assert answer.steps <= 100
-        assert answer.summary == "no devices for request c satisfy constraint on gpu.example.com/root"
+        assert answer.reason.in_words() == "no devices for request c satisfy constraint on gpu.example.com/root"
 
     def test_sixteen_distinct_of_fifteen_values_are_a_no_in_few_steps(self, policy: Policy) -> None:
         devices = [device(f"gpu-{i:02}", {"index": min(i, 14)}) for i in range(16)]
@@ -126,4 +126,4 @@ class TestJudgingTakesTime:
         world = World(pool(*devices), held(*(d.id.device for d in devices)), policy=policy, limits=self.TIME_FOR_FIVE)
         answer = world.allocate(claim(want("a", 1, "device.driver == 'gpu.example.com'")))
         assert isinstance(answer, Unsatisfiable)
-        assert answer.summary == "no free device for request a"
+        assert answer.reason.in_words() == "no free device for request a"

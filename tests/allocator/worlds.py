@@ -171,7 +171,7 @@ class World:
     def devices(self, *claims: Claim) -> list[list[str]] | str:
         """The names of the devices per claim, or the summary of why there are none."""
         answer = self.allocate(*claims)
-        return answer.summary if isinstance(answer, Unsatisfiable) else names(answer.results)
+        return answer.reason.in_words() if isinstance(answer, Unsatisfiable) else names(answer.results)
 
     def with_claims(self, *results: AllocationResult) -> "World":
         """With the allocations held."""

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from allocator import CAUSES, Cause, Unsatisfiable
-from allocator.outcome import Reason
+from allocator.outcome import Unserved
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.cli.main import app
@@ -31,13 +31,13 @@ REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").g
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.name)
 def test_every_reason_of_devices_is_explained(cause: Cause) -> None:
-    reason = Reason("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot")
-    assert f"`{Unsatisfiable((reason,), steps=0).summary}`" in REFERENCE
+    reason = Unserved("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot")
+    assert f"`{Unsatisfiable((reason,), steps=0).reason.in_words()}`" in REFERENCE
 
 
 def test_reasons_of_devices_are_listed_in_their_order() -> None:
-    reasons = (Reason("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot") for cause in CAUSES)
-    places = [REFERENCE.index(f"`{Unsatisfiable((reason,), steps=0).summary}`") for reason in reasons]
+    reasons = (Unserved("demo/x", "gpu", cause, detail="resource.kubernetes.io/pcieRoot") for cause in CAUSES)
+    places = [REFERENCE.index(f"`{Unsatisfiable((reason,), steps=0).reason.in_words()}`") for reason in reasons]
     assert places == sorted(places)
 
 

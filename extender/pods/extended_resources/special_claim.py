@@ -176,7 +176,7 @@ def _refusal(device_class: str, snapshot: Snapshot) -> str:
     """Why a device class can serve no extended resource; empty if it can."""
     known = snapshot.classes.get(device_class)
     if known is None:
-        return missing_class(device_class)
+        return missing_class(device_class).in_words()
     for name, _ in known.group.members if known.group is not None else ():
         member = snapshot.classes.get(name)
         if member is None:
