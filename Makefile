@@ -170,7 +170,7 @@ lock: $(VENV)/.created  ## write deploy/requirements*.txt again, after a change 
 # Equal files give equal archives: the hash in the manifest is that of every build.
 DIST ?= dist
 KREW_URI ?= https://example.com/kubectl-dra.tar.gz
-VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' extender/version.py)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' extender/tools/version.py)
 krew:  ## write the archive and the manifest of the plugin for krew into dist/; KREW_URI is where you publish the archive
 	@mkdir -p $(DIST)
 	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - -C deploy/krew kubectl-dra -C ../.. LICENSE | gzip -9n > $(DIST)/kubectl-dra.tar.gz

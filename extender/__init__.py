@@ -7,7 +7,7 @@ its values are imported when they are used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from extender.version import __version__ as __version__
+from extender.tools.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from extender.config.settings import Settings

@@ -45,7 +45,6 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.suggested_moves import SuggestedMoves
 from extender.explain.explanation_service import Explanations
 from extender.explain.proposals.suggestions import Suggest
-from extender.intake.budget import Budget
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics
@@ -62,11 +61,12 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
-from extender.offload import Offload, in_thread
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
+from extender.tools.intake import Budget
+from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.bind.plan import BindTimes
@@ -120,7 +120,7 @@ ALONE: Final = Surroundings()
 
 
 def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
-    """The allocator by the settings; `extender.offload.Searches` may replace the clock."""
+    """The allocator by the settings; `extender.tools.offload.Searches` may replace the clock."""
     scheduling = settings.scheduling
     selectors = Selectors()
     # The first expression also loads the parser. That can take longer than one node may, and no pod is to wait for it.

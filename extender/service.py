@@ -19,23 +19,22 @@ from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.fairness.waiting_budget import WaitingBudget
-from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
-from extender.offload import Offload, in_thread
 from extender.pods.claims_to_come import Foreseen
 from extender.pods.decision_case import refreshed
 from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.pods.pod_quota import is_counted
 from extender.pods.policy import policy_of
-from extender.refused import RefusedError
 from extender.state.cluster_state import NOT_SYNCED
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject, parse_node_object
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import Faults, RefusedError
+from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.bind import Binder
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims

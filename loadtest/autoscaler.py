@@ -19,8 +19,8 @@ from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
 from extender.client.clients import TIMEOUT_SECONDS
-from extender.config.yamltext import SyntaxProblem, documents
 from extender.observe.tables.terminal import TextTable, print_table
+from extender.tools.yamltext import SyntaxProblem, documents
 
 RawObject: TypeAlias = Mapping[str, Any]
 

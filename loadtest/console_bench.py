@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.from_settings import read_catalog
-from extender.config.settings import LogSettings, Settings
+from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app
 from extender.http.limits.connections import VERBS
@@ -29,10 +29,11 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
-from extender.observe import logs
 from extender.service import Service
 from extender.serving.listeners import FurtherServer, server_config
 from extender.state.cluster_state import ClusterState
+from extender.tools import logs
+from extender.tools.logs import LogSettings
 from tests.kit.measure import MEGABYTE, resident
 from tests.kit.objects import synthetic
 from tests.kit.process import printing

@@ -19,8 +19,8 @@ from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.offload import Offload, in_thread
 from extender.state.cluster_state import ClusterState
+from extender.tools.offload import Offload, in_thread
 
 _T = TypeVar("_T")
 

@@ -17,10 +17,10 @@ from extender.autoscaler.templates.catalog import Catalog
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.intake.budget import Budget
 from extender.kube.api import Api, ObjectKey
-from extender.offload import Offload, in_thread
 from extender.service import Service
+from extender.tools.intake import Budget
+from extender.tools.offload import Offload, in_thread
 
 
 def make_autoscaler(

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Final
 
 from extender.background.task import BackgroundTask, Rejection
-from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs

@@ -13,7 +13,7 @@ from extender.cli.reading import read_settings, settings_of
 from extender.config.scheduler_file import check_scheduler
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
-from extender.config.text_file import UnreadableError, read_text
+from extender.tools.text_file import UnreadableError, read_text
 
 app = command_app(help_text="Print or check the settings.")
 

@@ -17,7 +17,7 @@ from extender.cli.messages import USAGE, say
 from extender.cli.options import command_app, spread
 from extender.cli.streams import OutputError, end_at_once, give_up_output, open_standard_streams
 from extender.serving.garbage import undisturbed
-from extender.version import __version__
+from extender.tools.version import __version__
 
 _EXIT_CODES: Final = (
     "Exit codes: 0 success; 1 the manifests have errors, the audit finds a broken rule, the explained pod fits "

@@ -22,11 +22,11 @@ from extender.cli.options import (
     command_app,
     examples,
 )
-from extender.config.settings import LogSettings
-from extender.config.text_file import UnreadableError, read_text
 from extender.kube.connection.credentials import find_origin
 from extender.kube.errors import ConnectError
-from extender.observe import logs
+from extender.tools import logs
+from extender.tools.logs import LogSettings
+from extender.tools.text_file import UnreadableError, read_text
 
 _EXTRA: Final = "the packages for drivers are not installed: pip install 'dra-extender[node]'"
 

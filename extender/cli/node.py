@@ -21,13 +21,13 @@ from extender.cli.options import (
     command_app,
     examples,
 )
-from extender.config.settings import LogSettings
-from extender.config.text_file import UnreadableError, read_text
 from extender.kube.connection.credentials import find_origin
 from extender.kube.errors import ConnectError
 from extender.node import cpu_list
 from extender.node.topology import Topology, TopologyError, read_file, read_machine
-from extender.observe import logs
+from extender.tools import logs
+from extender.tools.logs import LogSettings
+from extender.tools.text_file import UnreadableError, read_text
 
 _STATE: Final = Path("/var/lib/dra-extender/node.state")
 _RUNTIME: Final = Path("/var/run/nri/nri.sock")

@@ -10,13 +10,13 @@ from extender.cli.messages import fail, note, refuse
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
-from extender.config.text_file import UnreadableError, read_text
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
 from extender.fakekube.manifests import load as load_manifests
 from extender.kube.feature_gates import server_gates
 from extender.kube.remote import RemoteApi
 from extender.state.objects.device_expressions import check_expression
+from extender.tools.text_file import UnreadableError, read_text
 
 
 def settings_of(config: Path | None, flags: dict[str, JSON]) -> Settings:

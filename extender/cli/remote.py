@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import httpx
 
-from extender.config.text_file import UnreadableError, read_text
-from extender.tls_problem import Subject, TlsProblem, tls_problem
+from extender.kube.tls_problem import Subject, TlsProblem, tls_problem
+from extender.tools.text_file import UnreadableError, read_text
 
 _SECONDS: Final = 60.0
 _HEADERS: Final = {"accept": "application/json"}

@@ -24,7 +24,6 @@ from extender.cli.progress import shown_progress
 from extender.cli.reading import check_given, check_pod_name, settings_of
 from extender.config.settings import Settings
 from extender.explain.document import as_json
-from extender.observe import logs
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.terminal import TextTable, print_table
 from extender.pictures.clusters import fleet_of
@@ -33,6 +32,7 @@ from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
 from extender.simulation.placement import Placement
 from extender.simulation.workloads.expand import Skipped
+from extender.tools import logs
 
 app = command_app()
 

@@ -3,7 +3,7 @@
 import typer
 
 from extender.cli.options import command_app
-from extender.version import __version__
+from extender.tools.version import __version__
 
 app = command_app()
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from allocator.tools import dns_label, dns_subdomain, label_key, shown
-from extender.config.section import Section
+from extender.tools.section import Section
 
 Transport = Literal["Http", "PodSchedulingContext"]
 """How a controller is asked: at its URL, or by PodSchedulingContexts of the API server."""

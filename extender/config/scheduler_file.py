@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from extender.config.settings import Settings
-from extender.config.yamltext import single_mapping
+from extender.tools.yamltext import single_mapping
 
 _PLUGIN: Final = "DynamicResources"
 _KIND: Final = "KubeSchedulerConfiguration"

@@ -5,7 +5,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, Field
@@ -13,8 +13,9 @@ from pydantic import AfterValidator, Field
 from allocator import GATES, POLICIES, Features, Problem, Quantity, Request, Shape, read_claim_spec, with_gates
 from allocator.tools import Fields, dns_label, dns_subdomain, driver_name, label_key, shown
 from extender.config.controllers import ControllerSettings, distinct
-from extender.config.section import Section
-from extender.config.wording import suggestion
+from extender.tools.logs import LogSettings
+from extender.tools.section import Section
+from extender.tools.wording import suggestion
 
 AUTOSCALER_PREFIX = "/autoscaler"
 """Path before the verbs for autoscalers."""
@@ -351,15 +352,6 @@ class GrpcSettings(TlsSettings):
     )
     port: int = Field(default=0, description="Port to listen on; 0: no gRPC.", ge=0, le=65535)
     anonymous: bool = Field(default=False, description="Answer clients off the node that show no certificate.")
-
-
-class LogSettings(Section):
-    """What is logged. Logs go to standard error."""
-
-    format: Literal["auto", "console", "json"] = Field(
-        default="auto", description="auto: console on a terminal, else JSON lines."
-    )
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level to log.")
 
 
 class TracingSettings(Section):

@@ -15,10 +15,10 @@ from pydantic.alias_generators import to_camel
 from allocator.tools import JSON
 from extender.config.controllers import problems_of_controllers
 from extender.config.listeners import problems_of_listeners
-from extender.config.section import Section
 from extender.config.settings import Settings
-from extender.config.wording import expected, suggestion
-from extender.config.yamltext import single_mapping
+from extender.tools.section import Section
+from extender.tools.wording import expected, suggestion
+from extender.tools.yamltext import single_mapping
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 

@@ -37,11 +37,11 @@ from allocator import (
 )
 from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
-from extender.faults import Faults
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.totals import Totals
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import Faults
 
 _T = TypeVar("_T")
 

@@ -3,8 +3,6 @@
 docs/reference/controllers.md shows one. The kit remembers allocations on disk, so that each question may come twice.
 """
 
-from extender.certificates import CertificateFiles as CertificateFiles
-from extender.certificates import Certificates as Certificates
 from extender.config.controllers import ParameterKind as ParameterKind
 from extender.driver.context_server import serve_contexts as serve_contexts
 from extender.driver.controller import Controller as Controller
@@ -14,5 +12,7 @@ from extender.driver.responder import Responder as Responder
 from extender.driver.server import Listening as Listening
 from extender.driver.server import serve as serve
 from extender.driver.store import Store as Store
+from extender.kube.certificates import CertificateFiles as CertificateFiles
+from extender.kube.certificates import Certificates as Certificates
 from extender.negotiation.protocol import ClaimAsk as ClaimAsk
 from extender.negotiation.protocol import NodeName as NodeName

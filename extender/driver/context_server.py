@@ -19,9 +19,9 @@ from extender.driver.store import Store
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
 from extender.negotiation.parameters import ParameterReader
-from extender.offload import in_thread
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import connect
+from extender.tools.offload import in_thread
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 

@@ -30,13 +30,13 @@ from extender.negotiation.protocol import (
 )
 from extender.negotiation.questions import claim_ask, node_name
 from extender.negotiation.scheduling_contexts import MOST_NODES
-from extender.offload import Offload
 from extender.pods.claims import named_claims
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
 from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.scheduling_contexts import SchedulingContext
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.writes.claims.controller_marks import Mark, asks_to_deallocate
 from extender.writes.scheduling_contexts import ContextWrites

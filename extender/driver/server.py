@@ -14,14 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from extender.certificates import Certificates
-from extender.config.text_file import UnreadableError, read_bytes
 from extender.driver.controller import Controller
 from extender.driver.encoding import dumps, loads
 from extender.driver.leadership import led, responder_of
 from extender.driver.responder import Responder
 from extender.driver.store import Store
+from extender.kube.certificates import Certificates
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ProtocolError, question_of
+from extender.tools.text_file import UnreadableError, read_bytes
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _IDLE_SECONDS: Final = 120

@@ -29,9 +29,9 @@ from extender.negotiation.negotiation import Negotiation
 from extender.observe.overview import Overview
 from extender.pods.decision_case import refreshed
 from extender.pods.stand_in import stand_in
-from extender.refused import RefusedError
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import RefusedError
 
 _T = TypeVar("_T")
 

@@ -1,12 +1,12 @@
-"""TLS of the gRPC server: certificates as `extender.certificates` follows them, in gRPC's form."""
+"""TLS of the gRPC server: certificates as `extender.kube.certificates` follows them, in gRPC's form."""
 
 from pathlib import Path
 
 import grpc
 
-from extender.certificates import CertificateError, CertificateFiles, Certificates, Pem
 from extender.config.settings import GrpcSettings
 from extender.grpc.start import GrpcError
+from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
 
 
 def certificates_of(settings: GrpcSettings) -> Certificates | None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from extender.grpc.declaration import Declarations
+from extender.tools.protobuf import Declarations
 
 MOST_FIELDS: Final = 250_000
 """Of one message, with the messages in it. 2,000 pods in 100 node groups are 200,000; they are decoded one by one."""

@@ -1,4 +1,4 @@
-"""The messages of Cluster Autoscaler's expander, and Kubernetes' objects in them (`extender.grpc.declaration`).
+"""The messages of Cluster Autoscaler's expander, and Kubernetes' objects in them (`extender.tools.protobuf`).
 
 Sources: ``k8s.io/api/core/v1/generated.proto`` and ``k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`` of
 Kubernetes 1.36; ``expander/grpcplugin/protos/expander.proto`` of Cluster Autoscaler. Its releases up to 1.34.0 have the
@@ -7,8 +7,8 @@ fields 2 and 4, the later ones the fields 3 and 5.
 
 from typing import Final
 
-from extender.grpc.declaration import Declarations, Messages
 from extender.grpc.field_counts import FieldCounts
+from extender.tools.protobuf import Declarations, Messages
 
 _AMOUNTS: Final = "{Quantity}"
 

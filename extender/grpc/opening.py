@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.grpc.start import GrpcError, Start
-from extender.intake.budget import Budget
 from extender.metrics.groups import Metrics
+from extender.tools.intake import Budget
 
 
 @asynccontextmanager

@@ -13,15 +13,15 @@ import structlog
 
 from allocator import InvalidObjectError
 from extender.autoscaler.autoscaler import Autoscaler
-from extender.certificates import Certificates
 from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.grpc.start import GrpcError, Start
-from extender.intake.budget import Budget, Room, Source
+from extender.kube.certificates import Certificates
 from extender.metrics.groups import Metrics
-from extender.offload import waited_for
-from extender.refused import RefusedError
+from extender.tools.faults import RefusedError
+from extender.tools.intake import Budget, Room, Source
+from extender.tools.offload import waited_for
 from extender.verbs.json.body import WireError
 
 logger = structlog.get_logger()

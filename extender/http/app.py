@@ -21,17 +21,17 @@ from starlette.responses import Response
 from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
-from extender.config.wording import expected, suggestion
 from extender.http.callers.origins import Callers
 from extender.http.endpoints.by_listener import EndpointParts, add_endpoints
 from extender.http.limits.bodies import Bodies
 from extender.http.listener import Listener
 from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import Application, Endpoints
-from extender.intake.budget import Budget
 from extender.service import Service
+from extender.tools.intake import Budget
+from extender.tools.version import __version__
+from extender.tools.wording import expected, suggestion
 from extender.tracing.tracing import UNTRACED, Tracing
-from extender.version import __version__
 
 _REPEATED: Final = "repeated"
 

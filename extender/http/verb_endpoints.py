@@ -21,8 +21,8 @@ from allocator.tools import JSON
 from extender.http.callers.origins import Callers
 from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
 from extender.metrics.groups import Metrics
-from extender.offload import to_the_end
-from extender.refused import RefusedError
+from extender.tools.faults import RefusedError
+from extender.tools.offload import to_the_end
 from extender.tracing.tracing import Call, Tracing
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError

@@ -3,9 +3,9 @@
 from typing import Final
 
 from allocator.tools import shown
-from extender.config.yamltext import SyntaxProblem, documents
 from extender.http.limits.bodies import FREE_BYTES, TooLargeError
 from extender.kube.encoding import dumps
+from extender.tools.yamltext import SyntaxProblem, documents
 from extender.verbs.json.body import WireError
 
 MOST_BYTES: Final = FREE_BYTES

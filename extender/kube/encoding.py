@@ -5,7 +5,7 @@ from typing import Any, Final
 import orjson
 
 from allocator.tools import jsontext
-from extender.offload import Offload
+from extender.tools.offload import Offload
 
 _OPAQUE: Final = b'"parameters":'
 """An API server compares the bytes of opaque parameters: they must be written as they were read."""

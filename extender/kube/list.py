@@ -17,7 +17,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision
 from extender.kube.relevance import Relevance
 from extender.kube.resources import Resource
-from extender.offload import Offload, at_once
+from extender.tools.offload import Offload, at_once
 
 _T = TypeVar("_T")
 

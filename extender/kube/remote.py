@@ -26,7 +26,7 @@ from extender.kube.errors import AnswerTooLongError, OutcomeUnknownError, Unreac
 from extender.kube.list import list_all
 from extender.kube.raw import key_of
 from extender.kube.resources import PODS, Resource
-from extender.offload import Offload, in_thread
+from extender.tools.offload import Offload, in_thread
 
 _T = TypeVar("_T")
 

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from extender.intake.budget import Budget, Source, json_weight
 from extender.kube.api import RawObject
 from extender.kube.connection.transport import (
     MOST_BYTES,
@@ -30,7 +29,8 @@ from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import Resource
-from extender.offload import Offload, in_thread, waited_for
+from extender.tools.intake import Budget, Source, json_weight
+from extender.tools.offload import Offload, in_thread, waited_for
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 """Annotation of the bookmark that ends the list at the start of a stream."""

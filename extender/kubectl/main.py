@@ -10,7 +10,7 @@ from extender.cli.main import run_app
 from extender.cli.options import command_app
 from extender.kubectl.commands import simulate, top, what_if
 from extender.kubectl.commands.lists_and_explanations import add_commands
-from extender.version import __version__
+from extender.tools.version import __version__
 
 _NAME: Final = "kubectl dra"
 

@@ -11,7 +11,7 @@ from extender.metrics.families import counter, gauge
 from extender.metrics.quotas import quota_metrics
 from extender.observe.overview import Overview
 from extender.observe.quota_use import quota_use
-from extender.version import __version__
+from extender.tools.version import __version__
 
 
 class ClusterMetrics(Collector):

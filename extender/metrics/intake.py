@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from extender.intake.budget import Budget
 from extender.metrics.families import counter, gauge
+from extender.tools.intake import Budget
 
 
 class IntakeMetrics(Collector):

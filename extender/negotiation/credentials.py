@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 import structlog
 
-from extender.certificates import file_problem
 from extender.config.controllers import ControllerSettings
-from extender.config.text_file import UnreadableError, read_bytes
+from extender.kube.certificates import file_problem
+from extender.kube.tls_problem import Subject, TlsProblem, tls_problem
 from extender.negotiation.controller import ControllerAwayError
-from extender.tls_problem import Subject, TlsProblem, tls_problem
+from extender.tools.text_file import UnreadableError, read_bytes
 
 logger = structlog.get_logger()
 

@@ -11,7 +11,6 @@ import orjson
 
 from allocator.tools import printable
 from extender.config.controllers import ControllerSettings
-from extender.intake.budget import Budget, Room, Source, json_weight
 from extender.kube.encoding import dumps, loads, loads_aside
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.credentials import ControllerCredentials
@@ -23,7 +22,8 @@ from extender.negotiation.protocol import (
     answer_of,
     question_to_json,
 )
-from extender.offload import in_thread, waited_for
+from extender.tools.intake import Budget, Room, Source, json_weight
+from extender.tools.offload import in_thread, waited_for
 
 _CONNECT_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4 * 1024 * 1024

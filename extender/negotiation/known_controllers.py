@@ -7,12 +7,12 @@ from datetime import datetime
 
 from extender.config.controllers import ControllerSettings
 from extender.fairness.waiting_budget import WaitingBudget
-from extender.intake.budget import Budget
 from extender.negotiation.by_scheduling_context import ContextController
 from extender.negotiation.controller import Controller
 from extender.negotiation.known_controller import KnownController, QuestionMetrics
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.scheduling_contexts import Contexts
+from extender.tools.intake import Budget
 from extender.writes.claims.claim_writes import ClaimWrites
 
 

@@ -6,7 +6,7 @@ Kubernetes 1.37, which are those of 1.34 and later; the text of KEP-3675.
 
 from typing import Final
 
-from extender.grpc.declaration import Declarations, Messages
+from extender.tools.protobuf import Declarations, Messages
 
 _ERROR: Final = "error string"
 

@@ -6,7 +6,7 @@ v1.2; ``google/rpc/status.proto``.
 
 from typing import Final
 
-from extender.grpc.declaration import Declarations, Messages
+from extender.tools.protobuf import Declarations, Messages
 
 MESSAGES: Final[Declarations] = {
     # --- ttrpc ----------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from allocator import Problem, Quantity
 from allocator.tools import Fields
-from extender.config.yamltext import single_mapping
 from extender.node import cpu_list
+from extender.tools.yamltext import single_mapping
 
 SYS: Final = Path("/sys")
 _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")

@@ -16,8 +16,8 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
 from extender.observe.quota_use import quota_use
-from extender.offload import Offload, in_thread
 from extender.state.cluster_state import ClusterState
+from extender.tools.offload import Offload, in_thread
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.state.live.live_cluster import LiveCluster

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from extender.offload import in_thread
+from extender.tools.offload import in_thread
 
 _MAPPED_BYTES: Final = 512 * 1024
 """A block of this size or more is mapped alone, and given back as soon as it is freed. A body with 5,000 names is

@@ -15,11 +15,11 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from extender.certificates import CertificateError, CertificateFiles, Certificates
 from extender.config.settings import ApiSettings, OperationsSettings, ServerSettings, Settings
 from extender.http.callers.handshakes import SecureConfig, end_trust
 from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import OTHER_DESCRIPTORS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
+from extender.kube.certificates import CertificateError, CertificateFiles, Certificates
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the service."""

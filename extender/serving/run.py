@@ -31,8 +31,6 @@ from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import API, OPERATIONS, verbs_within
 from extender.http.listener import Listener
-from extender.intake.budget import BUDGET_SHARE, Budget
-from extender.intake.memory_limit import MemoryLimit, memory_limit
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
 from extender.kube.feature_gates import server_gates
@@ -41,8 +39,6 @@ from extender.kube.remote import RemoteApi
 from extender.metrics.groups import Metrics
 from extender.metrics.intake import IntakeMetrics
 from extender.metrics.log import LogMetrics
-from extender.observe import logs
-from extender.offload import Searches, switching_soon
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.libc_heap import give_back_after_bursts, give_back_early, heap_of_process
@@ -56,9 +52,13 @@ from extender.serving.listeners import (
     open_ports,
     server_config,
 )
+from extender.serving.memory_limit import MemoryLimit, memory_limit
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import FollowTiming
 from extender.state.live.live_cluster import LiveCluster, Timing, connect
+from extender.tools import logs
+from extender.tools.intake import BUDGET_SHARE, Budget
+from extender.tools.offload import Searches, switching_soon
 from extender.tracing.tracing import UNTRACED, Tracing
 
 logger = structlog.get_logger()

@@ -25,7 +25,6 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
 from extender.metrics.groups import Metrics
-from extender.offload import at_once
 from extender.pods.stand_in import stand_in
 from extender.service import Service
 from extender.simulation.node_choice import NodeChoice
@@ -38,6 +37,7 @@ from extender.state.objects.device_expressions import check_expression
 from extender.state.objects.pod_groups import PodGroup
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import at_once
 
 _T = TypeVar("_T")
 

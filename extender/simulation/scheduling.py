@@ -21,7 +21,6 @@ from extender.pods.claims_to_come import unmade
 from extender.pods.decision_case import refreshed
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
@@ -29,6 +28,7 @@ from extender.state.consumers import claim_keys
 from extender.state.objects.claim_annotations import is_immediate, mode_problem
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import RefusedError
 from extender.verbs.bind.immediate_claims import in_order
 from extender.verbs.json.wire import BindArgs, FilterArgs
 

@@ -12,7 +12,6 @@ from allocator.tools import Recent
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
-from extender.refused import RefusedError
 from extender.state.assumed_allocations import after_event, moved_pools
 from extender.state.change_log import Change, ChangeLog
 from extender.state.controller_answers import ControllerAnswer
@@ -27,6 +26,7 @@ from extender.state.relist import Relist
 from extender.state.resources.node_resources import Amounts
 from extender.state.snapshot import EMPTY, Snapshot
 from extender.state.snapshot_edit import SnapshotEdit, read
+from extender.tools.faults import RefusedError
 
 NOT_SYNCED: Final = "not synced yet"
 

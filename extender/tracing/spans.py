@@ -27,10 +27,10 @@ from starlette.requests import Request as Incoming
 from extender.config.settings import TracingSettings
 from extender.kube.connection.request_counts import asked
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport
-from extender.offload import Offload
+from extender.tools.offload import Offload
+from extender.tools.version import __version__
 from extender.tracing.tracing import Call
 from extender.verbs.verb import Facts
-from extender.version import __version__
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ import structlog
 from starlette.requests import Request
 
 from extender.kube.connection.transport import Transport
-from extender.offload import Offload
+from extender.tools.offload import Offload
 from extender.verbs.verb import Facts
 
 _T = TypeVar("_T")

@@ -11,13 +11,13 @@ from typing import Final
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.negotiation.protocol import PodName
-from extender.offload import Offload
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 
 _SEARCH_SECONDS: Final = 0.5

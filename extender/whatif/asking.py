@@ -18,9 +18,9 @@ from extender.autoscaler.simulated_cluster import with_claims
 from extender.autoscaler.templates.catalog import Catalog
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import RefusedError
 from extender.whatif.answer import WhatIfAnswer
 from extender.whatif.answering import Answering
 from extender.whatif.edits.edit_request import editable

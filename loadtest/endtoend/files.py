@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from extender.config.wording import expected, suggestion
-from extender.config.yamltext import SyntaxProblem, documents
+from extender.tools.wording import expected, suggestion
+from extender.tools.yamltext import SyntaxProblem, documents
 
 
 class Record(BaseModel):

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from extender.config.settings import Settings
 from extender.grpc.opening import open_grpc
-from extender.intake.budget import Budget
 from extender.metrics.groups import Metrics
+from extender.tools.intake import Budget
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import Authority
 from tests.kit.clusters import GPU, claim_template, state_of

@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from extender.certificates import SECONDS_BETWEEN_LOOKS
 from extender.client import AutoscalerClient, AutoscalerError
 from extender.kube.api import ObjectKey
+from extender.kube.certificates import SECONDS_BETWEEN_LOOKS
 from extender.kube.resources import CLASSES, TEMPLATES, Resource
 from tests.kit.certificates import Authority, Pair
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of

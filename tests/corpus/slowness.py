@@ -35,7 +35,7 @@ class LateWatch:
 
 
 async def after_a_while(work: Callable[[], _T]) -> _T:
-    """An `extender.offload.Offload` whose results come when other things have happened."""
+    """An `extender.tools.offload.Offload` whose results come when other things have happened."""
     found = work()
     await virtualtime.elapse(_SEARCH_SECONDS)
     return found

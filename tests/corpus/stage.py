@@ -36,10 +36,10 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
 from extender.metrics.groups import Metrics
 from extender.negotiation.parameters import ParameterReader, resource_of
-from extender.offload import at_once
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
+from extender.tools.offload import at_once
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.corpus.api import RecordedApi

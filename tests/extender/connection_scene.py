@@ -11,9 +11,9 @@ from typing import Any
 
 import uvloop
 
-from extender.certificates import Certificates
 from extender.config.settings import Settings
 from extender.http.limits.connections import VERBS, BoundedServer, ListenerLimits, sweep
+from extender.kube.certificates import Certificates
 from extender.serving.listeners import server_config
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n"

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.assembly import make_overview
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
-from extender.intake.budget import Budget
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.metrics.cluster import ClusterMetrics
@@ -19,6 +18,7 @@ from extender.metrics.intake import IntakeMetrics
 from extender.metrics.log import LogMetrics
 from extender.node.cci.metrics import CciMetrics
 from extender.state.cluster_state import ClusterState
+from extender.tools.intake import Budget
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
 from tests.kit.objects.parts import api_object

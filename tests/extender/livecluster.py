@@ -12,10 +12,10 @@ from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming
-from extender.offload import at_once
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import LiveCluster, Timing
 from extender.state.relist import Relist
+from extender.tools.offload import at_once
 from tests.kit.servers.transport import FakeApi, Fault
 
 LACKING = {"DeviceTaintRule", "DeviceQuota", "ResourceClass", "PodSchedulingContext", "PodGroup"}

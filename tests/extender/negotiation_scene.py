@@ -16,12 +16,12 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.groups import Metrics
 from extender.negotiation.controller import Controller
-from extender.offload import at_once
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.state.objects.pods import Pod, parse_pod
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.pods.conditions import DEVICES_CHANGED

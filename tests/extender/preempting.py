@@ -12,9 +12,9 @@ from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.metrics.preemption import PreemptionMetrics
-from extender.offload import at_once
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.state.objects.pods import Pod
+from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
 from extender.writes.pods.evictions import Evictor

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.orphans import OrphanCollector
 from extender.fakekube.api import MemoryApi
-from extender.faults import Faults
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
@@ -24,6 +23,7 @@ from extender.pods.claims import allocated_elsewhere
 from extender.state.consumers import claim_keys
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
+from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.errors import WriteRefusedError

@@ -23,11 +23,11 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, Resource
 from extender.metrics.groups import Metrics
 from extender.negotiation.controller import Controller
-from extender.offload import at_once
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.pods.conditions import DEVICES_CHANGED

@@ -22,10 +22,10 @@ from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects.pods import parse_pod
+from extender.tools.faults import RefusedError
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 from tests.kit.clusters import solver

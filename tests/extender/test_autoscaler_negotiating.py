@@ -13,8 +13,8 @@ from extender.autoscaler.verbs.filter import SimulatedArgs, filter_simulated
 from extender.autoscaler.verbs.node_selected import SelectedArgs, select_node
 from extender.autoscaler.verbs.start import start_session
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.offload import at_once
-from extender.refused import RefusedError
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
 from extender.verbs.json.wire import FilterArgs
 from tests.extender.autoscaling import autoscaler_over, group_of, machine, made_up, pending, pod_of
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene

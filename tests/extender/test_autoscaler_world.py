@@ -13,8 +13,8 @@ from extender.cli.audit import audit_snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import ObjectKey
-from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import RefusedError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs
 from tests.extender.autoscaling import (

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 
 from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
 from extender.background.task import BackgroundTask, Rejection
-from extender.faults import Faults
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import EMPTY
+from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs

@@ -24,7 +24,7 @@ from extender.http.limits.bodies import (
     TooLargeError,
 )
 from extender.http.replies.shared_text import Shared
-from extender.intake.budget import Budget, Source
+from extender.tools.intake import Budget, Source
 from extender.verbs.json.body import WireError
 from extender.verbs.json.wire import decode_filter
 from tests.kit import virtualtime

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from extender.certificates import CertificateError, CertificateFiles, Certificates, HandshakeError
+from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, HandshakeError
 from tests.kit.certificates import HOST, Authority, trusting
 
 AUTHORITY, OTHER = Authority("one"), Authority("other")

@@ -10,11 +10,11 @@ import orjson
 import pytest
 import yaml
 
-from extender import __version__
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.cli.options import spread
 from extender.config.sources import load
+from extender.tools.version import __version__
 from tests.extender.cli_scene import BROKEN, RUNNER, small_cluster, written
 from tests.kit.clusters import DRIVER, Object, device_class, local_slice, node, pod
 

@@ -12,8 +12,8 @@ from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, SLICES
-from extender.offload import at_once
 from extender.service import Service
+from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, node, pod, taint_rule
 

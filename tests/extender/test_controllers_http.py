@@ -11,7 +11,6 @@ import pytest
 
 from allocator.tools import printable
 from extender.config.controllers import ControllerSettings
-from extender.intake.budget import Budget, Source, json_weight
 from extender.kube.encoding import loads
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.http import HttpController
@@ -25,6 +24,7 @@ from extender.negotiation.protocol import (
     NodeName,
     PodName,
 )
+from extender.tools.intake import Budget, Source, json_weight
 from tests.kit.certificates import Authority
 from tests.kit.servers.canned import answer, serving
 

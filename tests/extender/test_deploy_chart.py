@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import yaml
 
-from extender import __version__
 from extender.config.sources import load
+from extender.tools.version import __version__
 from tests.extender.deployed import (
     CHART,
     DEPLOY,

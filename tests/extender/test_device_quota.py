@@ -16,9 +16,9 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.observe.pod_and_claim_states import PendingReason
-from extender.offload import at_once
 from extender.state.objects.device_expressions import check_expression
 from extender.state.objects.device_quotas import parse_device_quota
+from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
 from extender.writes.lease import QUOTA_STATUS, SharedLease

@@ -16,7 +16,6 @@ import pytest
 from extender.config.controllers import ControllerSettings
 from extender.driver import Held, Listening, RefusedError, Responder, Store
 from extender.driver.server import new_server
-from extender.intake.budget import Budget
 from extender.kube.encoding import loads
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import (
@@ -32,6 +31,7 @@ from extender.negotiation.protocol import (
     answer_of,
     ask_to_json,
 )
+from extender.tools.intake import Budget
 from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
 from tests.extender.test_controllers_http import ODD
 from tests.kit import virtualtime

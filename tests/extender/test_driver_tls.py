@@ -7,10 +7,10 @@ import pytest
 from allocator.tools import JSON
 from extender.config.controllers import ControllerSettings
 from extender.driver import CertificateFiles, Certificates, Listening, Responder, Store
-from extender.intake.budget import Budget
 from extender.negotiation.controller import ControllerError
 from extender.negotiation.http import HttpController
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion, NodeName, PodName
+from extender.tools.intake import Budget
 from tests.kit.certificates import Authority
 from tests.kit.driver import answering
 

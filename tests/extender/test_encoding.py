@@ -6,7 +6,7 @@ import time
 import pytest
 
 from extender.kube.encoding import dumps, loads, loads_aside
-from extender.offload import in_thread
+from extender.tools.offload import in_thread
 
 
 def _deep(members: int) -> bytes:

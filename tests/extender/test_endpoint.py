@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from extender.http.limits.bodies import FREE_BYTES, UNCOUNTED_BYTES, Bodies
 from extender.http.verb_endpoints import Application, Endpoints, decoded_in_thread
-from extender.intake.budget import Budget, Source, json_weight
 from extender.metrics.groups import Metrics
+from extender.tools.intake import Budget, Source, json_weight
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.json.body import WireError
 from extender.verbs.verb import Doc, Verb

@@ -19,10 +19,10 @@ from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS
 from extender.metrics.groups import Metrics
-from extender.offload import at_once
-from extender.refused import RefusedError
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.verbs.preempt.preempt import Victims
 from tests.kit import virtualtime

@@ -14,17 +14,17 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from extender.autoscaler.autoscaler import Autoscaler
-from extender.certificates import CertificateFiles, Certificates
 from extender.config.settings import Settings
 from extender.grpc import messages
 from extender.grpc.credentials import Newest
 from extender.grpc.field_counts import SHORT_BYTES
 from extender.grpc.opening import open_grpc
 from extender.grpc.start import GrpcError
-from extender.intake.budget import Budget, Source
+from extender.kube.certificates import CertificateFiles, Certificates
 from extender.metrics.groups import Metrics
-from extender.offload import in_thread
 from extender.state.cluster_state import ClusterState
+from extender.tools.intake import Budget, Source
+from extender.tools.offload import in_thread
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import HOST, Authority, Pair
 from tests.kit.clusters import GPU, claim_template, state_of

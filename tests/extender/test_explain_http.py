@@ -18,9 +18,9 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
+from extender.tools.faults import RefusedError
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import GPU, Cluster, app_over, client_of, pod, solver, state_of
 from tests.kit.servers.memory import Fault, Transport

@@ -15,15 +15,14 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
-from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.state.objects.pods import Pod
+from extender.tools.faults import Faults, RefusedError
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.verbs.preempt.preempt import Victims

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from extender.config.settings import Settings
-from extender.offload import at_once
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
 from extender.verbs.json.wire import FilterArgs
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, claim, local_slice, node, parsed, pod

@@ -11,12 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.access.refusal_reason import RefusalReason
-from extender.certificates import CertificateFiles, Certificates
 from extender.http.callers import handshakes as handshaking
 from extender.http.callers.handshakes import Handshake, end_trust
 from extender.http.callers.refusals import Refusals
 from extender.http.limits import connections
 from extender.http.limits.connections import ListenerLimits
+from extender.kube.certificates import CertificateFiles, Certificates
 from tests.extender.connection_scene import GET, POST, Scene, on_uvloop, scene
 from tests.kit.certificates import HOST, Authority, trusting
 

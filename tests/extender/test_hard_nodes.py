@@ -14,8 +14,8 @@ from extender.fairness.waiting_budget import SAVED_SECONDS
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import SLICES
 from extender.metrics.groups import Metrics
-from extender.offload import at_once
 from extender.service import SEARCH_SHARE
+from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
 from extender.verbs.late_nodes import LATE, QUIET_SECONDS

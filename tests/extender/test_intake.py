@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from extender.intake.budget import Budget, Source, json_weight
-from extender.intake.memory_limit import MemoryLimit, memory_limit
 from extender.metrics.intake import IntakeMetrics
+from extender.serving.memory_limit import MemoryLimit, memory_limit
+from extender.tools.intake import Budget, Source, json_weight
 from tests.kit import virtualtime
 from tests.kit.objects import synthetic
 

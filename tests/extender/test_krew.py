@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.version import __version__
+from extender.tools.version import __version__
 
 ROOT = Path(__file__).parents[2]
 STARTER = ROOT / "deploy" / "krew" / "kubectl-dra"

@@ -18,9 +18,9 @@ from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.groups import Metrics
-from extender.refused import RefusedError
 from extender.simulation.scheduling import devices_of
 from extender.state.objects.pods import Pod, parse_pod
+from extender.tools.faults import RefusedError
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from extender.config.settings import LogSettings
-from extender.observe import logs
+from extender.tools import logs
+from extender.tools.logs import LogSettings
 
 logger = structlog.get_logger()
 

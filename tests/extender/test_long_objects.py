@@ -8,7 +8,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from extender.intake.budget import Budget, Source
 from extender.kube.api import ObjectKey
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.transport import HttpRequest, LongAnswerError
@@ -19,6 +18,7 @@ from extender.kube.resources import CLAIMS, RESOURCES
 from extender.kube.watch import WatchSource
 from extender.state.cluster_state import ClusterState
 from extender.state.live.live_cluster import LiveCluster
+from extender.tools.intake import Budget, Source
 from tests.extender.livecluster import half, make_claim
 from tests.kit.servers.canned import answer, kubeconfig, serving
 from tests.kit.servers.raw import Call, RawApiServer, Reply

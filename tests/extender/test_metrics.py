@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
-from extender import __version__
 from extender.assembly import make_overview
 from extender.background.views.pool_sizes import SizesKeeper
 from extender.config.settings import Settings
@@ -24,6 +23,7 @@ from extender.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import FollowTiming
 from extender.state.live.live_cluster import LiveCluster, Timing
+from extender.tools.version import __version__
 from extender.verbs.filter import filter_nodes
 from tests.extender.livecluster import default, following, make_claim
 from tests.kit.clusters import (

@@ -29,10 +29,10 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, EVENTS, PODS
 from extender.metrics.groups import Metrics
-from extender.offload import at_once
-from extender.refused import RefusedError
 from extender.service import Service
 from extender.state.objects.pods import Pod
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.access_scene import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from allocator import DeviceId
 from extender.config.controllers import ControllerSettings
 from extender.decisions.evaluate import Decider
-from extender.intake.budget import Budget
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.metrics.groups import Metrics
@@ -19,8 +18,9 @@ from extender.negotiation.known_controllers import Reach, known_controllers
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.offload import at_once
 from extender.state.objects.nodes import NodeObject
+from extender.tools.intake import Budget
+from extender.tools.offload import at_once
 from extender.verbs.otherwise_suitable import OtherwiseSuitable
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites

@@ -11,7 +11,7 @@ import pytest
 
 from extender.autoscaler.sessions.peer_connection import PeerConnection
 from extender.autoscaler.sessions.peers import PassedCall, PeerReply, PeerUnreachableError
-from extender.intake.budget import Budget
+from extender.tools.intake import Budget
 from tests.kit.certificates import Authority
 
 NAME = "dra-extender.kube-system.svc"

@@ -28,11 +28,11 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.preemption import PreemptionMetrics
-from extender.offload import at_once
 from extender.preemption.eviction_limits import EvictionLimits
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
+from extender.tools.offload import at_once
 from extender.verbs.filter import filter_nodes
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator

@@ -20,10 +20,10 @@ from allocator.tools import printable, printable_lines, shown
 from extender.cli.answer import ExplanationJson
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS
-from extender.config.settings import LogSettings
-from extender.observe import logs
 from extender.observe.tables.table import Row, TableView, page
 from extender.observe.tables.terminal import TextTable, plain_lines, print_table
+from extender.tools import logs
+from extender.tools.logs import LogSettings
 from tests.kit.clusters import Cluster, asking, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {

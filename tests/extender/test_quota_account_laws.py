@@ -25,11 +25,11 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
 from extender.metrics.groups import Metrics
-from extender.refused import RefusedError
 from extender.state.cluster_state import ClusterState
 from extender.state.consumers import claim_keys
 from extender.state.objects.device_quotas import DEVICES
 from extender.state.objects.pods import parse_pod
+from extender.tools.faults import RefusedError
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.pods.evictions import DISRUPTION
 from tests.extender.ganging import member

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from extender.background.statuses.quota_status import LOOK_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.kube.api import ObjectKey
-from extender.offload import at_once
+from extender.tools.offload import at_once
 from extender.writes.lease import QUOTA_STATUS, SharedLease
 from tests.extender.test_device_quota import WORLD, quota
 from tests.kit import virtualtime

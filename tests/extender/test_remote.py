@@ -12,8 +12,8 @@ import httpx
 import orjson
 import pytest
 
-from extender.certificates import CertificateFiles, Certificates
 from extender.cli.remote import Remote, RemoteError
+from extender.kube.certificates import CertificateFiles, Certificates
 from tests.extender.connection_scene import scene
 from tests.kit.certificates import Authority, Pair
 

@@ -11,7 +11,6 @@ from extender.background.preemption.scheduler_evictions import (
 from extender.kube.api import ObjectKey
 from extender.kube.errors import UnreachableError
 from extender.kube.resources import PODS
-from extender.offload import at_once
 from extender.preemption.eviction_limits import (
     FIRST_PAUSE_SECONDS,
     LOOKING_SECONDS,
@@ -20,6 +19,7 @@ from extender.preemption.eviction_limits import (
     EvictionLimits,
 )
 from extender.state.objects.pods import Pod
+from extender.tools.offload import at_once
 from extender.verbs.bind.errors import BindError, ControllerRefusesError
 from extender.verbs.preempt.preempt import Victims
 from extender.writes.writer import Writer

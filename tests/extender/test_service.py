@@ -26,7 +26,7 @@ ORDINARY = pod("ordinary", resources={RESOURCE: "1"})
 
 
 class Threads:
-    """An `extender.offload.Offload` that counts, and has no thread."""
+    """An `extender.tools.offload.Offload` that counts, and has no thread."""
 
     def __init__(self) -> None:
         self.used = 0

@@ -15,8 +15,8 @@ from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load
 from extender.metrics.groups import Metrics
-from extender.offload import at_once
 from extender.serving.run import ServedCluster, surroundings_of
+from extender.tools.offload import at_once
 from extender.verbs.json.wire import decode_filter
 from tests.kit import virtualtime
 

@@ -13,8 +13,8 @@ from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
-from extender.offload import at_once
 from extender.service import Service
+from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.pods.conditions import DEVICES_CHANGED
 from tests.extender.preempting import runs

@@ -5,10 +5,10 @@ from datetime import timedelta
 import orjson
 
 from extender.background.claims.orphans import IDLE, PERIOD, OrphanCollector
-from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.pods.extended_resources.requests import demand, special_claim
+from extender.tools.faults import Faults
 from tests.extender.special_scene import BIND, GPU, PROTECT, Scene, asking, left_behind
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from extender.cli.main import app
 from extender.cli.messages import FOUND_PROBLEMS, USAGE
-from extender.config.text_file import UnreadableError, read_text
+from extender.tools.text_file import UnreadableError, read_text
 
 
 def _socket(path: Path) -> None:

@@ -26,7 +26,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
 from extender.metrics.groups import Metrics
-from extender.offload import in_thread
+from extender.tools.offload import in_thread
 from extender.tracing.spans import Spans
 from tests.extender.livecluster import SERVED, default, half, make_claim
 from tests.kit.clusters import (

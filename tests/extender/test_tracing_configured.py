@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from starlette.requests import Request
 
 from extender.config.settings import TracingSettings
-from extender.offload import in_thread
+from extender.tools.offload import in_thread
 from extender.tracing.opening import TracingError, open_tracing
 from extender.tracing.tracing import UNTRACED
 from tests.extender.process import ROOT, serving

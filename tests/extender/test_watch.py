@@ -18,7 +18,7 @@ from extender.kube.watch import (
     ListedObject,
     WatchSource,
 )
-from extender.offload import at_once
+from extender.tools.offload import at_once
 from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.watching import Scripted, Trickle, event_line, take, three_claims
 from tests.kit.servers.transport import FakeApi, Fault

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from extender.autoscaler.templates.catalog import Catalog
-from extender.refused import RefusedError
+from extender.tools.faults import RefusedError
 from extender.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
 from extender.whatif.asking import WhatIf
 from extender.whatif.question import read_question

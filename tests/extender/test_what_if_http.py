@@ -16,9 +16,9 @@ from extender.autoscaler.templates.catalog import Catalog
 from extender.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.http.limits.bodies import Bodies
 from extender.http.listener import Listener
-from extender.intake.budget import Budget
 from extender.kube.resources import PODS
-from extender.refused import RefusedError
+from extender.tools.faults import RefusedError
+from extender.tools.intake import Budget
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
 from extender.whatif.question import Question, QuestionError, read_question
 from tests.extender.explain_scene import IN_USE

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.config.yamltext import SyntaxProblem, documents
+from extender.tools.yamltext import SyntaxProblem, documents
 
 
 def the(text: str) -> object:

@@ -17,7 +17,7 @@ from extender.kube.resources import CONTEXTS, Resource
 from extender.negotiation.controller import ControllerAwayError
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion, answer_of, question_of, question_to_json
-from extender.offload import at_once
+from extender.tools.offload import at_once
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import NAME, WORLD, Scene

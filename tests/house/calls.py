@@ -16,7 +16,7 @@ from httpx import AsyncClient
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.offload import at_once
+from extender.tools.offload import at_once
 from tests.house.moves import Travel, traced
 from tests.kit.clusters import (
     GPU,

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 from allocator.tools import Recent, printable
-from extender.offload import at_once
+from extender.tools.offload import at_once
 from tests.house.calls import BOUNDS, travels
 from tests.house.layers import contract_layers, floors
 from tests.house.moves import Travel, traced
@@ -77,7 +77,7 @@ def test_a_coroutine_counts_once_however_often_it_goes_on() -> None:
             await at_once(lambda: None)
 
     travel = moves(lambda: asyncio.run(call()))
-    assert travel.entered == {"extender.offload": None}
+    assert travel.entered == {"extender.tools.offload": None}
 
 
 def test_a_generated_method_is_no_module() -> None:

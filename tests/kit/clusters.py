@@ -24,11 +24,11 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
 from extender.metrics.groups import Metrics
-from extender.offload import Offload, in_thread
 from extender.service import Service
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod, parse_pod
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload, in_thread
 from tests.kit.objects import parts
 from tests.kit.objects.parts import allocation, api_object, claim_spec, exactly, slice_spec
 

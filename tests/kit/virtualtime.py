@@ -25,7 +25,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """For what runs in one thread, by `extender.offload.at_once`, and talks to nobody outside."""
+    """For what runs in one thread, by `extender.tools.offload.at_once`, and talks to nobody outside."""
 
     def __init__(self) -> None:
         self._clock = _JumpingSelector()

@@ -9,8 +9,8 @@ import httpx
 
 from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall, PeerReply, PeerUnreachableError
 from extender.config.settings import AUTOSCALER_PREFIX
-from extender.config.text_file import UnreadableError, read_bytes
-from extender.intake.budget import Budget, Source
+from extender.tools.intake import Budget, Source
+from extender.tools.text_file import UnreadableError, read_bytes
 
 _CONNECTING_SECONDS: Final = 5.0
 """A replica whose node is gone does not refuse a connection: it stays silent. A busy replica needs time."""

@@ -19,7 +19,7 @@ from extender.autoscaler.sessions.sessions import UnknownSessionError
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
-from extender.refused import RefusedError
+from extender.tools.faults import RefusedError
 
 SESSION: Final = "session"
 """The header that names the session. Traces leave it out: who knows the id may use the session."""

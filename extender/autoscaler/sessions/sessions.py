@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 
 from extender.autoscaler.scale_up.plan import NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
-from extender.refused import RefusedError
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import RefusedError
 
 OBJECT_BYTES: Final = 4_000
 """What an object of the cluster takes, about; an old one that only a session still knows is on its account."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from extender.autoscaler.templates.catalog import Catalog
 from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.config.settings import Settings
-from extender.config.text_file import UnreadableError, read_text
+from extender.tools.text_file import UnreadableError, read_text
 
 
 def read_catalog(settings: Settings) -> Catalog:

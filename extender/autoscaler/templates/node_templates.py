@@ -12,8 +12,8 @@ from typing import Any, Final
 from allocator import Features, InvalidObjectError, Inventory, Node, Problem, parse_slice, schema_problems, validate
 from allocator.tools import Fields, shown
 from extender.autoscaler.templates.blueprints import Blueprint
-from extender.config.wording import suggestion
-from extender.config.yamltext import SyntaxProblem, documents
+from extender.tools.wording import suggestion
+from extender.tools.yamltext import SyntaxProblem, documents
 
 NODE_NAME: Final = "$(NODE_NAME)"
 """Stands for the node's name in pool names and attributes."""

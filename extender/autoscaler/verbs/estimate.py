@@ -13,7 +13,7 @@ from extender.autoscaler.sessions.sessions import Planned
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.documented import EXAMPLE_NODE, OF_SESSION
 from extender.autoscaler.verbs.sent_objects import as_pending, as_room
-from extender.config.wording import suggestion
+from extender.tools.wording import suggestion
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, as_object, optional, required, root_of, text
 from extender.verbs.verb import EXAMPLE_POD, Doc, Verb, count_facts

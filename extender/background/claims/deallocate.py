@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection
 import structlog
 
 from extender.background.task import BackgroundTask, Rejection
-from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
@@ -21,6 +20,7 @@ from extender.state.objects.claim_annotations import is_immediate
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import Faults
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 

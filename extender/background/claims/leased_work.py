@@ -39,7 +39,7 @@ class WaitingWork:
     """What is to be served.
 
     Attributes:
-        subject: the object, as `extender.faults` names it.
+        subject: the object, as `extender.tools.faults` names it.
         rejected: its pod, or the stand-in of a claim; and when to try it again.
         since: when it was found.
         reason: why the last try failed; empty if there was no try.

@@ -16,7 +16,6 @@ import structlog
 from allocator.tools import Recent
 from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
-from extender.faults import Faults
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -29,6 +28,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
 from extender.state.objects.claim_annotations import MARK
 from extender.state.objects.claims import ClaimObject
+from extender.tools.faults import Faults
 from extender.writes.claims.claim_json import unprotected
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked

@@ -15,7 +15,6 @@ from extender.background.controllers.work import ControllerWork
 from extender.background.node_lists import NodeLists
 from extender.background.task import BackgroundTask, Found, Rejection, share_of
 from extender.fairness.fair_memory import ReportingMemory
-from extender.faults import Faults
 from extender.negotiation.known_controller import MOST_AT_ONCE
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.decision_case import refreshed
@@ -23,6 +22,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.kinds import Topic
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import Faults
 
 _PAUSE_SECONDS: Final = 1.0
 _SHORT_PAUSE_SECONDS: Final = 3.0

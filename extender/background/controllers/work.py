@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
 from typing import Generic, TypeVar
 
-from extender.faults import Faults
+from extender.tools.faults import Faults
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -53,7 +53,7 @@ class ControllerWork(Generic[_K]):
 
         Args:
             key: names the object. It has no work that runs.
-            subject: the object, as `extender.faults` names it.
+            subject: the object, as `extender.tools.faults` names it.
             controllers: those that the work may wait for.
             work: does it.
         """

@@ -42,7 +42,6 @@ from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.metrics.gangs import GangMetrics
-from extender.offload import Offload
 from extender.pods.decision_case import refreshed
 from extender.pods.gangs import Gang, gang_at, is_alone
 from extender.state.cluster_state import ClusterState
@@ -51,6 +50,7 @@ from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.pod_fields.gang_annotations import GangKey
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer
 

@@ -10,7 +10,6 @@ from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.gangs.planning import GangPlanner, shared_claims
-from extender.offload import Offload
 from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
 from extender.pods.node_resources import is_counted
@@ -20,6 +19,7 @@ from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import Keeping
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 
 
 class GangPlans:

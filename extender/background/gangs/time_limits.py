@@ -13,9 +13,10 @@ PLANNING_SECONDS: Final = 0.5
 the turns."""
 
 LONG_PLANS: Final = 4
-"""The most plans that go on between the turns. They compute one at a time, 10 ms each (`extender.offload.Searches`).
-The limit is for memory: a plan for 1,024 pods on 1,024 nodes took 27 MB. While there are as many, a plan that takes
-longer than a turn is stopped. A namespace without such a plan may have one more, up to twice as many plans in all."""
+"""The most plans that go on between the turns. They compute one at a time, 10 ms each
+(`extender.tools.offload.Searches`). The limit is for memory: a plan for 1,024 pods on 1,024 nodes took 27 MB. While
+there are as many, a plan that takes longer than a turn is stopped. A namespace without such a plan may have one more,
+up to twice as many plans in all."""
 
 LONGEST_PLAN_SECONDS: Final = 512.0
 """A plan is stopped after this time."""

@@ -36,7 +36,6 @@ from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
 from extender.metrics.preemption import PreemptionMetrics
-from extender.offload import Offload
 from extender.pods.gangs import is_alone
 from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
@@ -47,6 +46,7 @@ from extender.state.objects.claims import ClaimObject
 from extender.state.objects.nodes import NodeObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError
 from extender.writes.claims.binding_conditions import unmet
 from extender.writes.errors import WriteRefusedError

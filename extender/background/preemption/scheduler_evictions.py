@@ -13,7 +13,6 @@ import structlog
 from extender.background.task import BackgroundTask
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
-from extender.offload import Offload
 from extender.preemption.eviction_limits import (
     LOOKING_SECONDS,
     MOST_REFUSALS,
@@ -24,6 +23,7 @@ from extender.preemption.eviction_limits import (
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
 from extender.verbs.preempt.preempt import Victims
 from extender.writes.errors import WriteRefusedError

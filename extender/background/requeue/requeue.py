@@ -16,15 +16,15 @@ from extender.background.task import BackgroundTask, Found, Rejection
 from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
-from extender.faults import Faults
 from extender.kube.errors import OutcomeUnknownError
-from extender.offload import Offload, in_thread
 from extender.pods.decision_case import refreshed
 from extender.pods.gangs import gang_refusal
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.pods import Pod
 from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.state.snapshot import Snapshot
+from extender.tools.faults import Faults
+from extender.tools.offload import Offload, in_thread
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 

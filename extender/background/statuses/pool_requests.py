@@ -13,8 +13,8 @@ from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import POOL_REQUESTS
 from extender.observe.pool_status import PoolAnswer, answer_to, parse_pool_request
-from extender.offload import Offload
 from extender.state.cluster_state import ClusterState
+from extender.tools.offload import Offload
 from extender.writes.pool_status import write_pool_status
 
 logger = structlog.get_logger()

@@ -7,9 +7,9 @@ from typing import Final
 from allocator import PoolId
 from extender.background.task import BackgroundTask
 from extender.observe.device_states import DeviceStates, pools_of
-from extender.offload import Offload
 from extender.state.cluster_state import ClusterState
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 
 TURN_SECONDS: Final = 0.05
 """The longest turn, but for the last pool. With four turns a second, the work takes a fifth of a core at most."""

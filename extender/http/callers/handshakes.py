@@ -16,7 +16,6 @@ import structlog
 from uvicorn.server import ServerState
 
 from extender.access.refusal_reason import RefusalReason
-from extender.certificates import Certificates, HandshakeError
 from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import (
     HEAD_BYTES,
@@ -26,6 +25,7 @@ from extender.http.limits.connections import (
     ListenerLimits,
     make_room,
 )
+from extender.kube.certificates import Certificates, HandshakeError
 
 logger = structlog.get_logger()
 

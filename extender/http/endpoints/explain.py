@@ -25,8 +25,8 @@ from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.refused import RefusedError
 from extender.state.objects.pods import Pod
+from extender.tools.faults import RefusedError
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, as_pod, optional, root_of
 

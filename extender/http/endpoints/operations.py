@@ -17,8 +17,8 @@ from extender.http.endpoints.console import page_reply
 from extender.http.replies.accept import prefers_page
 from extender.http.replies.shared_text import Shared
 from extender.service import Service
+from extender.tools.version import __version__
 from extender.verbs.json import wire
-from extender.version import __version__
 
 _PAUSE: Final = 9
 """The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""

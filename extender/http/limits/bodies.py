@@ -9,7 +9,7 @@ from typing import Final, Self
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from extender.intake.budget import Budget, Room, Source, json_weight
+from extender.tools.intake import Budget, Room, Source, json_weight
 from extender.verbs.json.body import WireError
 
 FREE_BYTES: Final = 256 * 1024

@@ -13,10 +13,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from allocator.tools import Fields, shown
-from extender.config.text_file import UnreadableError, read_bytes, read_text
-from extender.config.wording import suggestion
-from extender.config.yamltext import single_mapping
 from extender.kube.errors import ConnectError
+from extender.tools.text_file import UnreadableError, read_bytes, read_text
+from extender.tools.wording import suggestion
+from extender.tools.yamltext import single_mapping
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}
 """The lists of a kubeconfig, and the field of their entries beside the name."""

@@ -11,12 +11,12 @@ from allocator.tools import printable, shown
 from extender.cli.messages import fail, print_data
 from extender.cli.options import ExplainOutput, ExplainOutputOption, examples
 from extender.cli.remote import RemoteError
-from extender.config.text_file import UnreadableError, read_text
-from extender.config.yamltext import SyntaxProblem, documents
 from extender.kube.encoding import dumps
 from extender.kubectl.place import Place, at_place
 from extender.kubectl.running import run
 from extender.kubectl.sources.source import AnswerSource
+from extender.tools.text_file import UnreadableError, read_text
+from extender.tools.yamltext import SyntaxProblem, documents
 from extender.whatif.edits.table import EDITS
 
 _PATH: Final = "/what-if"

@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 
 from allocator.tools import dns_subdomain, shown
-from extender.config.settings import LogSettings
 from extender.node import cpu_list, messages
 from extender.node.cci.protocol import SERVICE, TYPE, VERSION, Ask, ClaimName, End, Grant, RefusedError, Start, ask_of
 from extender.node.sockets import REGISTRATION, Methods, Registration, listening
-from extender.observe import logs
+from extender.tools import logs
+from extender.tools.logs import LogSettings
 
 logger = structlog.get_logger()
 

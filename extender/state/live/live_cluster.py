@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from extender.intake.budget import Budget
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import Transport
@@ -16,9 +15,10 @@ from extender.kube.relevance import RELEVANCE
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming
-from extender.offload import Offload, in_thread
 from extender.state.cluster_state import ClusterState
 from extender.state.live.follower import Follower, FollowTiming
+from extender.tools.intake import Budget
+from extender.tools.offload import Offload, in_thread
 
 _CHECKS_PER_STALE = 10
 """Checks for staleness per stale time."""

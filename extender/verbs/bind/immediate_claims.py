@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.negotiation.negotiation import Negotiation
-from extender.offload import Offload
 from extender.pods.stand_in import is_open, stand_in
 from extender.state.cluster_state import ClusterState
 from extender.state.objects.claim_annotations import priority_of
 from extender.state.objects.claims import ClaimObject
 from extender.state.objects.pods import Pod
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.filter import Bounds, filter_nodes

@@ -14,7 +14,6 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.negotiation.allocating import NegotiationRefusedError
 from extender.negotiation.merging import only_on
 from extender.negotiation.negotiation import Negotiation
-from extender.offload import Offload, at_once
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.claims_to_come import foreseen
 from extender.pods.decision_case import Case, found_at_hand, open_case
@@ -34,6 +33,7 @@ from extender.state.objects.pods import Pod
 from extender.state.pod_fields.extended_resources import ExtendedClaim
 from extender.state.resources.node_resources import ClaimResources
 from extender.state.snapshot import Snapshot
+from extender.tools.offload import Offload, at_once
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind.quota import check_planned
 from extender.verbs.late_nodes import LateNodes

@@ -1,7 +1,7 @@
 """Fields that entries of several edits have, and fields that none has."""
 
 from allocator.tools import Fields
-from extender.config.wording import suggestion
+from extender.tools.wording import suggestion
 
 
 def refuse_unknown(fields: Fields, known: frozenset[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from extender.config.text_file import UnreadableError, read_bytes
+from extender.tools.text_file import UnreadableError, read_bytes
 
 logger = structlog.get_logger()
 

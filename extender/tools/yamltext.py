@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from allocator.tools import shown
-from extender.config.yaml_lines import OTHER, read_lines
-from extender.config.yaml_values import MAX_NESTING, MAX_VALUES, TOO_DEEP, YamlDocument, finite
+from extender.tools.yaml_lines import OTHER, read_lines
+from extender.tools.yaml_values import MAX_NESTING, MAX_VALUES, TOO_DEEP, YamlDocument, finite
 
 _NO_BREAK_SPACE: Final = "\N{NO-BREAK SPACE}"
 _SEPARATOR: Final = re.compile(r"\n---(?=\s|$)")

@@ -1,8 +1,8 @@
-"""Faults: unexpected errors. A fault at one pod concerns only that pod, and is logged once."""
+"""Faults are unexpected errors: a fault at one pod concerns only that pod, and is logged once. And refused calls."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import structlog
 
@@ -10,6 +10,16 @@ from allocator import Claim, InvalidClaimError
 from allocator.tools import Recent
 
 _REMEMBERED: Final = 1024
+
+
+class RefusedError(Exception):
+    """The call can't be decided; the caller is to try again later.
+
+    Attributes:
+        code: by which programs tell the error; empty for those that are for people only.
+    """
+
+    code: ClassVar[str] = ""
 
 
 class Log(Protocol):

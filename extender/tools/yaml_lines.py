@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from extender.config.yaml_values import MAX_NESTING, plain_value
+from extender.tools.yaml_values import MAX_NESTING, plain_value
 
 OTHER: Final = object()
 """Stands for a document that `read_lines` does not read."""

@@ -5,20 +5,30 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, TextIO
+from typing import Final, Literal, TextIO
 
 import structlog
+from pydantic import Field
 from rich.console import Console
 
 from allocator.tools import printable, printable_lines
-from extender.config.settings import LogSettings
-from extender.observe.line_writer import LineWriter, write_all
+from extender.tools.line_writer import LineWriter, write_all
+from extender.tools.section import Section
 
 _DESCRIPTOR: Final = 2
 """The file descriptor of standard error."""
 
 _SECONDS_TO_END: Final = 2.0
 """The longest time that the end of the process waits for lines to be written."""
+
+
+class LogSettings(Section):
+    """What is logged. Logs go to standard error."""
+
+    format: Literal["auto", "console", "json"] = Field(
+        default="auto", description="auto: console on a terminal, else JSON lines."
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Lowest level to log.")
 
 
 class _StandardError(logging.StreamHandler[TextIO]):

@@ -1,1 +1,0 @@
-"""The budget of memory for everything that comes from outside."""
