@@ -162,8 +162,8 @@ CASES: Final[dict[str, Case]] = {
     "of two special claims the second counts in full": Case(
         [{f"requests.{RESOURCE}": "1"}], [wanting("p"), special("s", "p"), special("t", "p")], ["t"]
     ),
-    "the first quota by name says why": Case(
-        [{GPUS: "1"}, {CLAIM_COUNT: "1"}], [asking("a"), asking("b")], ["b"]
+    "of two quotas the one that is exceeded says why": Case(
+        [{GPUS: "9"}, {CLAIM_COUNT: "1"}], [asking("a"), asking("b")], ["b"]
     ),
     "all that is exceeded is named": Case(
         [{GPUS: "1", CLAIM_COUNT: "1", f"requests.{RESOURCE}": "1"}], [asking("a"), asking("b")], ["b"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from prometheus_client import generate_latest
 
 from extender.node.cci import Ask, ClaimName, End, Grant, Start, serving
@@ -24,6 +25,12 @@ def _folder() -> Iterator[Path]:
     """Paths of sockets are short, and those of pytest's folders are not."""
     with tempfile.TemporaryDirectory(prefix="cci") as name:
         yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def _plain_tracebacks() -> None:
+    """A drawn traceback of a driver's error takes longer, on a busy machine, than a driver may take."""
+    structlog.configure([structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)])
 
 
 async def wait_ended(driver: Scripted, *containers: str) -> None:

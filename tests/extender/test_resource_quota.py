@@ -196,6 +196,14 @@ class TestClusterInMemory:
             f" ResourceClaim ns/d is not made: {OVER.format('1 of 1')} and 1 more asked for"
         ]
 
+    def test_of_several_quotas_that_are_exceeded_the_first_by_name_is_named(self) -> None:
+        """The API server names any of them."""
+        hard = {"count/resourceclaims.resource.k8s.io": "0"}
+        counted = [api_object("ResourceQuota", name, namespace="ns", spec={"hard": hard}) for name in ("z", "a")]
+        loaded = load_objects([counted[0], quota(**{COUNTED: "0"}), counted[1], GPU, written(claim("c"))], "objects")
+        (said,) = over_quota(loaded.objects)
+        assert "quota a of namespace ns" in str(said)
+
     def test_an_object_over_quota_takes_no_quota_from_others_although_it_is_only_warned_of(
         self, tmp_path: Path
     ) -> None:
