@@ -38,6 +38,8 @@ from extender.background.task import BackgroundTask
 from extender.background.views.device_history import HistoryKeeper
 from extender.background.views.device_states import StatesKeeper
 from extender.background.views.pool_sizes import SizesKeeper
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
@@ -63,8 +65,6 @@ from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.bind import Binder, Reports
@@ -90,7 +90,7 @@ from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.state.live.live_cluster import LiveCluster
+    from extender.cluster.live.live_cluster import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)

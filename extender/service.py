@@ -13,6 +13,11 @@ from typing import Final, TypeVar
 
 from allocator.tools import JSON
 from extender.background.runner import BackgroundRunner
+from extender.cluster.cluster_state import NOT_SYNCED
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject, parse_node_object
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.inquiry import MOST_NEW_NODES
@@ -28,11 +33,6 @@ from extender.pods.decision_case import refreshed
 from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.pods.pod_quota import is_counted
 from extender.pods.policy import policy_of
-from extender.state.cluster_state import NOT_SYNCED
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject, parse_node_object
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.bind import Binder

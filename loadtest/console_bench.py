@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.from_settings import read_catalog
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.http.app import create_app
@@ -31,7 +32,6 @@ from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.serving.listeners import FurtherServer, server_config
-from extender.state.cluster_state import ClusterState
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from tests.kit.measure import MEGABYTE, resident

@@ -29,12 +29,12 @@ from rich.table import Table
 
 from allocator import POLICIES, Allocation
 from extender.assembly import make_solver
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
 from extender.pods.nominated.held_devices import found_on
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod, PodClaim
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from tests.kit.objects.manifests import DEVICE_CLASS
 from tests.kit.objects.parts import api_object

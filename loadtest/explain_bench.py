@@ -16,6 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.assembly import make_service, make_solver
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.explain_pod import Explainer
@@ -24,9 +27,6 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.json.wire import FilterArgs
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic

@@ -19,9 +19,9 @@ from httpx import AsyncClient
 from rich.console import Console
 from rich.table import Table
 
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.clusters import GPU, Cluster, Object, app_over, asking, binding, claim, client_of, local_slice, node, pod
 from tests.kit.measure import machine
 

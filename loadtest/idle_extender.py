@@ -15,13 +15,13 @@ import orjson
 import uvicorn
 import uvloop
 
+from extender.cluster.live.live_cluster import connect
 from extender.http.replies.one_packet import OnePacketProtocol
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of, timestamp
 from extender.kube.resources import CLAIMS
-from extender.state.live.live_cluster import connect
 from extender.writes.claims.claim_json import is_protected, protected
 
 _DRIVER: Final = "idle.example.com"

@@ -22,13 +22,13 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
 from extender.serving.garbage import sparing_survivors
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod, PodClaim
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from extender.verbs.json.wire import FilterArgs

@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from extender import Cluster
+from extender.cluster.objects.device_expressions import check_expression
 from extender.fakekube.manifests import load
 from extender.serving.garbage import undisturbed
-from extender.state.objects.device_expressions import check_expression
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import NAMESPACE, Machine, Wish, waiting_pod, world

@@ -18,12 +18,12 @@ from rich.table import Table
 
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.templates.catalog import Catalog
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.simulation.cluster import Cluster
-from extender.state.snapshot import Snapshot
 from extender.whatif.asking import WhatIf
 from extender.whatif.question import Question, read_question
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters

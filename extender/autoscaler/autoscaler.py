@@ -17,9 +17,9 @@ from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
+from extender.cluster.cluster_state import ClusterState
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.state.cluster_state import ClusterState
 from extender.tools.offload import Offload, in_thread
 
 _T = TypeVar("_T")

@@ -27,13 +27,13 @@ from allocator import (
     conditions_of,
 )
 from extender.autoscaler.templates.catalog import Supply
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import RequestingContainer
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.extended_resources.special_claim import class_serving
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import RequestingContainer
-from extender.state.snapshot import Snapshot
 
 _SECONDS: Final = 1.0
 """The longest time to find out whose devices a request is for. A request that takes longer is judged."""

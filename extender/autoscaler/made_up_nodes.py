@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from allocator import AllocationResult, Features, PoolId
 from allocator.tools import JSON
 from extender.autoscaler.scale_up.device_counts import stranded_devices
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.console.fleet import STATES, Fleet
 from extender.explain.document import placed_as_json
 from extender.explain.explanation import OfferedDevice
 from extender.observe.device_states import DeviceStates
 from extender.pods.extended_resources.requests import request_words
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

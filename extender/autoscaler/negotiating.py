@@ -14,6 +14,10 @@ from immutables import Map
 from allocator.tools import NO_TEXT, printable
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
+from extender.cluster.controller_answers import ControllerAnswer
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import Api, ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -26,10 +30,6 @@ from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, ClaimAsk, 
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated_claims import NegotiatedClaim
-from extender.state.controller_answers import ControllerAnswer
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.writes.claims.controller_marks import Mark
 
 _NAME_BYTES = 100

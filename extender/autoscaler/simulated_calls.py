@@ -6,9 +6,9 @@ objects tell. An object that our watch does not know may just be new: then its r
 that the watch has shown.
 """
 
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.raw import revision_of
 from extender.kube.resources import NODES
-from extender.state.cluster_state import ClusterState
 from extender.verbs.json.wire import FilterArgs
 
 

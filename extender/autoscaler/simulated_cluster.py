@@ -13,6 +13,10 @@ from allocator import AllocationResult
 from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.templates.blueprints import Blueprint
 from extender.autoscaler.templates.catalog import Supply
+from extender.cluster.consumers import consumer_of
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
@@ -21,10 +25,6 @@ from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
 from extender.pods.claims import claim_from_template, without_pods
 from extender.pods.decision_case import refreshed
-from extender.state.consumers import consumer_of
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place
 

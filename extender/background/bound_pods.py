@@ -5,13 +5,13 @@ from itertools import islice
 from typing import Final
 
 from allocator import InvalidObjectError
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.claims import ClaimObject, parse_claim_object
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import Api, ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.consumers import claim_keys
-from extender.state.objects.claims import ClaimObject, parse_claim_object
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 
 AT_ONCE: Final = 500
 """The number of pods in one turn: other work waits for the event loop meanwhile."""

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import Final
 
 from extender.background.task import BackgroundTask, Rejection
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.errors import OutcomeUnknownError
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.decision_case import refreshed
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.preempt.preempt import Victims

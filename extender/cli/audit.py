@@ -21,6 +21,9 @@ from extender.cli.options import (
     examples,
 )
 from extender.cli.reading import one_cluster
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.live_cluster import connect
+from extender.cluster.snapshot import Snapshot
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import Api, Listing
 from extender.kube.connection.credentials import Origin, find_origin
@@ -29,9 +32,6 @@ from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.observe.tables.terminal import TextTable, print_table
 from extender.pods.claims import bound_pod
-from extender.state.cluster_state import ClusterState
-from extender.state.live.live_cluster import connect
-from extender.state.snapshot import Snapshot
 
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""

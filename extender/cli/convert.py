@@ -10,12 +10,12 @@ from allocator import DeviceClass
 from extender.cli.messages import FOUND_PROBLEMS, note, refuse, say
 from extender.cli.options import PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
-from extender.compute_claims.text_form import has_parameters
+from extender.cluster.compute_claims.text_form import has_parameters
+from extender.cluster.objects.resource_classes import ResourceClass
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES, TEMPLATES
 from extender.resource_classes.device_class import ClassJudgement, judge
 from extender.resource_classes.group_requests import devices_json, group_requests
-from extender.state.objects.resource_classes import ResourceClass
 
 app = command_app()
 

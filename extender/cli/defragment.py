@@ -27,6 +27,8 @@ from extender.cli.options import (
 )
 from extender.cli.progress import Bar, shown_progress
 from extender.cli.reading import check_pod_name, settings_of, settings_on
+from extender.cluster.live.live_cluster import connect
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.defragmentation.advice import Advice, ShapeAdvice
 from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
@@ -40,8 +42,6 @@ from extender.observe.tables.terminal import TextTable, print_table
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live.live_cluster import connect
-from extender.state.snapshot import Snapshot
 
 DEFRAGMENTED: Final = tuple(RESOURCES.values())
 """The kinds that a defragmentation reads."""

@@ -33,6 +33,9 @@ from extender.cli.options import (
 )
 from extender.cli.reading import check_pod_name, settings_of, settings_on
 from extender.cli.remote import Remote, RemoteError
+from extender.cluster.live.live_cluster import connect
+from extender.cluster.objects.pods import parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
@@ -47,9 +50,6 @@ from extender.kube.raw import key_of
 from extender.kube.resources import BUDGETS, PODS, RESOURCES
 from extender.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError, UnreadableFilesError
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live.live_cluster import connect
-from extender.state.objects.pods import parse_pod
-from extender.state.snapshot import Snapshot
 
 _CLAIM: Final = "claim"
 

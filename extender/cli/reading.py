@@ -7,6 +7,7 @@ from pathlib import Path
 from allocator import DEFAULTS_OF
 from allocator.tools import JSON
 from extender.cli.messages import fail, note, refuse
+from extender.cluster.objects.device_expressions import check_expression
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
@@ -15,7 +16,6 @@ from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
 from extender.fakekube.manifests import load as load_manifests
 from extender.kube.feature_gates import server_gates
 from extender.kube.remote import RemoteApi
-from extender.state.objects.device_expressions import check_expression
 from extender.tools.text_file import UnreadableError, read_text
 
 

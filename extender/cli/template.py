@@ -24,13 +24,13 @@ from extender.cli.options import (
     examples,
 )
 from extender.cli.reading import one_cluster, settings_of
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.live_cluster import connect
 from extender.kube.api import RawObject
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import NODES, SLICES, Resource
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.cluster_state import ClusterState
-from extender.state.live.live_cluster import connect
 
 app = command_app()
 

@@ -23,21 +23,21 @@ from extender.cli.convert import judgements_of, refusals
 from extender.cli.messages import print_data, print_lines, refuse, stdout, warn
 from extender.cli.options import Output, OutputOption, PathsArgument, command_app, examples
 from extender.cli.reading import manifests_of
-from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.manifests import FileReport, ManifestObject
-from extender.kube.resources import CLAIMS, TEMPLATES
-from extender.observe.tables.terminal import TextTable, print_table
-from extender.pods.policy import policy_problem
-from extender.state.objects.claim_annotations import (
+from extender.cluster.objects.claim_annotations import (
     ALLOCATION_MODE,
     DEALLOCATION_REQUESTED,
     MARK,
     PRIORITY,
     mode_problem,
 )
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import POLICY
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import POLICY
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
+from extender.fakekube.admission import duplicates, over_quota, unauthorized
+from extender.fakekube.manifests import FileReport, ManifestObject
+from extender.kube.resources import CLAIMS, TEMPLATES
+from extender.observe.tables.terminal import TextTable, print_table
+from extender.pods.policy import policy_problem
 
 app = command_app()
 

@@ -15,6 +15,9 @@ import orjson
 import structlog
 
 from allocator.tools import JSON
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.snapshot import Snapshot
 from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionEntry
@@ -22,9 +25,6 @@ from extender.observe.device_states import pools_of
 from extender.observe.overview import Overview
 from extender.observe.tables.decisions import decision_item
 from extender.observe.tables.pods import WaitingReasons, pod_item
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.snapshot import Snapshot
 
 PERIOD: Final = 0.4
 """Seconds between two looks."""

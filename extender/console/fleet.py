@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from allocator import Device, DeviceState, PoolId, PoolStates, Quantity, Slice
 from allocator.tools import JSON
+from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of, row_order
-from extender.state.snapshot import Snapshot
 
 STATES: Final = tuple(DeviceState)
 

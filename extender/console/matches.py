@@ -5,8 +5,8 @@ from typing import Final
 
 from allocator import ClassMembers, Device, Pool, Version
 from allocator.tools import JSON
+from extender.cluster.snapshot import Snapshot
 from extender.observe.tables.table import QueryError
-from extender.state.snapshot import Snapshot
 
 _LONGEST: Final = 512
 """Characters of a filter for an attribute: a name has 97 at most, a value 64."""

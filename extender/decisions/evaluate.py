@@ -17,6 +17,9 @@ from typing import Optional
 
 from allocator import Claim, DeviceClass, Policy, Single, is_single
 from allocator.tools import Recent
+from extender.cluster.change_log import Change
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.cache import SignatureCache
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
@@ -25,9 +28,6 @@ from extender.decisions.shapes import Weigher, Weighing
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
-from extender.state.change_log import Change
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from operator import is_
 from typing import Final, Optional
 
 from allocator import NOTHING_USED, Node, NodePool, PoolId, PoolUsage
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.node_view import NodeView, NodeViewBuilder, PoolFingerprint
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 
 STEPS: Final = 64
 """Steps from snapshot to snapshot that are remembered."""

@@ -20,7 +20,7 @@ from allocator import (
     pool_structure,
 )
 from allocator.tools import Recent
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 
 _STATES: Final = 5000
 """The most states that have a number. The state of a node with many devices takes a kilobyte."""

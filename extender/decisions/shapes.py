@@ -32,8 +32,8 @@ from allocator import (
     fragmentation,
 )
 from allocator.tools import Recent
+from extender.cluster.objects.pods import Pod
 from extender.decisions.verdict import TOO_LATE, Verdict
-from extender.state.objects.pods import Pod
 
 _PODS: Final = 20_000
 """After this number of pods, all counts are halved."""

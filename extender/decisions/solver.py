@@ -35,12 +35,12 @@ from allocator import (
     selection_of,
     single_of,
 )
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.totals import Totals
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 
 _T = TypeVar("_T")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.objects.pods import Pod
 from extender.explain.explanation import Spared
-from extender.state.objects.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

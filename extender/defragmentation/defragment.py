@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import AllocatorError
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Advice, MoveProposal, ShapeAdvice
@@ -18,8 +20,6 @@ from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import after_departures
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import FilterResult
 
 MOVES: Final = 3

@@ -6,6 +6,11 @@ from typing import Final
 
 from immutables import Map
 
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.budgets import Budget
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import NOTHING_KEPT
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Rehearsal
 from extender.explain.explanation import Spared
@@ -13,11 +18,6 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import rejection
 from extender.quota.device_quotas.overrun import quotas_of
-from extender.state.consumers import claim_keys
-from extender.state.objects.budgets import Budget
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import NOTHING_KEPT
-from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.victims import budgets_covering
 
 TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}

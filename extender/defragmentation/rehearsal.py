@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.policy import policy_of
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place
 from extender.verbs.prioritize import score_nodes

@@ -8,6 +8,9 @@ from math import comb
 from typing import Final
 
 from extender.autoscaler.scale_up.device_counts import free_devices, least_devices
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
@@ -17,9 +20,6 @@ from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, claims_of, without_pods
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.preemption.choice import holders_near
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.smallest_set import MOST_SETS
 from extender.verbs.preempt.victims import Evictions, is_evictable, violations
 

@@ -5,6 +5,9 @@ from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued
@@ -13,9 +16,6 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import Blocked
 from extender.pods.decision_case import open_case
 from extender.quota.device_quotas.overrun import quotas_of
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from allocator import ways_to_serve
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.claim_references import targets_of
 from extender.explain.device_survey import Survey
@@ -12,10 +16,6 @@ from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:

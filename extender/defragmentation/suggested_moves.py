@@ -4,6 +4,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from allocator import RemedyKind
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move
 from extender.defragmentation.defragment import SearchBounds, defragment
@@ -11,9 +14,6 @@ from extender.explain.change import Fork, ProposedChange
 from extender.explain.proposals.successors import returned
 from extender.explain.proposals.suggestions import Suggestion
 from extender.pods.claims import without_pods
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

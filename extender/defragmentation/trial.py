@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 from immutables import Map
 
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot, pools_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move, MoveProposal
 from extender.defragmentation.mobility import unbound
 from extender.defragmentation.rehearsal import Queued, Rehearsal
 from extender.pods.claims import without_pods
-from extender.state.consumers import claim_keys
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot, pools_of
 
 
 @dataclass(frozen=True, slots=True)

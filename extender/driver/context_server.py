@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.live_cluster import connect
 from extender.config.controllers import ParameterKind
 from extender.driver.contexts import ContextResponder
 from extender.driver.controller import Controller
@@ -19,8 +21,6 @@ from extender.driver.store import Store
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
 from extender.negotiation.parameters import ParameterReader
-from extender.state.cluster_state import ClusterState
-from extender.state.live.live_cluster import connect
 from extender.tools.offload import in_thread
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites

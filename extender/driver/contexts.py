@@ -13,6 +13,10 @@ import structlog
 
 from allocator import Claim
 from allocator.tools import Recent
+from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.scheduling_contexts import SchedulingContext
+from extender.cluster.snapshot import Snapshot
 from extender.driver.encoding import dumps, loads
 from extender.driver.responder import Responder
 from extender.kube.api import ObjectKey, RawObject
@@ -32,10 +36,6 @@ from extender.negotiation.questions import claim_ask, node_name
 from extender.negotiation.scheduling_contexts import MOST_NODES
 from extender.pods.claims import named_claims
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
-from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.scheduling_contexts import SchedulingContext
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.writes.claims.controller_marks import Mark, asks_to_deallocate

@@ -22,6 +22,7 @@ from typing import Final, NoReturn
 from anyio.from_thread import start_blocking_portal
 
 from allocator.tools import dns_label, dns_subdomain, shown
+from extender.cluster.live.live_cluster import connect
 from extender.driver.controller import Controller
 from extender.driver.responder import Responder
 from extender.driver.store import Store
@@ -29,7 +30,6 @@ from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.protocol import NegotiatedQuestion, Object
-from extender.state.live.live_cluster import connect
 from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import LONG, SharedLease
 

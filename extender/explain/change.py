@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from allocator import ClaimSpec, DeviceRequest, Features, RemedyKind, Request, Wanted, with_gates
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 
 Fork = Callable[[Snapshot], Snapshot]
 

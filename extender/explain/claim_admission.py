@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.explain.resource_quota import unmade
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import EVENTS, NAMESPACES, QUOTAS
 from extender.pods.claims import claim_from_template
-from extender.state.consumers import claim_keys
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 CLAIM_NOT_MADE: Final = "claim {} can't be made from its template"
 """A reason; ``{}`` stands for the name of an entry of ``spec.resourceClaims``."""

@@ -6,6 +6,11 @@ from typing import Final
 
 from allocator import ClaimSpec, ClaimTemplate
 from allocator.tools import hint
+from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.objects.resource_classes import ResourceClass
+from extender.cluster.snapshot import Snapshot
 from extender.explain.change import Target
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
@@ -13,11 +18,6 @@ from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.claims import claim_from_template, is_made_for
 from extender.pods.extended_resources.requests import wanted
 from extender.pods.extended_resources.special_claim import class_serving, groups_of
-from extender.state.objects.claim_annotations import is_immediate, mode_problem
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.objects.resource_classes import ResourceClass
-from extender.state.snapshot import Snapshot
 
 _IN_CLAIM: Final = "the spec of {} is immutable: delete the claim and create it again"
 _IN_TEMPLATE: Final = (

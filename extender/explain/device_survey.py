@@ -25,12 +25,12 @@ from allocator import (
     device_circumstances,
     values_read,
 )
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import Target
 from extender.explain.explanation import Fallout, RequestReport, UnusablePool
 from extender.explain.holders import Holder, Holders
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 
 EXAMPLES: Final = 3
 """Devices that are named of a group."""

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from allocator import Claim, LeftOut, not_served
 from allocator.tools import did_you_mean, nearest
+from extender.cluster.objects.claim_annotations import is_immediate, mode_problem, priority_of
+from extender.cluster.objects.claims import ClaimObject
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
 from extender.kube.api import ObjectKey
 from extender.pods.stand_in import is_open, stand_in
-from extender.state.objects.claim_annotations import is_immediate, mode_problem, priority_of
-from extender.state.objects.claims import ClaimObject
 
 _SUBJECT = "claim"
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 
 from allocator import AllocatorError, Clock, LeftOut, not_served, pod_findings
 from allocator.tools import hint
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
@@ -27,9 +30,6 @@ from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.pods.nominated.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.pods.pod_quota import PodQuota
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 def _no_pause() -> None:

@@ -13,6 +13,8 @@ import anyio.to_thread
 
 from allocator import InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
 from extender.explain.absence import needs_no_devices, unknown_pod
 from extender.explain.claim_admission import read_admission
@@ -29,8 +31,6 @@ from extender.negotiation.negotiation import Negotiation
 from extender.observe.overview import Overview
 from extender.pods.decision_case import refreshed
 from extender.pods.stand_in import stand_in
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import RefusedError
 
 _T = TypeVar("_T")

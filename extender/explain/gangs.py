@@ -3,14 +3,14 @@
 from typing import Final
 
 from allocator.tools import printable
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import Shortfall
 from extender.gangs.planning import GangPlanner
 from extender.pods.gangs import Gang, gang_at, gang_refusal, in_part_words
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 PLANNING_SECONDS: Final = 0.5
 """The longest time of the plan that an explanation makes."""

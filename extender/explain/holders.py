@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import DeviceId, DeviceResult, PoolId, Quantity
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 Amounts = Mapping[str, Quantity]
 """Capacity to how much of it."""

@@ -21,6 +21,9 @@ from allocator import (
     value_in_words,
     ways_to_serve,
 )
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import STOPPED, Solver
 from extender.decisions.verdict import OUT_OF_TIME
@@ -51,9 +54,6 @@ from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
 from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterQuestion, selector_reason
 
 _AT_ONCE: Final = 100

@@ -9,9 +9,9 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Final, cast
 
 from allocator import DeviceId
+from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import Explanation, Proposal, Spared
 from extender.explain.holders import Holder
-from extender.state.snapshot import Snapshot
 
 ELSEWHERE: Final = "an object of another namespace"
 """Stands for the name of an object that the reader may not read."""

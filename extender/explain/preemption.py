@@ -5,6 +5,11 @@ from contextlib import suppress
 from typing import Final
 
 from allocator import AllocatorError
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.budgets import Budget
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
@@ -12,11 +17,6 @@ from extender.pods.claims import without_pods
 from extender.pods.feasibility import feasible_on
 from extender.preemption.choice import choose, holders_near
 from extender.quota.device_quotas.overrun import OVER, quotas_of
-from extender.state.consumers import claim_keys
-from extender.state.objects.budgets import Budget
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.victims import is_evictable_unbound
 

@@ -3,6 +3,9 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject
 from extender.pods.claims import claim_from_template
 from extender.pods.extended_resources.requests import DemandError, demand, special_claim, wanted
@@ -10,9 +13,6 @@ from extender.pods.extended_resources.special_claim import class_serving, groups
 from extender.quota.resource_quotas.account import Account, Charge
 from extender.quota.resource_quotas.charges import claim_charges, pod_charges
 from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

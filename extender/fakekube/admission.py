@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from allocator import parse_device_class
+from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.pods import parse_pod
 from extender.fakekube.manifests import ManifestObject
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.claim_rules import admin_problems
 from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, PODS, QUOTAS, TEMPLATES
 from extender.quota.resource_quotas.account import Account, Charge, charges_of
 from extender.quota.resource_quotas.limits import Extended, ResourceQuota, parse_resource_quota
-from extender.state.objects.claims import parse_claim_object
-from extender.state.objects.pods import parse_pod
 
 
 @dataclass(frozen=True, slots=True)

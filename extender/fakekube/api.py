@@ -10,6 +10,10 @@ from http import HTTPStatus
 from typing import Any
 
 from allocator import Slice
+from extender.cluster.cluster_state import Sink
+from extender.cluster.kinds import WatchedKind, all_kinds
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot_edit import Unreadable, read
 from extender.fakekube.resource_quota_admission import QuotaAdmission
 from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.claim_rules import (
@@ -35,10 +39,6 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
-from extender.state.cluster_state import Sink
-from extender.state.kinds import WatchedKind, all_kinds
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot_edit import Unreadable, read
 
 _UNWATCHED = (DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)
 _SYSTEM_FIELDS = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from extender.fakekube.backlog import Backlog, group_name, owner_of
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS, EVENTS, POD_GROUPS, PODS, TEMPLATES, Resource
-from extender.state.objects.claim_annotations import POD_CLAIM_NAME
 from extender.tools.faults import Faults
 
 _POD: Final = (PODS.group, PODS.plural)

@@ -10,6 +10,9 @@ from typing import Any
 
 import structlog
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.resource_classes import ResourceClass
+from extender.cluster.snapshot_edit import REFUSED, Unreadable
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
@@ -21,9 +24,6 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, Resource
 from extender.resource_classes.keeper import keep_device_classes
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.resource_classes import ResourceClass
-from extender.state.snapshot_edit import REFUSED, Unreadable
 
 _NAMESPACE = uuid.UUID("5f3b9f0e-5a43-4c0f-9f53-0d3c6c0f7d11")
 

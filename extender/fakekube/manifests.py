@@ -12,13 +12,13 @@ import orjson
 
 from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, validate
 from allocator.tools import shown
-from extender.compute_claims.text_form import with_cores
+from extender.cluster.compute_claims.text_form import with_cores
+from extender.cluster.kinds import all_kinds
 from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCES, Resource
 from extender.quota.resource_quotas.limits import parse_resource_quota
 from extender.resource_classes.text_form import from_text_form
-from extender.state.kinds import all_kinds
 from extender.tools.yamltext import SyntaxProblem, documents
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}

@@ -8,6 +8,9 @@ from http import HTTPStatus
 from typing import Final
 
 from allocator import parse_device_class
+from extender.cluster.objects.claim_annotations import SPECIAL
+from extender.cluster.objects.claims import ClaimObject, parse_claim_object
+from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError
@@ -16,9 +19,6 @@ from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, Resource
 from extender.quota.resource_quotas.account import Account, Charge, charges_of
 from extender.quota.resource_quotas.charges import charged_before, claim_charges, pod_charges
 from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
-from extender.state.objects.claim_annotations import SPECIAL
-from extender.state.objects.claims import ClaimObject, parse_claim_object
-from extender.state.objects.pods import parse_pod
 
 _CHARGED: Final = (PODS, CLAIMS)
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Hashable, Sequence
 
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 def likely_nodes(snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:

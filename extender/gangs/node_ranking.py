@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator import Merit, Policy
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.policy import policy_of
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 
 

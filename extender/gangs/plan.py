@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,10 @@ from typing import Final
 
 from immutables import Map
 
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.gangs.plan import GangPlan, Seating, Shortfall
@@ -26,10 +30,6 @@ from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.pods.reduced_claims import have_choice, least_first
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
-from extender.state.snapshot import Snapshot
 from extender.verbs.placing import place
 
 _MORE: Final = 256

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.gangs.plan import Seat, Seating
 from extender.kube.api import ObjectKey
 from extender.pods.reduced_claims import level
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 Reseat = Callable[[Sequence[Pod], Snapshot], Seating | None]
 """The best seats for some pods in a fork; None if none are found. Raises TimeoutError: time is up."""

@@ -11,15 +11,15 @@ from itertools import chain
 from typing import TypeAlias
 
 from allocator import AllocationResult, Claim
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.gangs.node_ranking import Options, options_after, options_of
 from extender.gangs.plan import GangPlan, Seat, Seating, Shortfall
 from extender.gangs.topology import Domain
 from extender.pods.reduced_claims import left_out
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
 from extender.verbs.placing import Grant, grant
 
 _Place: TypeAlias = tuple[str, int]

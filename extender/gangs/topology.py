@@ -1,6 +1,6 @@
 """Topology domains: nodes that have the same value of a label, or devices that have the same value of an attribute.
 
-A PodGroup names the label or attribute, or the annotations of pods do (`extender.state.pod_fields.gang_annotations`).
+A PodGroup names the label or attribute, or the annotations of pods do (`extender.cluster.pod_fields.gang_annotations`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import DeviceId, Features
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

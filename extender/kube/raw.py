@@ -25,7 +25,7 @@ class Event:
     """One event of a watch, with the last state of a deleted object.
 
     Attributes:
-        value: the object as `extender.state.snapshot_edit.read` returns it, if the sender has read it; else None.
+        value: the object as `extender.cluster.snapshot_edit.read` returns it, if the sender has read it; else None.
     """
 
     type: EventType

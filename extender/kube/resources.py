@@ -109,4 +109,4 @@ RESOURCES: Final[Mapping[str, Resource]] = {
         POD_GROUPS,
     )
 }
-"""The watched kinds, by name; `extender.state.kinds` says how each is kept."""
+"""The watched kinds, by name; `extender.cluster.kinds` says how each is kept."""

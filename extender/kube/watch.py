@@ -1,6 +1,6 @@
 """What one connection tells about a kind of object: a list, in pages or in a stream, or a watch.
 
-`extender.state.live.follower.Follower` makes one connection after the other.
+`extender.cluster.live.follower.Follower` makes one connection after the other.
 """
 
 import asyncio

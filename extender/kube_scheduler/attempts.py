@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from extender.state.objects.pods import Pod
+from extender.cluster.objects.pods import Pod
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 """The scheduler of pods that name none."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.node_requirements import CORDON, NodeRequirements
 from extender.kube_scheduler.plugins import PluginCapacity
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.node_requirements import CORDON, NodeRequirements
 
 
 class Unmet(NamedTuple):

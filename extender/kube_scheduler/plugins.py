@@ -6,9 +6,9 @@ Source: pkg/scheduler/framework/plugins/noderesources/fit.go, Kubernetes 1.36.
 from collections import Counter
 from collections.abc import Iterable
 
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import asked
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import asked
 
 
 class PluginCapacity:

@@ -10,7 +10,7 @@ from extender.kube.connection.request_counts import SECONDS
 from extender.metrics.families import counter, full_name
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.state.live.live_cluster import LiveCluster
+    from extender.cluster.live.live_cluster import LiveCluster
 
 _ENDS: Final = (*map(str, SECONDS), "+Inf")
 

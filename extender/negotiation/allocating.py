@@ -14,6 +14,9 @@ from typing import Final
 
 from allocator import AllocationResult
 from allocator.tools import Recent
+from extender.cluster.objects.claim_annotations import MARK
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import RawObject
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -24,9 +27,6 @@ from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated_claims import NegotiatedClaim
-from extender.state.objects.claim_annotations import MARK
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
 from extender.writes.claims.claim_json import Reservation, protected
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.writes.claims.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked, next_mark

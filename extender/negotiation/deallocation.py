@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import structlog
 
 from allocator import Claim
+from extender.cluster.objects.claim_annotations import is_immediate
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known_controller import KnownController
-from extender.state.objects.claim_annotations import is_immediate
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 

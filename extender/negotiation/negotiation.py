@@ -13,6 +13,11 @@ import structlog
 from immutables import Map
 
 from allocator.tools import NO_TEXT, Printable, printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.controller_answers import ControllerAnswer
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import ReportingMemory
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
@@ -23,11 +28,6 @@ from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
 from extender.pods.negotiated_claims import NegotiatedClaim, waiting
-from extender.state.cluster_state import ClusterState
-from extender.state.controller_answers import ControllerAnswer
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.controller_marks import Mark
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 
 from allocator import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, allocation_to_json
 from allocator.tools import JSON
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
 from extender.kube.encoding import loads
 from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName, Object, PodName
 from extender.pods.negotiated_claims import NegotiatedClaim
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
 from extender.writes.claims.controller_marks import Mark
 
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from allocator.tools import Recent
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import revision_of
 from extender.kube.resources import CONTEXTS
 from extender.negotiation.protocol import PodName
 from extender.pods.claims import named_claims
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.writes.scheduling_contexts import ContextWrites
 
 MOST_NODES: Final = 256

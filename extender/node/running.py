@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from extender.cluster.live.live_cluster import connect
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
@@ -19,7 +20,6 @@ from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.node.driver import Driver
 from extender.node.plugin import Sockets, serving
 from extender.node.publisher import Publisher, Spec
-from extender.state.live.live_cluster import connect
 
 logger = structlog.get_logger()
 

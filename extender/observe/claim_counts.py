@@ -5,14 +5,14 @@ from enum import Enum
 from itertools import product
 from typing import TypeAlias
 
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tally import Tally
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.objects.claim_annotations import POD_CLAIM_NAME
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 
 
 class ClaimSource(Enum):

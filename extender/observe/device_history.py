@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import AllocationResult, DeviceId
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 
 KEPT: Final = timedelta(hours=1)
 

@@ -20,10 +20,10 @@ from allocator import (
     Vantage,
     vantages,
 )
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 
 _Nodes: TypeAlias = Map[str, NodeObject]
 

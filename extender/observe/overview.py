@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from allocator import Features
+from extender.cluster.cluster_state import ClusterState
 from extender.decisions.evaluate import Decider
 from extender.kube.api import Api
 from extender.kube.resources import RESOURCES
@@ -16,11 +17,10 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
 from extender.observe.quota_use import quota_use
-from extender.state.cluster_state import ClusterState
 from extender.tools.offload import Offload, in_thread
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.state.live.live_cluster import LiveCluster
+    from extender.cluster.live.live_cluster import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)

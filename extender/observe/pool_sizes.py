@@ -6,9 +6,9 @@ from typing import Final
 
 from allocator import PoolId
 from allocator.tools import printable
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.snapshot import Snapshot
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.snapshot import Snapshot
 
 MOST_OF_POOL: Final = 20_480
 MOST_OF_NODE: Final = 20_480

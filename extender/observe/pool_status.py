@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from allocator import BLOCKING_EFFECTS, Device, Pool, PoolId, Quantity, Slice
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject
 from extender.observe.pool_views import PoolContents, ViewError, partition_summary, shareable_summary
-from extender.state.snapshot import Snapshot
 
 DEFAULT_LIMIT: Final = 100
 """The most pools of an answer, if the request does not say."""

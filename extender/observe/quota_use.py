@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 from allocator import SearchLimitError
+from extender.cluster.objects.device_quotas import counted_name
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.pod_quota import kept_of, total_of
-from extender.state.objects.device_quotas import counted_name
-from extender.state.snapshot import Snapshot
 
 _NANO = 10**9
 

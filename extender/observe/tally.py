@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.snapshot import Snapshot
 
 _L = TypeVar("_L", bound=Hashable)
 

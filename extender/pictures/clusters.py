@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from allocator import DeviceState
+from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import devices
 from extender.observe.tables.table import Item
 from extender.pictures.fleet import Cell, FleetPicture, Line, WaitingPod
-from extender.state.snapshot import Snapshot
 
 
 def fleet_of(snapshot: Snapshot, states: DeviceStates, title: str, waiting: Iterable[WaitingPod] = ()) -> FleetPicture:

@@ -9,18 +9,18 @@ from typing import Final
 
 from allocator import BoundPod, Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, missing_class, required
 from allocator.tools import Printable, printable
+from extender.cluster.consumers import claim_keys, claim_name, group_of, is_in_use
+from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot_edit import REFUSED
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
-from extender.state.consumers import claim_keys, claim_name, group_of, is_in_use
-from extender.state.objects.claim_annotations import is_immediate, mode_problem
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.snapshot import Snapshot
-from extender.state.snapshot_edit import REFUSED
 from extender.writes.claims.binding_conditions import unmet
 from extender.writes.claims.controller_marks import asks_to_deallocate, is_marked
 from extender.writes.claims.other_writers import double_allocation

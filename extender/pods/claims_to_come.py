@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allocator import ClaimTemplate
+from extender.cluster.consumers import claim_name
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.pods.claims import claim_from_template
-from extender.state.consumers import claim_name
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.snapshot import Snapshot
 
 
 class Foreseen(NamedTuple):

@@ -8,6 +8,11 @@ from functools import reduce
 
 from allocator import Allocation, Claim, Features, Merit
 from allocator.tools import printable
+from extender.cluster.indexes.node_requests import NodeRequests
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
@@ -16,11 +21,6 @@ from extender.pods.node_resources import HeldClaim, ShortageError, is_counted, t
 from extender.pods.pod_quota import within_quota
 from extender.pods.policy import policy_of, unknown_policy
 from extender.pods.reduced_claims import reduced
-from extender.state.indexes.node_requests import NodeRequests
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.resources.node_resources import ClaimResources
-from extender.state.snapshot import Snapshot
 
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 

@@ -9,14 +9,14 @@ from typing import Final
 
 from allocator import Allocation
 from allocator.tools import Printable, printable
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, unready, waits
 from extender.pods.decision_case import Case, open_case
 from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.pod_quota import PodQuota
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 KEPT_ELSEWHERE: Final = "devices are kept for the pod on node {}"
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from allocator import AllocationResult, AllocatorError, DeviceId, Usage
+from extender.cluster.consumers import claim_keys, claim_name
+from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.pods.extended_resources.special_claim import special_of
 from extender.pods.negotiated_claims import NegotiationError, negotiated
 from extender.pods.reduced_claims import reduced_claim
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.usage import in_flight
-from extender.state.consumers import claim_keys, claim_name
-from extender.state.indexes.assumed import AssumedAllocation
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 Rank: TypeAlias = tuple[int, tuple[Any, ...]]
 

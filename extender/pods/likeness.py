@@ -3,11 +3,11 @@
 from collections.abc import Hashable
 
 from allocator import FIRST_FIT
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.signature import signature_of
 from extender.pods.claims import Blocked, claims_of
 from extender.quota.device_quotas.overrun import quotas_of
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 def likeness_of(pod: Pod, snapshot: Snapshot) -> Hashable:

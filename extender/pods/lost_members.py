@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from allocator import FREE, DeviceId
+from extender.cluster.consumers import claim_keys
+from extender.cluster.indexes.gang_index import is_live
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.gang_annotations import GangKey
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.consumers import claim_keys
-from extender.state.indexes.gang_index import is_live
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.gang_annotations import GangKey
-from extender.state.snapshot import Snapshot
 
 
 def lost_members(key: GangKey, snapshot: Snapshot) -> tuple[Pod, ...]:

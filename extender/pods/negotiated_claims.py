@@ -18,10 +18,10 @@ from allocator import (
     selector_matches,
 )
 from allocator.tools import Printable, printable
-from extender.state.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
+from extender.cluster.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 
 
 class NegotiationError(Exception):

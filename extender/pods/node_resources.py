@@ -21,11 +21,11 @@ from allocator import (
     PoolId,
     Quantity,
 )
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.resources.node_resources import Amounts, ClaimResources, Envelope, added, counted
-from extender.state.snapshot import Snapshot
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.resources.node_resources import Amounts, ClaimResources, Envelope, added, counted
+from extender.cluster.snapshot import Snapshot
 
 INSUFFICIENT: Final = "too little"
 """The reason against a node whose resources do not suffice for a pod with its devices begins with this."""

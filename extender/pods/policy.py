@@ -2,7 +2,7 @@
 
 from allocator import POLICIES, Policy
 from allocator.tools import hint, shown
-from extender.state.objects.pods import POLICY, Pod
+from extender.cluster.objects.pods import POLICY, Pod
 
 
 def policy_of(pod: Pod, default: Policy) -> Policy | None:

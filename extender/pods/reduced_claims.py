@@ -11,8 +11,8 @@ from itertools import chain, islice, product
 from typing import Final
 
 from allocator import AllocationResult, Claim, LeftOut, optional_problem, without
+from extender.cluster.objects.claims import ClaimObject
 from extender.pods.claims import PodClaims
-from extender.state.objects.claims import ClaimObject
 
 NOT_FOR_ALL: Final = "not all pods of the group could have it"
 

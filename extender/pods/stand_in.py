@@ -3,9 +3,9 @@
 from typing import Final
 
 from allocator import Claim, Toleration
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.pod_fields.node_requirements import CORDON, NodeRequirements
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.pod_fields.node_requirements import CORDON, NodeRequirements
 
 _LOWEST: Final = -(2**31)
 """Devices that are kept for nominated pods stay theirs, whatever their priority is."""

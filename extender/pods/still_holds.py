@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from allocator import PoolId
+from extender.cluster.change_log import Change
+from extender.cluster.consumers import claim_keys
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot, pools_of
 from extender.kube.api import ObjectKey
 from extender.pods.decision_case import Case
 from extender.pods.nominated.held_devices import nominated_near
 from extender.pods.nominated.nomination_reads import NominationReads, is_local
-from extender.state.change_log import Change
-from extender.state.consumers import claim_keys
-from extender.state.kinds import Topic
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot, pools_of
 
 
 def still_holds(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:

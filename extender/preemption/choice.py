@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import Allocation, DeviceId, Features, InvalidClaimError, SelectorError
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import without_pods
 from extender.pods.feasibility import feasible_on, is_feasible
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
-from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.borrowers import loans_of
 from extender.verbs.preempt.smallest_set import Members
 from extender.verbs.preempt.victims import Evictions, is_evictable_unbound, violations

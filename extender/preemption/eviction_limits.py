@@ -18,10 +18,10 @@ from typing import Final
 
 from allocator import ClaimSpec
 from allocator.tools import Recent
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.pods.claims import claim_from_template
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.snapshot import Snapshot
 
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 600.0

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 
 from allocator import DeviceId
+from extender.cluster.consumers import users_of
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.kube_scheduler.checks import rejection
-from extender.state.consumers import users_of
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
 
 
 def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:

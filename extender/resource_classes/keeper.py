@@ -7,12 +7,12 @@ from typing import Any, Final
 import structlog
 
 from allocator import MATCH_ATTRIBUTE, MEMBERS, InvalidObjectError
+from extender.cluster.objects.resource_classes import ResourceClass, parse_resource_class
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.resource_classes.device_class import ClassJudgement, judge
-from extender.state.objects.resource_classes import ResourceClass, parse_resource_class
 
 logger = structlog.get_logger()
 

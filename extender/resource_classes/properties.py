@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from allocator import Quantity, Version
 from allocator.tools import qualified_name, shown
-from extender.state.objects.resource_classes import Operator, PropertyRequirement
+from extender.cluster.objects.resource_classes import Operator, PropertyRequirement
 
 _T = TypeVar("_T")
 

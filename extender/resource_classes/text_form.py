@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from extender.cluster.objects.resource_classes import VERSION
 from extender.kube.resources import RESOURCE_CLASSES
-from extender.state.objects.resource_classes import VERSION
 
 _SELECTOR: Final = "resourceSelector"
 _NAMES: Final = (_SELECTOR, "labelSelector", "resourceSelectorRequirements")

@@ -23,6 +23,9 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.catalog import Catalog
 from extender.autoscaler.templates.from_settings import read_catalog
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.follower import FollowTiming
+from extender.cluster.live.live_cluster import LiveCluster, Timing, connect
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.opening import open_grpc
@@ -53,9 +56,6 @@ from extender.serving.listeners import (
     server_config,
 )
 from extender.serving.memory_limit import MemoryLimit, memory_limit
-from extender.state.cluster_state import ClusterState
-from extender.state.live.follower import FollowTiming
-from extender.state.live.live_cluster import LiveCluster, Timing, connect
 from extender.tools import logs
 from extender.tools.intake import BUDGET_SHARE, Budget
 from extender.tools.offload import Searches, switching_soon

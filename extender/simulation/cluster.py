@@ -11,6 +11,10 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import Surroundings, make_service, make_solver, suggestions
 from extender.autoscaler.templates.catalog import Catalog
 from extender.autoscaler.templates.from_settings import read_catalog
+from extender.cluster.objects.device_expressions import check_expression
+from extender.cluster.objects.pod_groups import PodGroup
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.absence import unknown_pod
@@ -33,10 +37,6 @@ from extender.simulation.placement import Placement
 from extender.simulation.quiet_logs import log_quietly
 from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
-from extender.state.objects.device_expressions import check_expression
-from extender.state.objects.pod_groups import PodGroup
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import at_once
 
 _T = TypeVar("_T")

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from extender.cluster.objects.pods import Pod
 from extender.kube_scheduler.checks import SchedulerChecks
-from extender.state.objects.pods import Pod
 
 
 class NodeChoice(Protocol):

@@ -11,6 +11,10 @@ from itertools import takewhile
 
 from allocator import Features, LeftOut, not_served
 from extender.background.claims.pinned_pods import is_pinned, lacks_some
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import ObjectKey
@@ -24,10 +28,6 @@ from extender.pods.extended_resources.unserved import without_devices
 from extender.service import Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
 from extender.simulation.placement import PlacedDevice, Placement
-from extender.state.consumers import claim_keys
-from extender.state.objects.claim_annotations import is_immediate, mode_problem
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import RefusedError
 from extender.verbs.bind.immediate_claims import in_order
 from extender.verbs.json.wire import BindArgs, FilterArgs

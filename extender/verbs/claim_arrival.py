@@ -14,12 +14,12 @@ from typing import Final
 import structlog
 
 from allocator.tools import Recent
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.resources import CLAIMS, PODS
 from extender.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
 from extender.pods.decision_case import refreshed
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 logger = structlog.get_logger()
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from allocator.tools import Recent
-from extender.state.objects.pods import Pod
+from extender.cluster.objects.pods import Pod
 from extender.verbs.merits import Merits
 
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from allocator import InvalidClaimError, Merit, SelectorError
 from allocator.tools import JSON, printable
+from extender.cluster.objects.nodes import NodeObject, parse_node_object
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import STOPPED, No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
@@ -27,9 +30,6 @@ from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER
-from extender.state.objects.nodes import NodeObject, parse_node_object
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking

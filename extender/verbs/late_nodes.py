@@ -13,9 +13,9 @@ from typing import Final
 
 from allocator import Clock, Pool
 from allocator.tools import Recent
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.pods.decision_case import Case
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 
 LATE: Final = "its devices change faster than they can be searched"
 """Why filter passes over a node while another node suits."""

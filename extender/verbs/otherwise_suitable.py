@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.negotiation.protocol import PodName
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 

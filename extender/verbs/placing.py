@@ -5,15 +5,15 @@ from itertools import chain
 
 from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError, Usage
 from allocator.tools import printable
+from extender.cluster.consumers import consumer_of
+from extender.cluster.objects.pods import Pod
+from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
 from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.nominated.held_devices import found_on
-from extender.state.consumers import consumer_of
-from extender.state.objects.pods import Pod
-from extender.state.resources.node_resources import ClaimResources
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import selector_reason
 
 

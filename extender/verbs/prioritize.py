@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from allocator import Policy
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.merits import NOTHING, Merits
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from allocator.tools import JSON
+from extender.cluster.objects.pods import Pod
 from extender.observe.decision_log import Draft
-from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult
 
 _By = TypeVar("_By")

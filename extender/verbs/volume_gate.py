@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.kube.raw import revision
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 
 MOST_SECONDS: Final = 0.08
 """The longest time that a filter call waits for the outcome of earlier pods. A nomination takes milliseconds, and is on

@@ -11,6 +11,8 @@ from typing import Final
 
 from extender.autoscaler.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.autoscaler.templates.catalog import Catalog, Supply
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
@@ -19,8 +21,6 @@ from extender.explain.preemption import preemption_of
 from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.pods.extended_resources.requests import request_words
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.whatif.fork import Fork
 from extender.whatif.pod_turns import PodTurns

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from allocator import Features, Problem
 from extender.autoscaler.templates.catalog import Supply
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from extender.autoscaler.made_up_nodes import allocations_of
+from extender.cluster.change_log import Change, ChangeLog
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot, pools_of
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued, Rehearsal, Rehearsed
-from extender.state.change_log import Change, ChangeLog
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot, pools_of
 
 _SIGNATURES = 1024
 """More than the waiting pods of most clusters have."""

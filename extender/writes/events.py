@@ -13,12 +13,12 @@ from typing import Final
 import structlog
 
 from allocator.tools import Printable, printable
+from extender.cluster.objects.pods import Pod
 from extender.fairness.backlog import Backlog
 from extender.fairness.fair_memory import FairMemory
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, EVENTS, PODS
-from extender.state.objects.pods import Pod
 
 REPORTER: Final = "dra-extender"
 

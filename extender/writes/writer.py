@@ -22,16 +22,16 @@ from weakref import WeakValueDictionary
 
 from allocator import Claim
 from allocator.tools import printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import users_of
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import RELEASED
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision, revision_of
 from extender.kube.resources import PODS
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import users_of
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import RELEASED
 from extender.writes.claims.claim_json import Reservation, deallocated, dropped_fields
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released
 from extender.writes.claims.reservation_queue import ReservationQueue, WaitingReservation

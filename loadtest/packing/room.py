@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from extender.state.objects.pods import Pod
+from extender.cluster.objects.pods import Pod
 from loadtest.packing.trace import Shape, TraceNode
 
 _CPU: Final = "Insufficient cpu"

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import PRIORITIES, Client, key_of
 from tests.kit.controlplane.components import ControlPlane

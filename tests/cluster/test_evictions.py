@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane

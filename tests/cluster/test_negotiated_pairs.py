@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane

@@ -23,11 +23,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES, Resource
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.kit.controlplane.aftermath import is_allocated, why_pending
 from tests.kit.controlplane.binaries import find_binaries
 from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client, connect, key_of

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, Final
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import consumer_of
+from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, POD_GROUPS
 from extender.pods.claims import is_made_for
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import consumer_of
-from extender.state.objects.pods import parse_pod
 
 Json = dict[str, Any]
 

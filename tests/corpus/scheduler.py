@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import NODES, PODS
-from extender.state.objects.pods import Pod
 from tests.corpus.happenings import happen
 from tests.corpus.stage import Stage
 from tests.kit.clusters import Object

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
+from extender.cluster.cluster_state import Sink
 from extender.kube.api import RawObject
 from extender.kube.raw import Event
 from extender.kube.resources import Resource
-from extender.state.cluster_state import Sink
 from tests.kit import virtualtime
 
 _T = TypeVar("_T")
@@ -19,7 +19,7 @@ _GAP: Final = 1e-6
 
 
 class LateWatch:
-    """Tells a sink of each event some time after it has happened; implements `extender.state.cluster_state.Sink`."""
+    """Tells a sink of each event some time after it has happened; implements `extender.cluster.cluster_state.Sink`."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink

@@ -22,6 +22,8 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.catalog import Catalog
 from extender.autoscaler.templates.node_templates import load_templates
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.config.controllers import ParameterKind
 from extender.config.settings import Settings
 from extender.driver import Responder, Store
@@ -37,8 +39,6 @@ from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
 from extender.metrics.groups import Metrics
 from extender.negotiation.parameters import ParameterReader, resource_of
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.tools.offload import at_once
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.scheduling_contexts import ContextWrites

@@ -18,9 +18,9 @@ from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.autoscaler.templates.node_templates import NodeTemplate, load_templates
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.decisions.evaluate import Decider
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.nodes import NodeObject, parse_node_object
 from tests.kit.clusters import (
     CREATED,
     DRIVER,

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.cluster_state import ClusterState
 from extender.verbs.bind.bind import Binder
 from extender.verbs.bind.errors import BindError
 from extender.writes.claims.double_allocations import DoubleAllocations

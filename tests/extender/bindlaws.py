@@ -3,12 +3,12 @@
 from typing import Final
 
 from allocator import device_findings, parse_node, selector_matches
+from extender.cluster.objects.claim_annotations import SPECIAL
+from extender.cluster.objects.claims import parse_claim_object
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource
-from extender.state.objects.claim_annotations import SPECIAL
-from extender.state.objects.claims import parse_claim_object
 from tests.kit.clusters import claim, device_class, local_slice, network_slice, node, pod
 from tests.kit.servers.memory import memory_api
 

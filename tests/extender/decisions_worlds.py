@@ -17,10 +17,10 @@ from allocator import (
     Quantity,
     parse_claim,
 )
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from extender.state.cluster_state import ClusterState
 from tests.extender.decisions_scene import zone
 from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, taint_rule
 

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 from hypothesis import strategies as st
 
 from allocator import GATES
-from extender.state.objects.claim_annotations import POD_CLAIM_NAME
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from tests.extender.explaining import MEMORY, MODEL, held, pool
 from tests.kit.clusters import DRIVER, Object, claim, claim_template, device_class, node, pod, request, taint_rule
 

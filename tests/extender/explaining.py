@@ -6,16 +6,16 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from allocator import POLICIES, DeviceId, Features, Shape, parse_claim
+from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
+from extender.cluster.pod_fields.conditions import KEPT, Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
-from extender.state.indexes.assumed import AssumedAllocation
-from extender.state.objects.claim_annotations import POD_CLAIM_NAME
-from extender.state.pod_fields.conditions import KEPT, Keeping
-from extender.state.snapshot import Snapshot
 from tests.kit.clusters import (
     CREATED,
     DRIVER,

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.parser import text_string_to_metric_families
 
 from extender.assembly import make_overview
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.raw import Event, EventType
@@ -17,7 +18,6 @@ from extender.metrics.groups import Metrics
 from extender.metrics.intake import IntakeMetrics
 from extender.metrics.log import LogMetrics
 from extender.node.cci.metrics import CciMetrics
-from extender.state.cluster_state import ClusterState
 from extender.tools.intake import Budget
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver

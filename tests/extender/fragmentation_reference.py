@@ -6,7 +6,7 @@ Devices are those of a trace: each has a model, and 1,000 thousandths that pods 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 from loadtest.packing.trace import WHOLE, Shape, TraceNode
 
 

@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry
 
 from extender.background.gangs.gangs import Gangs
 from extender.background.task import Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.gangs import GangMetrics
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
 from extender.tools.offload import Offload, at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.pods.nominations import Nominator

@@ -5,6 +5,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.live_cluster import LiveCluster, Timing
+from extender.cluster.relist import Relist
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.discovery import Served
@@ -12,9 +15,6 @@ from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming
-from extender.state.cluster_state import ClusterState
-from extender.state.live.live_cluster import LiveCluster, Timing
-from extender.state.relist import Relist
 from extender.tools.offload import at_once
 from tests.kit.servers.transport import FakeApi, Fault
 

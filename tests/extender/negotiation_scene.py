@@ -10,6 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service
 from extender.background.runner import PAUSE_SECONDS
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
+from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
@@ -17,9 +20,6 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.groups import Metrics
 from extender.negotiation.controller import Controller
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claim_annotations import MARK, MARK_FINALIZER
-from extender.state.objects.pods import Pod, parse_pod
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult

@@ -12,13 +12,13 @@ from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.cli.audit import audit_snapshot
+from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
 from extender.service import Service
-from extender.state.objects.claim_annotations import ALLOCATION_MODE
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.verbs.json.wire import FilterArgs, PreemptArgs
 from extender.verbs.preempt.preempt import Victims
 from extender.whatif.answering import Answering

@@ -6,10 +6,10 @@ from typing import Any
 
 from allocator import Features
 from extender.background.claims.pinned_pods import PinnedPods
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.events import Note
 from extender.writes.lease import PINNED_PODS, SharedLease

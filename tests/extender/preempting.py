@@ -8,12 +8,12 @@ from prometheus_client import CollectorRegistry
 
 from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.background.task import Rejection
+from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.metrics.preemption import PreemptionMetrics
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
-from extender.state.objects.pods import Pod
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note

@@ -13,6 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.orphans import OrphanCollector
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -20,9 +23,6 @@ from extender.kube.raw import revision_of
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import allocated_elsewhere
-from extender.state.consumers import claim_keys
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.writes.claims.claim_writes import ClaimWrites

@@ -17,6 +17,8 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Features
 from extender.assembly import Surroundings, make_service
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
@@ -24,8 +26,6 @@ from extender.kube.resources import PODS, Resource
 from extender.metrics.groups import Metrics
 from extender.negotiation.controller import Controller
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.filter import filter_nodes

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from allocator import Features
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claim_annotations import SPECIAL
 from extender.verbs.filter import filter_nodes
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, held

@@ -1,11 +1,11 @@
 """A claim in a state, changes of it, and what the state then has."""
 
 from allocator import AllocationResult, DeviceId, DeviceResult, PoolId
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claims import ClaimObject
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import Resource
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import ClaimObject
 from tests.kit.clusters import (
     DRIVER,
 )

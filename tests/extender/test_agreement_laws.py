@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from extender import Cluster
 from extender.assembly import make_service
+from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
 from extender.explain.document import as_json
 from extender.fakekube.cluster import EmbeddedCluster
@@ -24,7 +25,6 @@ from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.simulation.scheduling import schedule
-from extender.state.objects.pods import parse_pod
 from extender.tools.faults import RefusedError
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds

@@ -3,9 +3,9 @@
 import pytest
 
 from allocator import ClaimSpec, optional_problem
+from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE, read_membership
 from extender.pods.policy import policy_problem
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE, read_membership
 
 HOSTILE = "\x1b[31m\n" + "x" * 200_000
 LONGEST = 400

@@ -13,9 +13,9 @@ from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
+from extender.cluster.objects.nodes import NodeObject
 from extender.decisions.solver import No
 from extender.kube.api import RawObject
-from extender.state.objects.nodes import NodeObject
 from tests.extender.autoscaling import (
     GROUP,
     group_of,

@@ -13,9 +13,9 @@ from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.sessions.sessions import SessionLimits
 from extender.autoscaler.verbs.start import start_session
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
+from extender.cluster.cluster_state import ClusterState
 from extender.config.sources import load
 from extender.decisions.evaluate import Decider
-from extender.state.cluster_state import ClusterState
 from tests.extender.autoscaler_calls import (
     NEW,
     NO_ROOM,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from allocator import DeviceId
 from extender.autoscaler.simulated_cluster import World
 from extender.cli.audit import audit_snapshot
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import ObjectKey
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import RefusedError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs

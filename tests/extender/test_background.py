@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping
 
 from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
 from extender.background.task import BackgroundTask, Rejection
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import EMPTY
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import EMPTY
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult

@@ -10,12 +10,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.cluster_state import ClusterState
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, PODS, Resource
-from extender.state.cluster_state import ClusterState
 from extender.verbs.bind.bind import Binder
 from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime

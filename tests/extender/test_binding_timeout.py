@@ -7,10 +7,10 @@ import pytest
 
 from allocator import Features
 from extender.background.claims.binding_timeout import BindingTimeout
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.tools.faults import Faults
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note

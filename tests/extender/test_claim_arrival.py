@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.objects.pods import parse_pod
 from extender.verbs.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
 from extender.verbs.json.wire import FilterArgs
 from tests.extender.binding_scene import Scene

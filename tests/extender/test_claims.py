@@ -6,6 +6,11 @@ import pytest
 
 from allocator import AllocationResult, DeviceId, DeviceResult
 from allocator.tools import printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys
+from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES
@@ -16,11 +21,6 @@ from extender.pods.claims import (
     claims_of,
     without_pods,
 )
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import claim_keys
-from extender.state.indexes.assumed import AssumedAllocation
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of
 
 TEMPLATE = {

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.remembered import Remembered
 from extender.kube.api import ObjectKey
@@ -15,9 +18,6 @@ from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resour
 from extender.pods.gangs import gang_at, gang_refusal
 from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes

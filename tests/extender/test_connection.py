@@ -11,11 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from extender.cluster.live.live_cluster import connect
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
 from extender.kube.errors import ConnectError
-from extender.state.live.live_cluster import connect
 from tests.extender.livecluster import half, now
 from tests.kit.servers.canned import (
     CHUNKED,

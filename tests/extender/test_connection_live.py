@@ -12,14 +12,14 @@ from extender.cli.audit import AUDITED, listed_live
 from extender.cli.defragment import DEFRAGMENTED
 from extender.cli.explain import EXPLAINED, ExplainedObject, InquiryError, explained_live
 from extender.cli.main import app
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.live_cluster import connect
 from extender.config.sources import load
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
 from extender.serving.run import live
-from extender.state.cluster_state import ClusterState
-from extender.state.live.live_cluster import connect
 from tests.extender.cli_scene import RUNNER
 from tests.extender.defragmenting import moves, waits
 from tests.extender.livecluster import default, half, make_claim, now

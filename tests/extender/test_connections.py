@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.pod_fields.gang_annotations import MOST_MEMBERS
 from extender.http.limits import connections
 from extender.http.limits.connections import VERBS, ListenerLimits, verbs_within
 from extender.http.limits.pacer import Pacer
 from extender.serving.listeners import allowed_descriptors
-from extender.state.pod_fields.gang_annotations import MOST_MEMBERS
 from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from extender.background.controllers.work import ControllerWork
+from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
 from extender.kube.resources import LEASES
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.state.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.tools.faults import Faults
 from extender.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods

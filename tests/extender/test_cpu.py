@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.resources.cpu import cpu_of, cpu_request
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, PODS, RESOURCES
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
-from extender.state.resources.cpu import cpu_of, cpu_request
 from tests.kit.clusters import Object, node, pod
 
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from extender.background.claims.deallocate import claim_in_the_way
+from extender.cluster.pod_fields.conditions import RELEASED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.pod_fields.conditions import RELEASED
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import FilterArgs
 from tests.kit.clusters import (

@@ -17,12 +17,12 @@ from allocator import (
     Features,
 )
 from allocator.model.features import ALL_FEATURES
+from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import UNDECIDED, UNKNOWN_NODE, Verdict
-from extender.state.indexes.assumed import AssumedAllocation
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 from tests.extender.decisions_worlds import (
     EXAMPLES,
     NODES,

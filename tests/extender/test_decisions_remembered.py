@@ -8,6 +8,8 @@ import pytest
 
 from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
+from extender.cluster.controller_answers import ANY_NODE_SUITS
+from extender.cluster.objects.nodes import parse_node_object
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.inquiry import MOST_NEW_NODES
 from extender.decisions.node_index import NodeIndex
@@ -15,8 +17,6 @@ from extender.decisions.node_view import NodeViewBuilder, Numbers
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
-from extender.state.controller_answers import ANY_NODE_SUITS
-from extender.state.objects.nodes import parse_node_object
 from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
 from tests.kit.clusters import (
     DRIVER,

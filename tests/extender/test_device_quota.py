@@ -11,13 +11,13 @@ from allocator import InvalidObjectError
 from extender import Cluster as Simulated
 from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.statuses.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
+from extender.cluster.objects.device_expressions import check_expression
+from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.observe.pod_and_claim_states import PendingReason
-from extender.state.objects.device_expressions import check_expression
-from extender.state.objects.device_quotas import parse_device_quota
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note

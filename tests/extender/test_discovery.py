@@ -7,12 +7,12 @@ import pytest
 
 from extender.cli.audit import AUDITED, listed
 from extender.cli.explain import EXPLAINED
+from extender.cluster.live.live_cluster import usable_api
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import BUDGETS, CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, TEMPLATES, Resource
-from extender.state.live.live_cluster import usable_api
 from tests.extender.livecluster import SERVED, half
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
 from tests.kit.virtualtime import run

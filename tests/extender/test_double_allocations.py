@@ -1,9 +1,9 @@
 """Clashes: an allocation that comes after others for its devices is counted and told once, whoever wrote it."""
 
+from extender.cluster.cluster_state import ClusterState
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.state.cluster_state import ClusterState
 from extender.writes.claims.double_allocations import AT_ONCE, DoubleAllocations
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, local_slice, node, pod

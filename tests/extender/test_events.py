@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from allocator.tools import printable
+from extender.cluster.objects.pods import Pod, parse_pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import EVENTS
-from extender.state.objects.pods import Pod, parse_pod
 from extender.writes.events import EventRates, Note, Recorder
 from tests.kit import virtualtime
 from tests.kit.clusters import pod

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS
 from extender.metrics.groups import Metrics
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs

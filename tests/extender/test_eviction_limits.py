@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.pods import Pod
 from extender.preemption.eviction_limits import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
@@ -15,7 +16,6 @@ from extender.preemption.eviction_limits import (
     EvictionLimits,
     RefusedBy,
 )
-from extender.state.objects.pods import Pod
 from tests.kit.clusters import Object, claim, claim_template, parsed, pod, request, snapshot_of
 
 BUSY = "controller c: it is busy"

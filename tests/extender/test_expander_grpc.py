@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from extender.autoscaler.autoscaler import Autoscaler
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.grpc import messages
 from extender.grpc.credentials import Newest
@@ -22,7 +23,6 @@ from extender.grpc.opening import open_grpc
 from extender.grpc.start import GrpcError
 from extender.kube.certificates import CertificateFiles, Certificates
 from extender.metrics.groups import Metrics
-from extender.state.cluster_state import ClusterState
 from extender.tools.intake import Budget, Source
 from extender.tools.offload import in_thread
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of

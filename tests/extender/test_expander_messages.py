@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
+from extender.cluster.objects.pods import parse_pod
 from extender.grpc.expander import decode_options
 from extender.grpc.objects import as_json, decoded
-from extender.state.objects.pods import parse_pod
 from extender.verbs.json.body import WireError
 from tests.kit.protobuf import encoded
 

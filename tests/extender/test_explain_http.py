@@ -9,6 +9,7 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.absence import unknown_pod
@@ -19,7 +20,6 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
 from extender.tools.faults import RefusedError
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import GPU, Cluster, app_over, client_of, pod, solver, state_of

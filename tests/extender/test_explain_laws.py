@@ -20,16 +20,16 @@ from allocator import (
     Selectors,
     conditions_of,
 )
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import ProposedChange, combined, configured
 from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, Explanation
 from extender.explain.text import as_text
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.snapshot import EMPTY, Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS, device

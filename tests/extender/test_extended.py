@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.pod_fields.extended_resources import RequestMapping
 from extender.pods.extended_resources.requests import DemandError, demand, wanted
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.pod_fields.extended_resources import RequestMapping
 from tests.kit.clusters import pod
 
 GPU, NIC = "example.com/gpu", "example.com/nic"

@@ -10,6 +10,7 @@ from extender.assembly import make_service
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.background.requeue.unserved import PATIENCE, Unserved
+from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion
@@ -21,7 +22,6 @@ from extender.metrics.groups import Metrics
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.service import Service
 from extender.simulation.scheduling import schedule
-from extender.state.objects.pods import Pod
 from extender.tools.faults import Faults, RefusedError
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.json.wire import FilterArgs

@@ -16,6 +16,7 @@ from allocator import MAX_SCORE, Allocation, Features, Selectors, parse_claim, p
 from allocator import Shape as Asked
 from extender import Cluster, Settings
 from extender.assembly import make_solver
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
@@ -24,7 +25,6 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
 from extender.pods.decision_case import Case, open_case
-from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy

@@ -11,11 +11,11 @@ from dataclasses import replace
 from allocator import Features, Shape, parse_claim
 from extender import Settings
 from extender.assembly import make_solver
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
-from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request
 

@@ -7,11 +7,11 @@ import pytest
 from allocator import Limits
 from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.task import Rejection
+from extender.cluster.pod_fields.conditions import KEPT
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.state.pod_fields.conditions import KEPT
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.verbs.filter import FilterResult
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request

@@ -1,8 +1,8 @@
 """Bind of pods of gangs: to the kept node only, and not once the gang is no longer ready."""
 
+from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.state.objects.claim_annotations import SPECIAL
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import claim

@@ -3,11 +3,11 @@
 from prometheus_client import CollectorRegistry
 
 from extender.background.gangs.in_part import IN_PART, LOOK_SECONDS, MOST_TOLD, PATIENCE_SECONDS, WHOLE, GangsInPart
+from extender.cluster.objects.pods import Pod
 from extender.explain.explain_pod import Explainer
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.gangs import GangMetrics
-from extender.state.objects.pods import Pod
 from extender.writes.events import Note
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import Object

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import FREE
+from extender.cluster.consumers import claim_keys
+from extender.cluster.indexes.gang_index import Stage
+from extender.cluster.snapshot import Snapshot
 from extender.pods.gangs import Gang, gang_at, gang_refusal
-from extender.state.consumers import claim_keys
-from extender.state.indexes.gang_index import Stage
-from extender.state.snapshot import Snapshot
 from tests.extender.ganging import Replica, Scene, member
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
 from tests.kit.servers.memory import Fault

@@ -1,9 +1,9 @@
 """Gangs in a namespace with a DeviceQuota: what is kept for one gang counts for the next."""
 
 from allocator import DeviceId
+from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
-from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
 from tests.extender.ganging import Scene, members, nodes
 from tests.extender.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, claim, pod

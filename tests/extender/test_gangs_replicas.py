@@ -4,10 +4,10 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.time_limits import IDLE_SECONDS, KEPT_SECONDS
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.pod_fields.gang_annotations import GangKey
 from extender.kube.errors import ApiError
 from extender.pods.gangs import gang_at
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.pod_fields.gang_annotations import GangKey
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, request
 from tests.kit.servers.memory import Fault

@@ -9,9 +9,9 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.time_limits import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
+from extender.cluster.pod_fields.conditions import Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.state.pod_fields.conditions import Keeping
 from tests.extender.ganging import Scene, members, nodes
 from tests.extender.test_device_quota import limited, quota
 from tests.kit import virtualtime

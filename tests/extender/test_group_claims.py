@@ -5,16 +5,16 @@ import asyncio
 import pytest
 
 from allocator import Features
+from extender.cluster.consumers import consumer_of, users_of
+from extender.cluster.objects.claim_annotations import TAKING
+from extender.cluster.pod_fields.conditions import RELEASED
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.pods.claims import without_pods
 from extender.preemption.choice import holders_near
 from extender.simulation.cluster import Cluster as Simulation
-from extender.state.consumers import consumer_of, users_of
-from extender.state.objects.claim_annotations import TAKING
-from extender.state.pod_fields.conditions import RELEASED
-from extender.state.snapshot import Snapshot
 from extender.verbs.json.wire import FilterArgs
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer

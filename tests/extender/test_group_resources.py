@@ -11,14 +11,14 @@ import yaml
 from allocator import MATCH_ATTRIBUTE, MEMBERS, GroupResource, InvalidObjectError, parse_device_class
 from extender import Cluster
 from extender.cli.main import app
+from extender.cluster.objects.claim_annotations import SPECIAL
+from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.resource_classes import parse_resource_class
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.pods.extended_resources.requests import demand, in_words, request_words, special_claim
 from extender.resource_classes.device_class import judge
 from extender.resource_classes.keeper import keep_device_classes
-from extender.state.objects.claim_annotations import SPECIAL
-from extender.state.objects.claims import parse_claim_object
-from extender.state.objects.resource_classes import parse_resource_class
 from tests.extender.cli_scene import RUNNER, written
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Object, claim, node, parsed, pod, request

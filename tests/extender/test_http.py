@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry
 
 from allocator import AllocationResult
 from extender.assembly import make_service
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, SLICES
 from extender.metrics.groups import Metrics
 from extender.observe.pool_sizes import MOST_OF_POOL
-from extender.state.cluster_state import ClusterState
 from tests.extender.http_scene import TWO_NODES, VERBS, post
 from tests.kit.clusters import (
     DRIVER,

@@ -13,13 +13,19 @@ from extender import Cluster
 from extender.background.claims.deallocate import claim_in_the_way
 from extender.background.claims.immediate_claims import INVALID, WAITS, ImmediateAllocation
 from extender.cli.main import app
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claim_annotations import (
+    ALLOCATION_MODE,
+    PRIORITY,
+    is_immediate,
+    mode_problem,
+    priority_of,
+)
+from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.pods.claims import Blocked, claims_of
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
-from extender.state.objects.pods import Pod
 from extender.tools.offload import Offload, at_once
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.writes.claims.double_allocations import DoubleAllocations

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from extender.background.claims.immediate_claims import MOST_CLAIMS
 from extender.background.claims.leased_work import MOST_LONG, PIECE_SECONDS
+from extender.cluster.objects.claim_annotations import priority_of
+from extender.cluster.objects.claims import ClaimObject, parse_claim_object
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.state.objects.claim_annotations import priority_of
-from extender.state.objects.claims import ClaimObject, parse_claim_object
 from extender.verbs.bind.immediate_claims import in_order
 from tests.extender.test_immediate_claims import ROOM, Scene, immediate
 from tests.kit import virtualtime

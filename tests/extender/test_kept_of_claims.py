@@ -6,13 +6,20 @@ from typing import Any
 import pytest
 
 from allocator import OPTIONAL_REQUESTS, ClaimTemplate, optional_problem
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claim_annotations import (
+    ALLOCATION_MODE,
+    MARK,
+    MARK_FINALIZER,
+    READ,
+    SPECIAL,
+    mode_problem,
+)
+from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, TEMPLATES, Resource
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, MARK, MARK_FINALIZER, READ, SPECIAL, mode_problem
-from extender.state.objects.claims import parse_claim_object
-from extender.state.objects.pods import parse_pod
 from extender.writes.claims.controller_marks import Mark
 from tests.extender.writer_scene import ALLOCATE, PROTECT, Scene
 from tests.extender.writer_scene import READ as READ_CALL

@@ -3,10 +3,10 @@
 import pytest
 
 from extender.background.requeue.queueing_hints import EVERYWHERE, NO_HINT, queueing_hint
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic, all_kinds
+from extender.cluster.snapshot import EMPTY
 from extender.kube.resources import RESOURCES
-from extender.state.change_log import Change
-from extender.state.kinds import Topic, all_kinds
-from extender.state.snapshot import EMPTY
 
 
 def test_every_watched_resource_has_an_entry() -> None:

@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
+from extender.cluster.snapshot import Snapshot
 from extender.pods.decision_case import Case, open_case
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.late_nodes import (
     FIRST_PAUSE,

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from extender import Cluster
 from extender.assembly import make_service, make_solver
+from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.sources import load
 from extender.fakekube.claim_controller import ClaimController
 from extender.fakekube.cluster import EmbeddedCluster
@@ -19,7 +20,6 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.groups import Metrics
 from extender.simulation.scheduling import devices_of
-from extender.state.objects.pods import Pod, parse_pod
 from extender.tools.faults import RefusedError
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds

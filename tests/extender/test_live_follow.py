@@ -8,12 +8,12 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
+from extender.cluster.live.follower import FollowTiming
+from extender.cluster.live.live_cluster import Timing
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.state.cluster_state import NOT_SYNCED, ClusterState
-from extender.state.live.follower import FollowTiming
-from extender.state.live.live_cluster import Timing
 from tests.extender.livecluster import (
     RecordingState,
     claim_lists,

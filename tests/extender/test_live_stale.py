@@ -3,9 +3,9 @@
 import pytest
 import structlog
 
+from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.kube.api import RawObject
 from extender.kube.resources import BUDGETS, CLAIMS, DEVICE_QUOTAS, RESOURCES, TAINT_RULES
-from extender.state.cluster_state import NOT_SYNCED, ClusterState
 from tests.extender.livecluster import (
     RecordingState,
     claim_lists,

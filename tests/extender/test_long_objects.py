@@ -8,6 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.live_cluster import LiveCluster
 from extender.kube.api import ObjectKey
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.transport import HttpRequest, LongAnswerError
@@ -16,8 +18,6 @@ from extender.kube.errors import AnswerTooLongError
 from extender.kube.remote import PAGE_BYTES, RemoteApi
 from extender.kube.resources import CLAIMS, RESOURCES
 from extender.kube.watch import WatchSource
-from extender.state.cluster_state import ClusterState
-from extender.state.live.live_cluster import LiveCluster
 from extender.tools.intake import Budget, Source
 from tests.extender.livecluster import half, make_claim
 from tests.kit.servers.canned import answer, kubeconfig, serving

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from extender.background.claims.lost_claims import LostClaims
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.cluster_state import ClusterState
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, node, pod
 from tests.kit.servers.memory import Fault, Transport, memory_api

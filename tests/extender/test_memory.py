@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import all_kinds
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.fakekube.api import MemoryApi, merge_patch
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
@@ -13,10 +17,6 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, RESOURCES
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import all_kinds
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 from tests.kit.clusters import GPU, budget, claim, claim_template, device_class, local_slice, node, pod, taint_rule
 from tests.kit.servers.memory import NOW, NOW_TEXT, memory_api
 

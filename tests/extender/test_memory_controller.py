@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.objects.claim_annotations import POD_CLAIM_NAME
 from tests.kit.clusters import claim, pod, request
 from tests.kit.servers.memory import memory_api
 

@@ -9,6 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
 from extender.assembly import make_overview
 from extender.background.views.pool_sizes import SizesKeeper
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.follower import FollowTiming
+from extender.cluster.live.live_cluster import LiveCluster, Timing
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
@@ -20,9 +23,6 @@ from extender.metrics.cluster import ClusterMetrics
 from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes
-from extender.state.cluster_state import ClusterState
-from extender.state.live.follower import FollowTiming
-from extender.state.live.live_cluster import LiveCluster, Timing
 from extender.tools.version import __version__
 from extender.verbs.filter import filter_nodes
 from tests.extender.livecluster import default, following, make_claim

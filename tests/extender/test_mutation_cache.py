@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
-from extender.state.cluster_state import ClusterState
 from tests.extender.state_scene import KEY, at
 from tests.kit.clusters import claim
 

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import Reviews
 from extender.assembly import Surroundings, make_service
+from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.explain.names_within import LEFT_OUT, names_within, namespaces_of
 from extender.http.callers.guard import Guard
@@ -30,7 +31,6 @@ from extender.kube.encoding import dumps, loads
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, EVENTS, PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.state.objects.pods import Pod
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
+from extender.cluster.objects.nodes import NodeObject
 from extender.config.controllers import ControllerSettings
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
@@ -18,7 +19,6 @@ from extender.negotiation.known_controllers import Reach, known_controllers
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.state.objects.nodes import NodeObject
 from extender.tools.intake import Budget
 from extender.tools.offload import at_once
 from extender.verbs.otherwise_suitable import OtherwiseSuitable

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from extender.cluster.objects.claim_annotations import MARK
 from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS
-from extender.state.objects.claim_annotations import MARK
 from extender.writes.claims.controller_marks import LAST_ATTEMPT
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.extender.transport_scene import KitScene

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from allocator.tools import JSON
+from extender.cluster.objects.claim_annotations import MARK
 from extender.config.controllers import ControllerSettings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import Resource
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
-from extender.state.objects.claim_annotations import MARK
 from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod

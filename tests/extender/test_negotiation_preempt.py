@@ -6,12 +6,12 @@ controllers are forgotten as well.
 
 from collections.abc import Mapping
 
+from extender.cluster.objects.pods import parse_pod
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.fairness.waiting_budget import QUICK_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.service import Service
-from extender.state.objects.pods import parse_pod
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.verbs.json.wire import PreemptArgs
 from extender.verbs.preempt.preempt import Victims
 from tests.extender.negotiation_scene import LICENSE, Scene, TimedScene, now, pods

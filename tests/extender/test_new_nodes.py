@@ -11,10 +11,10 @@ from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes
 from extender.autoscaler.scale_up.node_fill import PodShape
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No
 from extender.pods.claims import PodClaims, claims_of
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.placing import place
 from tests.extender.autoscaling import group_of, pod_of, world_of
 from tests.kit.clusters import DRIVER, Object, claim_template, network_slice, parsed, request, solver

@@ -7,10 +7,10 @@ import pytest
 
 from allocator import Features
 from extender import Cluster, Settings
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.resources.node_resources import ClaimResources, read_pod_resources
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.state.cluster_state import ClusterState
-from extender.state.resources.node_resources import ClaimResources, read_pod_resources
 from extender.verbs.bind.errors import BindError
 from tests.extender.binding_scene import BIND, FORBIDDEN
 from tests.kit import virtualtime

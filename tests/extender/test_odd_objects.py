@@ -7,13 +7,13 @@ import orjson
 import pytest
 
 from allocator.tools.jsontext import Verbatim
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import all_kinds
+from extender.cluster.snapshot_edit import Unreadable, read
 from extender.kube.api import RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.raw import Event, EventType, key_of
 from extender.kube.resources import RESOURCES
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import all_kinds
-from extender.state.snapshot_edit import Unreadable, read
 from tests.allocator.test_parse_robustness import OBJECTS, places, put
 
 CONTAINER = {

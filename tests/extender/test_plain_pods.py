@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
-from extender.state.objects.plain_pods import parse_counted_pod, parse_waiting_pod
-from extender.state.objects.pods import Pod, parse_pod
+from extender.cluster.objects.plain_pods import parse_counted_pod, parse_waiting_pod
+from extender.cluster.objects.pods import Pod, parse_pod
 from tests.kit.clusters import Object, pod
 
 AMOUNTS = st.dictionaries(

@@ -4,9 +4,9 @@ import pytest
 
 from allocator.tools import printable
 from extender.background.bound_pods import has_claim
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, PodClaims, bound_pod, claims_of
-from extender.state.objects.pods import Pod
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, parsed, pod, snapshot_of
 from tests.kit.objects.parts import api_object

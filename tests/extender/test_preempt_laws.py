@@ -10,10 +10,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.features import ALL_FEATURES
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.claims import without_pods
 from extender.pods.decision_case import fits
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.preempt.victims import Evictions
 from tests.extender.decisions_scene import pool_of, tolerates, wants

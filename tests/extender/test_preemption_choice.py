@@ -2,8 +2,8 @@
 
 import pytest
 
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.preemption.choice import choose
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.extender.preempting import runs
 from tests.kit.clusters import (
     GPU,

@@ -15,10 +15,10 @@ from hypothesis import assume, event, example, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.features import ALL_FEATURES
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.decision_case import fits
 from extender.preemption.choice import choose
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.extender.preempting import Scene
 from tests.extender.preemption_worlds import NODES, Holder, World, worlds

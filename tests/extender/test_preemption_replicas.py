@@ -21,6 +21,9 @@ from prometheus_client import CollectorRegistry
 
 from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.background.task import Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.claim_controller import ClaimController
@@ -29,9 +32,6 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.preemption import PreemptionMetrics
 from extender.preemption.eviction_limits import EvictionLimits
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
 from extender.tools.offload import at_once
 from extender.verbs.filter import filter_nodes
 from extender.writes.pods.evictions import Evictor

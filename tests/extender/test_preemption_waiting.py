@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from extender.background.preemption.nominations import CHECK_SECONDS, WAITING_SECONDS
+from extender.cluster.pod_fields.conditions import KEPT
 from extender.explain.explain_pod import Explainer
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, NODES, SLICES, Resource
 from extender.pods.decision_case import refreshed
-from extender.state.pod_fields.conditions import KEPT
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.binders import devices_of
 

@@ -5,11 +5,11 @@ import pytest
 from allocator import DeviceId
 from extender.background.preemption.nominations import KEPT_SECONDS
 from extender.background.preemption.preemptor import PATIENCE_SECONDS
+from extender.cluster.pod_fields.conditions import Keeping
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import NODES, PODS, SLICES, Resource
 from extender.preemption.eviction_limits import EvictionCaps
-from extender.state.pod_fields.conditions import Keeping
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.patches import ATTEMPTS
 from tests.extender.preempting import DELETE, MARK, Scene, full, runs, slow, waits

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.background.requeue.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from extender.state.cluster_state import ClusterState
 from extender.verbs.filter import filter_nodes
 from tests.extender.test_quota_account import keeping
 from tests.kit.clusters import (

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
+from extender.cluster.pod_fields.conditions import KEPT, Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.metrics.quotas import quota_metrics
 from extender.observe.quota_use import quota_use
@@ -15,8 +17,6 @@ from extender.pods.claims import PodClaims, claims_of
 from extender.pods.pod_quota import PodQuota, kept_of, total_of
 from extender.quota.device_quotas.status import status_of
 from extender.quota.device_quotas.totals import Totals
-from extender.state.pod_fields.conditions import KEPT, Keeping
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.extender.test_device_quota import elsewhere, limited, memory, quota, selecting
 from tests.kit.binders import bind_error, binder_over

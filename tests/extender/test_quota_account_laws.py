@@ -18,6 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
 from extender.assembly import make_service
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.device_quotas import DEVICES
+from extender.cluster.objects.pods import parse_pod
 from extender.config.settings import Settings
 from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
@@ -25,10 +29,6 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
 from extender.metrics.groups import Metrics
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import claim_keys
-from extender.state.objects.device_quotas import DEVICES
-from extender.state.objects.pods import parse_pod
 from extender.tools.faults import RefusedError
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.writes.pods.evictions import DISRUPTION

@@ -8,12 +8,12 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.pods.pod_quota import total_of
 from extender.quota.device_quotas.totals import Total, Totals
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, solver, state_of
 from tests.kit.objects.parts import api_object

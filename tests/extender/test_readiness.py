@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.state.objects.claims import ClaimObject, parse_claim_object
+from extender.cluster.objects.claims import ClaimObject, parse_claim_object
 from extender.writes.claims.binding_conditions import AwaitedCondition, Failed, unmet
 from tests.kit.binders import BINDING_TIMEOUT
 from tests.kit.clusters import DRIVER, claim

@@ -15,8 +15,8 @@ from extender.background.requeue.rescan import (
     Rescan,
 )
 from extender.background.task import BackgroundTask, Found, Rejection
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.verbs.filter import FilterResult, filter_nodes
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import Object, claim, local_slice, pod, request

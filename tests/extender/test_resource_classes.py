@@ -10,13 +10,13 @@ import yaml
 from allocator import CONTROLLER, InvalidObjectError
 from extender.background.statuses.resource_classes import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
 from extender.cli.main import app
+from extender.cluster.objects.resource_classes import parse_resource_class
 from extender.fakekube.manifests import load, load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.resource_classes.device_class import judge
 from extender.resource_classes.keeper import keep_device_classes
-from extender.state.objects.resource_classes import parse_resource_class
 from extender.writes.lease import RESOURCE_CLASSES as LEASE
 from extender.writes.lease import SharedLease
 from tests.extender.cli_scene import RUNNER, written

@@ -11,6 +11,7 @@ import yaml
 
 from allocator import InvalidObjectError, Quantity
 from extender import Cluster
+from extender.cluster.objects.claims import parse_claim_object
 from extender.explain.explanation import Conclusion
 from extender.fakekube.admission import over_quota
 from extender.fakekube.manifests import load_objects
@@ -21,7 +22,6 @@ from extender.quota.resource_quotas.account import Account, Charge
 from extender.quota.resource_quotas.charges import charged_before
 from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
 from extender.quota.resource_quotas.scopes import QuotaScope
-from extender.state.objects.claims import parse_claim_object
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, claim_template, device_class, local_slice, node, parsed, pod, request
 from tests.kit.objects.parts import api_object

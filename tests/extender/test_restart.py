@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 from extender.kube.raw import revision
 from extender.kube.resources import LEASES, RESOURCES
 from extender.service import Service
-from extender.state.objects.pods import Pod
 from extender.verbs.json.wire import FilterArgs
 from extender.writes.lease import IMMEDIATE_CLAIMS
 from tests.extender.ganging import members

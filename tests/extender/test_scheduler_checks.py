@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.nodes import parse_node_object
 from extender.kube_scheduler.checks import SchedulerChecks, rejection
-from extender.state.objects.nodes import parse_node_object
 from tests.kit.clusters import Object, node, parsed, pod, snapshot_of
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}

@@ -8,6 +8,7 @@ from extender.background.preemption.scheduler_evictions import (
     OFFERED_SECONDS,
     SchedulerEvictions,
 )
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 from extender.kube.errors import UnreachableError
 from extender.kube.resources import PODS
@@ -18,7 +19,6 @@ from extender.preemption.eviction_limits import (
     EvictionCaps,
     EvictionLimits,
 )
-from extender.state.objects.pods import Pod
 from extender.tools.offload import at_once
 from extender.verbs.bind.errors import BindError, ControllerRefusesError
 from extender.verbs.preempt.preempt import Victims

@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
+from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK
 from extender.config.controllers import ControllerSettings
 from extender.explain.explanation import Conclusion
 from extender.explain.text import as_text
@@ -15,7 +16,6 @@ from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads
 from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.negotiation.scheduling_contexts import MOST_NODES
-from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK
 from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
 from tests.extender.test_controllers_http import ODD
 from tests.extender.transport_scene import KitScene, Licenses

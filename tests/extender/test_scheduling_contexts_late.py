@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CONTEXTS
-from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED
 from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import LICENSE, NAME, pods
 from tests.extender.test_scheduling_contexts import OTHER, OTHER_REQUEST, TWO_CLASSES, context

@@ -4,9 +4,9 @@ import pytest
 
 from allocator import Quantity
 from extender import Cluster, Placement
+from extender.cluster.objects.pods import parse_pod
+from extender.cluster.pod_fields.extended_resources import asked
 from extender.config.sources import load
-from extender.state.objects.pods import parse_pod
-from extender.state.pod_fields.extended_resources import asked
 from tests.extender.explaining import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request
 

@@ -6,10 +6,10 @@ import pytest
 
 from allocator import InvalidObjectError, Problem, parse_claim, read_claim_spec
 from allocator.tools import Fields
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.spec_cache import SpecCache
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.spec_cache import SpecCache
 from tests.kit.clusters import claim, request
 
 V1, V1BETA1 = "resource.k8s.io/v1", "resource.k8s.io/v1beta1"

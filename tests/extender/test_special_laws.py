@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from allocator import device_findings
 from extender.background.claims.orphans import IDLE, OrphanCollector
+from extender.cluster.objects.claims import parse_claim_object
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.objects.claims import parse_claim_object
 from extender.tools.faults import Faults
 from tests.extender.bindlaws import everything, is_special
 from tests.extender.mortal import ENDS, End, Process, live_and_die

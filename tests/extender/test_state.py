@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from extender.cluster.change_log import Change, ChangeLog
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic, all_kinds
+from extender.cluster.snapshot import EMPTY, Snapshot
+from extender.cluster.snapshot_edit import SnapshotEdit
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, SLICES, Resource
-from extender.state.change_log import Change, ChangeLog
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic, all_kinds
-from extender.state.snapshot import EMPTY, Snapshot
-from extender.state.snapshot_edit import SnapshotEdit
 from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
 from tests.extender.test_quota_account import keeping
 from tests.kit.clusters import (

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
+from extender.cluster.change_log import Change
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
 from extender.kube.resources import CLAIMS, NODES
-from extender.state.change_log import Change
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
 from extender.writes.claims.other_writers import double_allocation
 from tests.extender.state_scene import POOL, allocation, at, change, delete, found, held
 from tests.kit import virtualtime

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Quantity, Usage
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.budgets import Budget
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, key_of
 from extender.kube.resources import CLAIMS, RESOURCES
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
-from extender.state.objects.budgets import Budget
-from extender.state.snapshot import Snapshot
 from tests.kit.clusters import (
     DRIVER,
     budget,

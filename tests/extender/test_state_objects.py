@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId, InvalidObjectError, Quantity
+from extender.cluster.objects.budgets import parse_budget
+from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.nodes import parse_node_object
+from extender.cluster.objects.pods import parse_pod
+from extender.cluster.pod_fields.conditions import KEPT, NOTHING_KEPT, Keeping
+from extender.cluster.pod_fields.extended_resources import is_extended
 from extender.kube.raw import revision
-from extender.state.objects.budgets import parse_budget
-from extender.state.objects.claims import parse_claim_object
-from extender.state.objects.nodes import parse_node_object
-from extender.state.objects.pods import parse_pod
-from extender.state.pod_fields.conditions import KEPT, NOTHING_KEPT, Keeping
-from extender.state.pod_fields.extended_resources import is_extended
 from tests.kit.clusters import budget, claim, node, pod
 
 

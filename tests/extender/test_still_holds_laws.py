@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from allocator import Allocation, AllocatorError, Claim
 from allocator.model.features import ALL_FEATURES
+from extender.cluster.change_log import Change
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.claims import PodClaims
 from extender.pods.decision_case import Case, open_case
 from extender.pods.nominated.held_devices import found_on
 from extender.pods.still_holds import still_holds
-from extender.state.change_log import Change
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from tests.extender.decisions_worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes

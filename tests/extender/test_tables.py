@@ -3,10 +3,10 @@
 import pytest
 from httpx import AsyncClient
 
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, NODES, SLICES
-from extender.state.cluster_state import ClusterState
 from tests.extender.tables_scene import ALL_DEVICES, SHOWN, device_list, items
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, client_of, local_slice, node, pod
 from tests.kit.objects.parts import api_object

@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features, PoolStates
 from extender.assembly import make_service
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
 from extender.observe.device_states import DeviceStates
-from extender.state.cluster_state import ClusterState
 from tests.kit.clusters import (
     DRIVER,
     Cluster,

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Limits
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME, SPECIAL
+from extender.cluster.objects.pods import Pod
 from extender.config.sources import load
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
@@ -18,9 +21,6 @@ from extender.observe.decision_log import MOST_CHANGES, DecisionLog
 from extender.observe.pending import PendingPods
 from extender.observe.pod_and_claim_states import ClaimState, PendingReason
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claim_annotations import POD_CLAIM_NAME, SPECIAL
-from extender.state.objects.pods import Pod
 from extender.verbs.filter import filter_nodes
 from extender.verbs.json.wire import BindArgs
 from tests.extender.http_scene import post

@@ -9,13 +9,13 @@ import yaml
 from httpx import AsyncClient
 
 from extender.assembly import make_solver
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.decisions.evaluate import Decider
 from extender.defragmentation.rehearsal import Rehearsal
 from extender.defragmentation.shapes import waiting_pods
 from extender.simulation.cluster import Cluster as Example
-from extender.state.snapshot import Snapshot
 from extender.whatif.pod_turns import PodTurns
 from tests.kit.clusters import (
     GPU,

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from extender.background.requeue.requeue import ANSWER_SECONDS
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
-from extender.state.objects.pods import Pod
 from tests.extender.preempting import runs
 from tests.extender.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue
 from tests.extender.test_device_quota import limited, quota

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from allocator import Quantity
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
-from extender.state.cluster_state import ClusterState
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import Writer

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.objects.claim_annotations import CONFIRMED
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.objects.claim_annotations import CONFIRMED
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS

@@ -3,11 +3,11 @@
 from typing import Any
 
 from allocator import AllocationResult, DeviceId, DeviceResult
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.writer import ReleaseOutcome, Writer
 from tests.kit import virtualtime

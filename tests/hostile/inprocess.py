@@ -17,8 +17,8 @@ import structlog
 
 from allocator import CompileError, Device, Selectors, parse_slice
 from allocator.cel import EvaluationError
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.raw import Event, EventType
-from extender.state.cluster_state import ClusterState
 from tests.hostile.findings import Finding, Findings, signature_of
 from tests.hostile.objects import HostileObject, HostileObjects
 from tests.hostile.requests import HostileRequest, HostileRequests

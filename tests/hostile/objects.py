@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
+from extender.cluster.kinds import all_kinds
+from extender.cluster.snapshot_edit import Unreadable, read
 from extender.kube.encoding import loads
 from extender.kube.resources import RESOURCES, Resource
-from extender.state.kinds import all_kinds
-from extender.state.snapshot_edit import Unreadable, read
 from tests.hostile.specimens import specimens
 from tests.hostile.values import MemberValue, Value, hostile_members, hostile_values
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from extender.state.objects.pods import POLICY
+from extender.cluster.objects.pods import POLICY
 from tests.hostile import specimens
 from tests.hostile.objects import HostileValues, Path, places_in, replaced
 from tests.hostile.oddities import BROKEN, HEADERS, METHODS, PATHS, QUERIES

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator import OPTIONAL_REQUESTS
-from extender.state.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, SPECIAL
+from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, SPECIAL
 
 Object = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 import pytest
 
+from extender.cluster.kinds import all_kinds
 from extender.kube.resources import RESOURCES
-from extender.state.kinds import all_kinds
 from tests.hostile.objects import HostileObjects, places_in, replaced
 from tests.hostile.requests import GETS, HostileRequests, bodies
 from tests.hostile.scene import chosen_selectors

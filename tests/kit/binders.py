@@ -4,12 +4,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.negotiation import Negotiation
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.tools.offload import Offload, at_once
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.errors import BindError

@@ -14,6 +14,9 @@ from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.from_settings import read_catalog
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
@@ -25,9 +28,6 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod, parse_pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload, in_thread
 from tests.kit.objects import parts
 from tests.kit.objects.parts import allocation, api_object, claim_spec, exactly, slice_spec

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from extender.cluster.objects.pods import parse_pod
 from extender.config.settings import SchedulingSettings
-from extender.state.objects.pods import parse_pod
 from loadtest.packing.arrivals import arrivals
 from loadtest.packing.cluster import pod_objects
 from loadtest.packing.room import Room, Strategy

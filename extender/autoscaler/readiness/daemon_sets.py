@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from allocator import InvalidObjectError
 from allocator.tools import Fields, driver_name
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.pod_fields.node_requirements import NodeRequirements, read_requirements
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube_scheduler.checks import rejection
 from extender.kube_scheduler.daemons import tolerating
-from extender.state.objects.nodes import NodeObject
-from extender.state.pod_fields.node_requirements import NodeRequirements, read_requirements
 
 DRIVERS: Final = "dra-extender.dev/drivers"
 """Annotation of a DaemonSet: the names of the drivers that its pods run, with commas between them."""

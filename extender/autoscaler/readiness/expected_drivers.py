@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets
 from extender.autoscaler.templates.blueprints import local_pools
 from extender.autoscaler.templates.catalog import Supply
-from extender.state.objects.nodes import NodeObject
+from extender.cluster.objects.nodes import NodeObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Final
 
 from allocator import Quantity, raise_if_invalid
 from allocator.tools import Fields, shown
+from extender.cluster.objects.nodes import NodeObject, parse_node_object
+from extender.cluster.pod_fields.node_requirements import ANY_NODE, NodeRequirements, read_requirements
+from extender.cluster.resources.pod_peak import ContainerNeeds, peak
 from extender.kube_scheduler.checks import rejection
-from extender.state.objects.nodes import NodeObject, parse_node_object
-from extender.state.pod_fields.node_requirements import ANY_NODE, NodeRequirements, read_requirements
-from extender.state.resources.pod_peak import ContainerNeeds, peak
 
 Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""

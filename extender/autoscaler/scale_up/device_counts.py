@@ -3,7 +3,7 @@
 import math
 
 from allocator import NOTHING_USED, AllocationMode, ClaimSpec, DeviceRequest, Features, required
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 
 
 def free_devices(snapshot: Snapshot, node: str, features: Features) -> float:

@@ -23,14 +23,14 @@ from extender.autoscaler.scale_up.new_nodes import NewNodes
 from extender.autoscaler.scale_up.node_fill import Fill, Option, PodShape
 from extender.autoscaler.scale_up.plan import GroupPlan, NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.pods.likeness import likeness_of_resources
 from extender.pods.pod_quota import PodQuota, Refusal
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"

@@ -15,10 +15,10 @@ from extender.autoscaler.scale_up.device_counts import free_devices
 from extender.autoscaler.scale_up.node_fill import PodShape
 from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.pods.node_resources import is_counted
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.placing import grant
 
 _HOSTNAME: Final = "kubernetes.io/hostname"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from allocator import ClaimSpec
 from extender.autoscaler.scale_up.demand import NodeDemand
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)

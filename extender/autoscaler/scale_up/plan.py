@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from extender.autoscaler.scale_up.demand import NodeDemand, NodeRoom
-from extender.state.objects.pods import Pod
+from extender.cluster.objects.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import Final
 
 from allocator import RemedyKind
 from extender.autoscaler.templates.catalog import Catalog, Group, Supply
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import ProposedChange
 from extender.explain.proposals.suggestions import Suggestion
 from extender.kube_scheduler.checks import rejection
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 MOST_GROUPS: Final = 64
 """Groups that are suggested, those whose nodes bring the fewest devices."""

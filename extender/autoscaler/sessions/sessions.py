@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from extender.autoscaler.scale_up.plan import NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 from extender.tools.faults import RefusedError
 
 OBJECT_BYTES: Final = 4_000

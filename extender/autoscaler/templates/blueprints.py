@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from allocator import AttributeValue, Device, Features, Node, NodePool, Placement, PoolId, Slice
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 
 Rename = Callable[[str], str]
 

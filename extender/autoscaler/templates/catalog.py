@@ -7,8 +7,8 @@ from typing import Final
 from allocator import Features, Node
 from extender.autoscaler.templates.blueprints import Blueprint, learned
 from extender.autoscaler.templates.node_templates import NodeTemplate
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 
 OF_KUBERNETES: Final = "node.kubernetes.io/"
 """Prefix of the taints by which Kubernetes tells the condition of a node. They say nothing of a group."""

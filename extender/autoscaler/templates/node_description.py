@@ -14,8 +14,8 @@ from allocator.tools import hint, shown
 from extender.autoscaler.templates.blueprints import Blueprint
 from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply
 from extender.autoscaler.templates.node_templates import NODE_NAME, of_node
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject
-from extender.state.snapshot import Snapshot
 
 
 class UnknownGroupError(Exception):

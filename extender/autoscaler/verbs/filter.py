@@ -8,8 +8,8 @@ from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.documented import EXAMPLE_NODE, OF_SESSION
 from extender.autoscaler.verbs.sent_objects import as_node, identified
+from extender.cluster.objects.nodes import NodeObject
 from extender.decisions.evaluate import Decider
-from extender.state.objects.nodes import NodeObject
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
 from extender.verbs.verb import EXAMPLE_POD, Doc, Facts, Verb, count_facts, filter_facts, pod_facts

@@ -11,9 +11,9 @@ from extender.autoscaler.sessions.peers import SESSION
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.documented import EXAMPLE_NODE
 from extender.autoscaler.verbs.sent_objects import as_node, identified
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import No, Solver
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
 from extender.tools.faults import RefusedError
 from extender.verbs.json import wire
 from extender.verbs.json.body import as_pod, name_of, required, root_of

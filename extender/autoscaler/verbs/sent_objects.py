@@ -7,8 +7,8 @@ from allocator import InvalidObjectError
 from allocator.tools import JSON
 from extender.autoscaler.scale_up.demand import NodeRoom, parse_demand, parse_room
 from extender.autoscaler.scale_up.plan import PendingPod
-from extender.state.objects.nodes import NodeObject, parse_node_object
-from extender.state.objects.pods import Pod
+from extender.cluster.objects.nodes import NodeObject, parse_node_object
+from extender.cluster.objects.pods import Pod
 from extender.verbs.json.body import WireError, as_object, as_pod, optional
 
 

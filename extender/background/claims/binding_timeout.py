@@ -10,11 +10,11 @@ from datetime import datetime
 from allocator import Features
 from allocator.tools import printable
 from extender.background.task import BackgroundTask, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 from extender.verbs.bind.bind import Binder
 from extender.writes.claims.binding_conditions import Failed, unmet

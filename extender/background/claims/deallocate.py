@@ -11,15 +11,15 @@ from collections.abc import Callable, Collection
 import structlog
 
 from extender.background.task import BackgroundTask, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import has_other_consumers, is_in_use, users_of
+from extender.cluster.objects.claim_annotations import is_immediate
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.errors import OutcomeUnknownError
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import has_other_consumers, is_in_use, users_of
-from extender.state.objects.claim_annotations import is_immediate
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer

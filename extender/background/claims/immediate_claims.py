@@ -15,19 +15,19 @@ from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask
+from extender.cluster.change_log import Change
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.backlog import Backlog
 from extender.fairness.fair_memory import ReportingMemory
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.pods.stand_in import stand_in
-from extender.state.change_log import Change
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
-from extender.state.objects.claim_annotations import is_immediate, mode_problem
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims, in_order
 from extender.writes.errors import WriteRefusedError

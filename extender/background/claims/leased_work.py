@@ -9,11 +9,11 @@ from typing import Final, Generic, TypeVar
 
 from extender.background.controllers.work import ControllerWork
 from extender.background.requeue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
+from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
 from extender.pods.negotiated_claims import waiting
-from extender.state.objects.pods import Pod
 from extender.verbs.bind.errors import ControllerRefusesError
 from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease

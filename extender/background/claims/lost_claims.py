@@ -13,10 +13,10 @@ import structlog
 from allocator.tools import printable
 from extender.background.bound_pods import BoundPods, lacking, lacks
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, ObjectKey
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
 from extender.writes.events import Note
 
 logger = structlog.get_logger()

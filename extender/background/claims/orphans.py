@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.requests import is_ours
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 from extender.verbs.bind.bind import Binder
 from extender.writes.claims.binding_conditions import unmet

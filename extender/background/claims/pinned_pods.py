@@ -17,15 +17,15 @@ from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, qu
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import FairMemory
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube_scheduler.attempts import no_attempt
 from extender.pods.claims import bound_pod
 from extender.pods.extended_resources.unserved import without_devices
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.writes.errors import WriteRefusedError

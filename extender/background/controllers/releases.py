@@ -16,6 +16,10 @@ import structlog
 from allocator.tools import Recent
 from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claim_annotations import MARK
+from extender.cluster.objects.claims import ClaimObject
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -24,10 +28,6 @@ from extender.negotiation.deallocation import controllers_of
 from extender.negotiation.known_controller import KnownController
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.questions import release
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
-from extender.state.objects.claim_annotations import MARK
-from extender.state.objects.claims import ClaimObject
 from extender.tools.faults import Faults
 from extender.writes.claims.claim_json import unprotected
 from extender.writes.claims.claim_writes import ClaimWrites

@@ -11,16 +11,16 @@ import structlog
 
 from extender.background.bound_pods import needs_claims
 from extender.background.task import BackgroundTask
+from extender.cluster.consumers import claim_keys
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.scheduling_contexts import SchedulingContext
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
 from extender.negotiation.deallocation import Deallocation
 from extender.negotiation.scheduling_contexts import Contexts
 from extender.pods.claims import named_claims
-from extender.state.consumers import claim_keys
-from extender.state.kinds import Topic
-from extender.state.objects.scheduling_contexts import SchedulingContext
-from extender.state.snapshot import Snapshot
 
 logger = structlog.get_logger()
 

@@ -14,14 +14,14 @@ from typing import Final
 from extender.background.controllers.work import ControllerWork
 from extender.background.node_lists import NodeLists
 from extender.background.task import BackgroundTask, Found, Rejection, share_of
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import ReportingMemory
 from extender.negotiation.known_controller import MOST_AT_ONCE
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.decision_case import refreshed
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 
 _PAUSE_SECONDS: Final = 1.0

@@ -37,6 +37,12 @@ from extender.background.gangs.watch import Watch
 from extender.background.gangs.writes import GangWrites, at_most
 from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Found, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.indexes.gang_index import Stage
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.pod_fields.gang_annotations import GangKey
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
@@ -44,12 +50,6 @@ from extender.gangs.plan import GangPlan, Shortfall
 from extender.metrics.gangs import GangMetrics
 from extender.pods.decision_case import refreshed
 from extender.pods.gangs import Gang, gang_at, is_alone
-from extender.state.cluster_state import ClusterState
-from extender.state.indexes.gang_index import Stage
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.pod_fields.gang_annotations import GangKey
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer

@@ -5,6 +5,10 @@ from dataclasses import replace
 from functools import partial
 
 from extender.background.gangs.rejected_members import RejectedMembers
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.gangs.likely_nodes import likely_nodes
@@ -15,10 +19,6 @@ from extender.pods.likeness import likeness_of
 from extender.pods.node_resources import is_counted
 from extender.pods.pod_quota import kept_overrun
 from extender.quota.device_quotas.overrun import quotas_of
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 
 

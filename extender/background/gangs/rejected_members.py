@@ -6,9 +6,9 @@ from typing import Final
 
 from extender.background.node_lists import NodeLists
 from extender.background.task import Rejection
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import FairMemory
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 MOST_UNSEEN: Final = 1024
 """At most this number of pods is remembered that the watch has not shown yet: a caller may make up any number."""

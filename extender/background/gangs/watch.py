@@ -6,8 +6,8 @@ from math import inf
 from types import MappingProxyType
 
 from extender.background.gangs.time_limits import AGAIN_SECONDS, FIRST_PAUSE_SECONDS
+from extender.cluster.pod_fields.conditions import Keeping
 from extender.gangs.plan import Shortfall
-from extender.state.pod_fields.conditions import Keeping
 
 
 @dataclass(slots=True)

@@ -8,9 +8,9 @@ from typing import Final
 
 import structlog
 
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
 from extender.kube.errors import OutcomeUnknownError
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer

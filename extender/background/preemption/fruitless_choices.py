@@ -14,12 +14,12 @@ from immutables import Map
 from allocator import PoolId
 from allocator.tools import Recent
 from extender.background.requeue.queueing_hints import local_nodes, roams
+from extender.cluster.change_log import Change
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.pods.likeness import likeness_of
-from extender.state.change_log import Change
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 MOST_NAMES: Final = 200_000
 """Names of nodes that are remembered, for all kinds of pods together: about 10 MB."""

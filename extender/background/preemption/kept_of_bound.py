@@ -4,11 +4,11 @@ from contextlib import suppress
 from typing import Final
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
-from extender.state.cluster_state import ClusterState
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 

@@ -12,6 +12,10 @@ from typing import Final
 import structlog
 
 from allocator.tools import Recent
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.raw import revision
@@ -21,10 +25,6 @@ from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.choice import holders_near
 from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.nominations import Nominator

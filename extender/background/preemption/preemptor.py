@@ -30,6 +30,12 @@ from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.task import BackgroundTask, Found, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import ReportingMemory
@@ -40,12 +46,6 @@ from extender.pods.gangs import is_alone
 from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import claim_keys
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError
 from extender.writes.claims.binding_conditions import unmet

@@ -11,6 +11,9 @@ from typing import Final
 import structlog
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError
 from extender.preemption.eviction_limits import (
@@ -20,9 +23,6 @@ from extender.preemption.eviction_limits import (
     EvictionLimits,
     Option,
 )
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
 from extender.verbs.preempt.preempt import Victims

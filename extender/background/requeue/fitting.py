@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.kube_scheduler.checks import rejection
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 
 _CHUNK: Final = 512

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import FREE, NOTHING_USED, DeviceId, PoolId
+from extender.cluster.change_log import Change
+from extender.cluster.consumers import claim_keys
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.quota.device_quotas.overrun import quotas_of
-from extender.state.change_log import Change
-from extender.state.consumers import claim_keys
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

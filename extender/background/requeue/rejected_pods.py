@@ -11,16 +11,16 @@ from typing import Final, TypeAlias
 from allocator import Allocation
 from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.requeue.queueing_hints import QueueingHint
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import found_on
-from extender.state.consumers import claim_keys
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
 
 MOST_AT_ONCE: Final = 10
 """Pods woken in one look."""

@@ -13,16 +13,16 @@ from extender.background.node_lists import NodeLists
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Found, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError
 from extender.pods.decision_case import refreshed
 from extender.pods.gangs import gang_refusal
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import NOTHING_KEPT, Keeping
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread
 from extender.writes.errors import WriteRefusedError

@@ -17,12 +17,12 @@ from typing import Final
 import structlog
 
 from extender.background.task import UNSEEN, BackgroundTask, Found, Rejection
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.fairness.backlog import Backlog
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER, no_attempt
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.faults import Faults
 from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer

@@ -7,9 +7,9 @@ from typing import Final
 
 from allocator.tools import printable
 from extender.background.task import BackgroundTask, Rejection, share_of
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
 from extender.fairness.fair_memory import FairMemory
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.pods import Pod
 from extender.tools.faults import Faults
 from extender.writes.events import Note
 

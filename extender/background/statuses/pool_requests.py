@@ -8,12 +8,12 @@ from typing import Final
 import structlog
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import Api, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import POOL_REQUESTS
 from extender.observe.pool_status import PoolAnswer, answer_to, parse_pool_request
-from extender.state.cluster_state import ClusterState
 from extender.tools.offload import Offload
 from extender.writes.pool_status import write_pool_status
 

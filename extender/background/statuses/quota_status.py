@@ -8,14 +8,14 @@ import structlog
 
 from allocator import SearchLimitError
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.status import status_of
-from extender.state.cluster_state import ClusterState
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease

@@ -7,12 +7,12 @@ from typing import Final
 import structlog
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.resource_classes import ResourceClass
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import Api
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.resource_classes.keeper import keep_device_classes
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.resource_classes import ResourceClass
-from extender.state.snapshot import Snapshot
 from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 

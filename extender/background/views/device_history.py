@@ -1,9 +1,9 @@
 """Looks at claims all the time, so that a device's page can say who has held the device."""
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.resources import CLAIMS
 from extender.observe.device_history import DeviceHistory
-from extender.state.cluster_state import ClusterState
 
 
 class HistoryKeeper(BackgroundTask):

@@ -6,9 +6,9 @@ from typing import Final
 
 from allocator import PoolId
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates, pools_of
-from extender.state.cluster_state import ClusterState
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 
 TURN_SECONDS: Final = 0.05

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import structlog
 
 from extender.background.task import BackgroundTask
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.resources import SLICES
 from extender.observe.pool_sizes import PoolSizes, TooLarge
-from extender.state.cluster_state import ClusterState
 
 logger = structlog.get_logger()
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Final
 
 from allocator import Quantity, RemedyKind, Wanted
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import ExtendedRequest, RequestingContainer
 from extender.explain.change import Fork, ProposedChange
 from extender.pods.extended_resources.requests import request_name
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import ExtendedRequest, RequestingContainer
 
 _ONE: Final = Quantity.from_int(1).nano
 

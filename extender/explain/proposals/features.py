@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from allocator import GATES, Features, RemedyKind
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.snapshot import Snapshot
 from extender.explain.change import ProposedChange
-from extender.state.objects.nodes import NodeObject
-from extender.state.snapshot import Snapshot
 
 
 def turn_on(gate: str) -> ProposedChange:

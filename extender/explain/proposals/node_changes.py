@@ -20,6 +20,9 @@ from allocator import (
     selector_matches,
 )
 from allocator.tools import nearest_attribute
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.explain.change import ProposedChange, Target, size
 from extender.explain.device_survey import Survey
 from extender.explain.holders import Holders, users
@@ -29,9 +32,6 @@ from extender.explain.proposals.features import closed_gates, declare, turn_on
 from extender.explain.proposals.pool_repairs import repair
 from extender.explain.proposals.releases import release, renew
 from extender.pods.claims import PodClaims
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 Bundle = frozenset[ProposedChange]
 

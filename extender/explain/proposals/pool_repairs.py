@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from allocator import CounterConsumption, Device, DeviceId, Pool, Quantity, RemedyKind, Slice
 from allocator.tools import meant_by
+from extender.cluster.snapshot import Snapshot
 from extender.explain.change import ProposedChange
 from extender.explain.holders import MAX_NAMED
-from extender.state.snapshot import Snapshot
 
 CounterSets = dict[str, dict[str, Quantity]]
 

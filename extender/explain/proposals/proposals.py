@@ -11,13 +11,13 @@ from itertools import combinations
 from typing import Final
 
 from allocator import RemedyKind
+from extender.cluster.objects.pods import Pod
 from extender.explain.change import ProposedChange, invasiveness, size
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import Proposal
 from extender.explain.proposals.node_changes import Bundle, Bundles
 from extender.explain.proposals.suggestions import Suggest
 from extender.explain.proposals.trials import ProposalTrials
-from extender.state.objects.pods import Pod
 
 MAX_PROPOSALS: Final = 5
 MAX_ALIKE: Final = 2

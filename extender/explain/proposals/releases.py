@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from allocator import RemedyKind
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.explain.change import Fork, ProposedChange
 from extender.explain.holders import in_words, users
 from extender.kube.encoding import loads
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.writes.claims.claim_json import is_protected
 
 

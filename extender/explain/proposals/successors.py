@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import NOTHING_KEPT
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Successor
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.checks import rejection
 from extender.pods.claims import named_claims
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import NOTHING_KEPT
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.verbs.placing import place
 

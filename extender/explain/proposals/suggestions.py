@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import ProposedChange
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.change import ProposedChange, combined, configured, invasiveness
 from extender.explain.claim_references import with_claims_made
@@ -14,8 +16,6 @@ from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
 from extender.pods.decision_case import open_case
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.verbs.placing import place
 

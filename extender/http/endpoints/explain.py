@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from allocator import InvalidObjectError
 from allocator.tools import JSON
+from extender.cluster.objects.pods import Pod
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
@@ -25,7 +26,6 @@ from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.state.objects.pods import Pod
 from extender.tools.faults import RefusedError
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, as_pod, optional, root_of

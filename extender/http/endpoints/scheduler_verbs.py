@@ -16,11 +16,11 @@ from extender.autoscaler.simulated_calls import is_simulated
 from extender.autoscaler.verbs.filter import filter_simulated, simulated
 from extender.autoscaler.verbs.prioritize import prioritize_simulated
 from extender.background.task import share_of
+from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.observe.decision_log import Draft
 from extender.service import Service
-from extender.state.objects.pods import Pod
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
 from extender.verbs.preempt.preempt import Victims

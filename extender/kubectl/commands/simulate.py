@@ -14,6 +14,7 @@ from extender.cli.options import PictureOption, PlacementOutput, PlacementOutput
 from extender.cli.progress import shown_progress
 from extender.cli.reading import manifests_of, settings_on
 from extender.cli.simulate import draw, print_placements, say_skipped
+from extender.cluster.live.live_cluster import connect
 from extender.config.settings import Settings
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.api import RawObject
@@ -24,7 +25,6 @@ from extender.kubectl.place import Place, at_place
 from extender.simulation.cluster import Cluster
 from extender.simulation.placement import Placement
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live.live_cluster import connect
 
 
 @at_place

@@ -12,6 +12,7 @@ from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
 from extender.autoscaler.templates.from_settings import read_catalog
 from extender.cli.explain import EXPLAINED
+from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.api import ObjectKey, RawObject
@@ -22,7 +23,6 @@ from extender.kube_scheduler.attempts import no_attempt
 from extender.kube_scheduler.checks import SchedulerChecks
 from extender.metrics.groups import Metrics
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
-from extender.state.cluster_state import ClusterState
 
 _HOST = "http://127.0.0.1:8888"
 _JUDGING_SECONDS = 20.0

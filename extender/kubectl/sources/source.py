@@ -14,6 +14,7 @@ from extender.cli.explain import EXPLAINED
 from extender.cli.messages import note, warn
 from extender.cli.reading import settings_on
 from extender.cli.remote import RemoteError, document
+from extender.cluster.live.live_cluster import connect
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.port_forward import forward, pod_path
@@ -25,7 +26,6 @@ from extender.kubectl.sources.computed import ComputedService
 from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.sources.tunnel import Tunnel
 from extender.simulation.quiet_logs import log_quietly
-from extender.state.live.live_cluster import connect
 
 _SECONDS: Final = 60.0
 _LISTING_SECONDS: Final = 10.0

@@ -6,8 +6,8 @@ from typing import Final
 
 from allocator import Problem
 from allocator.tools import Fields, hint
-from extender.compute_claims.parameters import CORES, DRIVER, CoreGroup, Siblings, read_driver, read_parameters
-from extender.compute_claims.requests import group_prefix
+from extender.cluster.compute_claims.parameters import CORES, DRIVER, CoreGroup, Siblings, read_driver, read_parameters
+from extender.cluster.compute_claims.requests import group_prefix
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.topology import Cpu
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tables.constraints import constraints, constraints_text
 from extender.observe.tables.table import Item, Row, TableView, matches
-from extender.state.consumers import claim_keys
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 
 _COLUMNS: Final = ("namespace", "claim", "state", "devices", "reservedFor")
 _CELLS: Final = {"constraints": constraints_text}

@@ -5,9 +5,9 @@ from typing import Any
 
 from allocator import AttributeValue, ConstraintSpec, DeviceId, DeviceResult, constraint_class, constraint_covers
 from allocator.tools import JSON
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot
 from extender.observe.tables.devices import attribute_json
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot
 
 
 def constraints(claim: ClaimObject, snapshot: Snapshot) -> list[JSON]:

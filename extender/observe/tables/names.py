@@ -5,7 +5,7 @@ from typing import Final
 
 from allocator import Pool
 from allocator.tools import JSON, meant_by
-from extender.state.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot
 
 _KNOWN: Final[Mapping[str, Callable[[Snapshot], Collection[str]]]] = {
     "driver": lambda snapshot: {pool.driver for pool in snapshot.inventory.pools},

@@ -8,14 +8,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from allocator import AllocationMode, ClaimSpec, ClaimTemplate, DeviceRequest, Quantity
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.pod_fields.extended_resources import asked
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import no_attempt
 from extender.observe.decision_log import DecisionEntry
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, TableView, counted, duration, matches
-from extender.state.objects.pods import Pod, PodClaim
-from extender.state.pod_fields.extended_resources import asked
-from extender.state.snapshot import Snapshot
 
 CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
 """How the text shows columns that JSON has in another form."""

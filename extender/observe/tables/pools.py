@@ -5,10 +5,10 @@ from functools import partial
 
 from allocator import DeviceState, Features, Pool, PoolId, PoolStates
 from allocator.tools import JSON
+from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of
 from extender.observe.tables.table import Item, Row, TableView, matches
-from extender.state.snapshot import Snapshot
 
 
 def pools(

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from functools import partial
 
+from extender.cluster.snapshot import Snapshot
 from extender.observe.tables.table import Row, TableView, matches
-from extender.state.snapshot import Snapshot
 
 
 def problems(snapshot: Snapshot, *, kind: str = "") -> TableView:

@@ -5,13 +5,13 @@ from functools import partial
 from typing import NamedTuple
 
 from allocator import SearchLimitError
+from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.observe.tables.table import Item, Row, TableView, matches
 from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.usage import total
-from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
-from extender.state.snapshot import Snapshot
 
 
 def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> TableView:

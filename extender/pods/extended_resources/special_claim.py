@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from allocator import AllocationResult, GroupResource, missing_class, selector_matches
+from extender.cluster.consumers import is_in_use
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
+from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
-from extender.state.consumers import is_in_use
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
-from extender.state.snapshot import Snapshot
 from extender.writes.claims.other_writers import double_allocation
 
 

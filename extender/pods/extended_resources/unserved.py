@@ -1,9 +1,9 @@
 """Extended resources of a pod that has a node already: kubelet may start the pod without devices for them."""
 
 from allocator import Features
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.special_claim import special_of
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 def without_devices(pod: Pod, snapshot: Snapshot, features: Features) -> str:

@@ -11,17 +11,17 @@ from typing import Final
 from immutables import Map
 
 from allocator import NOTHING_USED, PoolId, Usage
+from extender.cluster.change_log import Change, ChangeLog
+from extender.cluster.indexes.kept_index import KeptIndex
+from extender.cluster.indexes.nested_maps import added
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.node_resources import is_counted
 from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on
-from extender.state.change_log import Change, ChangeLog
-from extender.state.indexes.kept_index import KeptIndex
-from extender.state.indexes.nested_maps import added
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import EMPTY, Snapshot
 
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 """Topics whose keys tell which nodes a change concerns."""

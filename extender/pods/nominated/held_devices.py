@@ -1,7 +1,7 @@
 """The devices that are held for nominated pods, and what another pod finds beside them.
 
 Room was made for a nominated pod on its node, perhaps by evictions. If dra-extender made the room, the nomination names
-the devices (`extender.state.pod_fields.conditions.Keeping`). So each of several pods gets the devices that were freed
+the devices (`extender.cluster.pod_fields.conditions.Keeping`). So each of several pods gets the devices that were freed
 for it, in whatever order they become free. If a scheduler made the room, the devices that the pod would get on its node
 count.
 """
@@ -15,17 +15,17 @@ from typing import Final
 
 from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity
 from allocator.tools import printable
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.conditions import Keeping
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked, without_pods
 from extender.pods.decision_case import Case, after_departures, fits, holding, is_left, open_case
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 from extender.pods.nominated.kept_reads import kept_reads
-from extender.state.consumers import claim_keys
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.conditions import Keeping
-from extender.state.snapshot import Snapshot
 
 WAITING: Final = "waiting for devices of terminating pods"
 

@@ -7,14 +7,14 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from allocator import Allocation, PoolId
+from extender.cluster.consumers import claim_keys
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.nominated.held_devices import Room
 from extender.pods.nominated.nomination_reads import NominationReads, is_local
-from extender.state.consumers import claim_keys
-from extender.state.kinds import Topic
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 Key: TypeAlias = tuple[Topic, Hashable]
 """Of an object or a pool."""

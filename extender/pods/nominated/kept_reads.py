@@ -3,11 +3,11 @@
 from typing import Final
 
 from allocator import FREE, AllocationMode, Claim
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.node_resources import is_counted
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 _SHARED: Final = frozenset({"consumes_counters", "allow_multiple_allocations"})
 """Fields of devices that others may use a part of: what one pod gets depends on what the others have."""

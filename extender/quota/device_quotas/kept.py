@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from allocator import AllocationResult, ClaimSpec, DeviceId, DeviceResult, Quantity
 from allocator.tools import Recent
+from extender.cluster.indexes.assumed import NO_SPEC
+from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
+from extender.cluster.objects.pods import Pod
 from extender.quota.device_quotas.usage import LimitMeter, Taken, least
-from extender.state.indexes.assumed import NO_SPEC
-from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
-from extender.state.objects.pods import Pod
 
 _MOST_PARTS: Final = 200_000
 """The most claims that are remembered. A claim counts once for each limit."""

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from extender.cluster.objects.device_quotas import DeviceLimit, DeviceQuota
+from extender.cluster.snapshot import Snapshot
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.totals import Total
-from extender.state.objects.device_quotas import DeviceLimit, DeviceQuota
-from extender.state.snapshot import Snapshot
 
 
 class Loan(NamedTuple):

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from allocator import Quantity
+from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
+from extender.cluster.snapshot import Snapshot
 from extender.kube.resources import DEVICE_QUOTAS
 from extender.quota.device_quotas.usage import Measure, total
-from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
-from extender.state.snapshot import Snapshot
 
 Use: TypeAlias = Callable[[DeviceQuota, DeviceLimit], Amounts]
 """What is in use of a limit of a quota."""

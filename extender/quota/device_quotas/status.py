@@ -5,14 +5,14 @@ from itertools import islice
 from typing import Final
 
 from allocator import Claim
+from extender.cluster.consumers import pods_of
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.totals import Total
 from extender.quota.device_quotas.usage import Taken, total
-from extender.state.consumers import pods_of
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
-from extender.state.snapshot import Snapshot
 
 MOST_CLAIMS: Final = 20
 """The most claims that a status names."""

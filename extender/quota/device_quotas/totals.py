@@ -11,12 +11,12 @@ from immutables import Map
 
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity
 from allocator.tools import Recent
+from extender.cluster.indexes.assumed import NO_SPEC
+from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
+from extender.cluster.snapshot import Snapshot
 from extender.quota.device_quotas.kept import KeptTotals
 from extender.quota.device_quotas.largest_capacities import Largest
 from extender.quota.device_quotas.usage import LimitMeter, Taken
-from extender.state.indexes.assumed import NO_SPEC
-from extender.state.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
-from extender.state.snapshot import Snapshot
 
 _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()
 

@@ -20,9 +20,9 @@ from allocator import (
     TimedSelectors,
     required,
 )
+from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
+from extender.cluster.snapshot import Snapshot
 from extender.quota.device_quotas.largest_capacities import qualified
-from extender.state.objects.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
-from extender.state.snapshot import Snapshot
 
 Measure: TypeAlias = Callable[[DeviceLimit], Amounts]
 """What something takes of a limit."""

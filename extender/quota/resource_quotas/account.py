@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from allocator import Quantity
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
 from extender.quota.resource_quotas.charges import charged_before, claim_charges, pod_charges
 from extender.quota.resource_quotas.limits import Charges, Extended, QuotaRefusal, ResourceQuota, refusal
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
 
 
 class Charge(NamedTuple):

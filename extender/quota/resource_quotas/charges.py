@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import IMPLICIT_PREFIX, asked
 from extender.quota.resource_quotas.limits import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX, asked
 
 NOTHING: Final[Charges] = {}
 

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator import DeviceClass, ObjectReader, Quantity
 from allocator.tools import Fields, shown
+from extender.cluster.pod_fields.extended_resources import IMPLICIT_PREFIX
 from extender.quota.resource_quotas.scopes import QuotaScope, read_scopes
-from extender.state.pod_fields.extended_resources import IMPLICIT_PREFIX
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 """Resource of a quota: the number of claims."""

@@ -6,10 +6,10 @@ Source: the daemon controller of kube-controller-manager, Kubernetes 1.36.
 from collections.abc import Iterator
 from typing import Any
 
+from extender.cluster.objects.pods import parse_pod
 from extender.kube_scheduler.checks import rejection
 from extender.kube_scheduler.daemons import tolerating
 from extender.simulation.workloads.workload import JsonObject, Workload
-from extender.state.objects.pods import parse_pod
 
 
 def of_daemon_set(workload: Workload) -> Iterator[JsonObject]:

@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from allocator import InvalidObjectError, Problem, raise_if_invalid
 from allocator.tools import Fields
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import parse_pod
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import PODS
 from extender.simulation.workloads import daemons, jobs, replicas
 from extender.simulation.workloads.workload import MOST_PODS, JsonObject, NotRunError, Workload
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import parse_pod
 
 KINDS: Final[Mapping[tuple[str, str], Callable[[Workload], Iterator[JsonObject]]]] = {
     ("apps/v1", "Deployment"): replicas.of_deployment,

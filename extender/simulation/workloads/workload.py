@@ -9,7 +9,7 @@ import orjson
 
 from allocator import raise_if_invalid
 from allocator.tools import Fields
-from extender.state.objects.nodes import NodeObject
+from extender.cluster.objects.nodes import NodeObject
 
 JsonObject = dict[str, Any]
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_name
+from extender.cluster.objects.claim_annotations import READ
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.pods.claims import is_made_for
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import claim_name
-from extender.state.objects.claim_annotations import READ
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError
 from extender.verbs.claim_arrival import made
 from extender.writes.claims.claim_json import Reservation

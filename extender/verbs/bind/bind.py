@@ -15,17 +15,17 @@ from typing import Final
 import structlog
 
 from allocator.tools import printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import is_in_use
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError
 from extender.kube.resources import CLAIMS
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.gangs import gang_refusal
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import is_in_use
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.awaited_claims import arrived, check_not_fenced
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError

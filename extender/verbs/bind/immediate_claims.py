@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claim_annotations import priority_of
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.stand_in import is_open, stand_in
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claim_annotations import priority_of
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims

@@ -15,15 +15,15 @@ from typing import Final
 import structlog
 
 from allocator.tools import Recent
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys, has_other_consumers, is_in_use, users_of
+from extender.cluster.objects.claim_annotations import is_immediate
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.resources import CLAIMS
 from extender.pods.extended_resources.special_claim import reaches
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import claim_keys, has_other_consumers, is_in_use, users_of
-from extender.state.objects.claim_annotations import is_immediate
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
 from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes
 from extender.verbs.bind.quota import check_written

@@ -9,6 +9,15 @@ from functools import partial
 from typing import Final
 
 from allocator import Allocation, AllocationResult, AllocatorError
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import group_of
+from extender.cluster.objects.claim_annotations import is_immediate
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import ExtendedClaim
+from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.negotiation.allocating import NegotiationRefusedError
@@ -24,15 +33,6 @@ from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
 from extender.pods.nominated.held_devices import confirmed, found_on
 from extender.pods.still_holds import still_holds
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import group_of
-from extender.state.objects.claim_annotations import is_immediate
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import ExtendedClaim
-from extender.state.resources.node_resources import ClaimResources
-from extender.state.snapshot import Snapshot
 from extender.tools.offload import Offload, at_once
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
 from extender.verbs.bind.quota import check_planned

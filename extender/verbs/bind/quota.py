@@ -1,14 +1,14 @@
 """The checks of a bind against DeviceQuotas: before its writes, and after them."""
 
 from allocator import Allocation
+from extender.cluster.consumers import is_in_use
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.decision_case import Case
 from extender.pods.pod_quota import PodQuota
-from extender.state.consumers import is_in_use
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.nodes import NodeObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.bind.errors import BindError, QuotaExceededError
 from extender.writes.claims.controller_marks import is_marked
 

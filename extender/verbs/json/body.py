@@ -13,7 +13,7 @@ import orjson
 
 from allocator import InvalidObjectError
 from allocator.tools import JSON
-from extender.state.objects.pods import Pod, parse_pod
+from extender.cluster.objects.pods import Pod, parse_pod
 
 _T = TypeVar("_T")
 

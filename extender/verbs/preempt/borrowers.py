@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from allocator import SearchLimitError
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.pod_quota import total_of
 from extender.quota.device_quotas.loans import Loans
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

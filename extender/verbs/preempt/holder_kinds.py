@@ -19,9 +19,9 @@ from allocator import (
     device_circumstances,
     runs_of,
 )
-from extender.state.consumers import claim_keys
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 
 
 def holder_kinds(

@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from allocator import InvalidClaimError, SelectorError
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.claims import Blocked
 from extender.pods.decision_case import after_departures, open_case
 from extender.pods.feasibility import is_feasible
 from extender.pods.gangs import gang_refusal
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.verbs.preempt.smallest_set import Members
 from extender.verbs.preempt.victims import Evictions, violations
 

@@ -6,10 +6,10 @@ from typing import ClassVar, Final, Self
 
 from allocator import Claim, ClaimSpec, Problem
 from allocator.tools import JSON, Fields, dns_label, dns_subdomain, shown
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod, PodClaim
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod, PodClaim
 from extender.whatif.edits.edit import Edit
 from extender.whatif.edits.entry_fields import read_count, refuse_unknown
 from extender.whatif.edits.request_values import VALUES, read_spec

@@ -7,12 +7,12 @@ from typing import ClassVar, Final, Self
 from allocator import ClaimSpec, DeviceRequest, Problem, Request
 from allocator.tools import JSON, Fields, hint
 from extender.autoscaler.simulated_cluster import with_claims
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.pods.claims import named_claims
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.whatif.edits.edit import Edit
 from extender.whatif.edits.entry_fields import refuse_unknown
 from extender.whatif.edits.request_values import VALUES, read_values, written

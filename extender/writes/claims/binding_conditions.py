@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from allocator import AllocationResult, DeviceId, DeviceResult
+from extender.cluster.objects.claims import ClaimObject
 from extender.kube.api import RawObject
 from extender.kube.encoding import loads
-from extender.state.objects.claims import ClaimObject
 
 
 @dataclass(frozen=True, slots=True)

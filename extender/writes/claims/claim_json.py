@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import Final
 
 from allocator import AllocationResult, Claim, Consumer, DeviceResult, allocation_to_json
+from extender.cluster.consumers import own_consumer
+from extender.cluster.objects.claim_annotations import CONFIRMED, MARK, TAKING
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
-from extender.state.consumers import own_consumer
-from extender.state.objects.claim_annotations import CONFIRMED, MARK, TAKING
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
 from extender.writes.claims.controller_marks import asks_to_deallocate
 from extender.writes.errors import WriteRefusedError
 

@@ -5,13 +5,13 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from allocator import Claim, InvalidObjectError
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claims import ClaimObject, without_managers
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import ClaimObject, without_managers
 from extender.writes.claims.claim_json import Reservation, is_protected, taking, unprotected
 from extender.writes.pods.patches import changed_by_others
 

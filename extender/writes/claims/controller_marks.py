@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import Claim
+from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK, MARK_FINALIZER
 from extender.kube.api import RawObject
 from extender.kube.raw import timestamp
-from extender.state.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK, MARK_FINALIZER
 
 _RELEASED: Final = "released"
 _RELEASING: Final = "releasing"

@@ -5,13 +5,13 @@ from itertools import islice
 from typing import Final
 
 from allocator.tools import Recent, printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import users_of
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.state.cluster_state import ClusterState
-from extender.state.consumers import users_of
-from extender.state.kinds import Topic
-from extender.state.objects.claims import ClaimObject
-from extender.state.objects.pods import Pod
-from extender.state.snapshot import Snapshot
 from extender.writes.claims.other_writers import double_allocation
 from extender.writes.events import Note
 

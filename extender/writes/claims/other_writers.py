@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from allocator import AllocationResult, DeviceUsage, device_findings
-from extender.state.objects.claims import ClaimObject
-from extender.state.snapshot import Snapshot, pools_of
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.snapshot import Snapshot, pools_of
 
 
 def double_allocation(snapshot: Snapshot, uid: str) -> str:

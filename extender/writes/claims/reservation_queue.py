@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision_of
-from extender.state.cluster_state import ClusterState
 from extender.writes.claims.claim_json import (
     Reservation,
     confirmed,

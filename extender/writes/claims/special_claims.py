@@ -7,14 +7,14 @@ POST finds the claim of the first.
 from dataclasses import dataclass, replace
 
 from allocator import InvalidObjectError
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.claims import ClaimObject, parse_claim_object
+from extender.cluster.objects.pods import Pod
+from extender.cluster.pod_fields.extended_resources import ExtendedClaim
 from extender.kube.api import Api, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
-from extender.state.cluster_state import ClusterState
-from extender.state.objects.claims import ClaimObject, parse_claim_object
-from extender.state.objects.pods import Pod
-from extender.state.pod_fields.extended_resources import ExtendedClaim
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.errors import OverQuotaError, WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS, patch_status, pod_of

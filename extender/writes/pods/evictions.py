@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Final
 
 from allocator.tools import Printable, printable
+from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS
-from extender.state.objects.pods import Pod
 from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.pods.conditions import condition_patch

@@ -7,11 +7,11 @@ the field if a patch leaves it out, so an empty list removes it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from extender.cluster.objects.pods import Pod
+from extender.cluster.resources.node_resources import ClaimResources
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS
-from extender.state.objects.pods import Pod
-from extender.state.resources.node_resources import ClaimResources
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import patch_status, pod_of
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Final
 
 from allocator import InvalidObjectError
+from extender.cluster.objects.pods import Pod, parse_pod
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of
 from extender.kube.resources import PODS
-from extender.state.objects.pods import Pod, parse_pod
 from extender.writes.errors import WriteRefusedError
 
 ATTEMPTS: Final = 5

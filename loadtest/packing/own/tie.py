@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from extender.state.objects.pods import Pod
+from extender.cluster.objects.pods import Pod
 
 
 class AnyNode:

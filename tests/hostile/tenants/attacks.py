@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS, SLICES, TEMPLATES
-from extender.state.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from tests.hostile.tenants.controller import REFUSING, SLOW
 from tests.hostile.tenants.site import HIGH
 from tests.kit.controlplane.client import Client

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live.follower import FollowTiming
+from extender.cluster.live.live_cluster import Timing, connect
 from extender.config.settings import Settings
 from extender.kube.connection.credentials import Origin
 from extender.kube.watch import WatchTiming
 from extender.serving.run import ServedCluster, run
-from extender.state.cluster_state import ClusterState
-from extender.state.live.follower import FollowTiming
-from extender.state.live.live_cluster import Timing, connect
 
 HURRIED: Final = (sys.executable, "-m", "tests.kit.controlplane.hurried")
 

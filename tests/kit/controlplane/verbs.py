@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import httpx
 
+from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from extender.state.objects.pods import parse_pod
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.waiting import wait_for_answer
 

@@ -1,0 +1,76 @@
+"""Consumers of claims: pods, and PodGroups, whose pods use a claim together (gate DRAWorkloadResourceClaims)."""
+
+from collections.abc import Iterator
+
+from allocator import Claim, Consumer
+from extender.cluster.objects.pod_groups import PodGroup
+from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.pod_fields.gang_annotations import GangKey
+from extender.cluster.snapshot import Snapshot
+from extender.kube.api import ObjectKey
+from extender.kube.resources import PODS
+
+
+def claim_name(pod: Pod, entry: PodClaim) -> str | None:
+    """The name of the claim of an entry of a pod; None if there is none, or none yet."""
+    return entry.claim_name or pod.claim_statuses.get(entry.name)
+
+
+def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
+    """The claims that a pod names, with the special claim, as far as their names are known."""
+    names = [claim_name(pod, entry) for entry in pod.claims]
+    if pod.extended_claim is not None:
+        names.append(pod.extended_claim.claim_name)
+    return tuple(ObjectKey(pod.namespace, name) for name in names if name)
+
+
+def group_of(pod: Pod, claim: Claim, snapshot: Snapshot) -> Consumer | None:
+    """The PodGroup for which a claim is reserved in place of a pod; None: it is reserved for the pod.
+
+    Source: ``BindTo`` in k8s.io/dynamic-resource-allocation/resourceclaim (Kubernetes 1.37). The group has an entry
+    that is equal to that of the pod.
+    """
+    if not (pod.pod_group and snapshot.has_group_claims):
+        return None
+    group = snapshot.objects(PodGroup).get(ObjectKey(pod.namespace, pod.pod_group))
+    if group is None or not group.claims:
+        return None
+    is_of_group = any(entry in group.claims and claim_name(pod, entry) == claim.name for entry in pod.claims)
+    return group.consumer if is_of_group else None
+
+
+def consumer_of(pod: Pod, claim: Claim, snapshot: Snapshot) -> Consumer:
+    """For whom a claim is reserved when a pod uses it: the pod, or its PodGroup."""
+    return group_of(pod, claim, snapshot) or own_consumer(pod)
+
+
+def own_consumer(pod: Pod) -> Consumer:
+    """A pod as a consumer of claims."""
+    return Consumer(PODS.plural, pod.name, pod.uid)
+
+
+def has_other_consumers(pod: Pod, claim: Claim, snapshot: Snapshot) -> bool:
+    """Whether a claim is reserved for anybody but a pod or its PodGroup."""
+    own = {pod.uid, consumer_of(pod, claim, snapshot).uid}
+    return any(consumer.uid not in own for consumer in claim.reserved_for)
+
+
+def users_of(claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
+    """The pods for which a claim is reserved, by themselves or by their PodGroup; a pod may come twice."""
+    for consumer in claim.reserved_for:
+        if consumer.is_pod_group:
+            yield from pods_of(consumer, claim, snapshot)
+        elif (pod := snapshot.pod(consumer.uid)) is not None:
+            yield pod
+
+
+def is_in_use(claim: Claim, snapshot: Snapshot) -> bool:
+    """Whether a pod that has a node, and is not finished, uses a claim."""
+    return any(user.node_name and not user.is_finished for user in users_of(claim, snapshot))
+
+
+def pods_of(group: Consumer, claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
+    """The pods of a PodGroup that name a claim."""
+    members = snapshot.gangs.members.get(GangKey(claim.namespace, group.name, is_pod_group=True), ())
+    key = ObjectKey(claim.namespace, claim.name)
+    return (pod for uid in members if (pod := snapshot.pod(uid)) is not None and key in claim_keys(pod))

@@ -1,0 +1,135 @@
+"""ResourceClaims as values and as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from allocator import Claim, ClaimTemplate, SpecReader, parse_claim, parse_claim_template, read_claim_spec
+from allocator.tools import Fields
+from extender.cluster.objects.claim_annotations import MARK_FINALIZER, READ, SPECIAL
+from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import FINALIZER
+from extender.kube.encoding import dumped
+from extender.kube.raw import revision
+
+_SPARE_CHARACTERS: Final = 1024
+"""Labels and annotations that nothing is decided from are kept up to this length, so that most claims are kept whole:
+``kubectl apply`` and Helm add some to many claims."""
+
+_LONGEST_ANNOTATION: Final = 8192
+"""Characters that are kept of an annotation that is read: the names of 32 alternatives take half as many."""
+
+_FINALIZERS: Final = frozenset({FINALIZER, MARK_FINALIZER})
+
+_MOST_ENTRIES: Final = 16
+"""Finalizers and owners of which all are kept."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimObject:
+    """A ResourceClaim, as a value and as JSON.
+
+    Attributes:
+        allocated_at: revision of the event that brought the allocation; None without an allocation, or if a list was
+            the first to show it.
+        listed_at: revision of the claim in the list that was the first to show the allocation, which may be older; 0 if
+            an event brought it.
+        raw: the object's JSON, so that unknown fields survive when its status is written again.
+        is_whole: the JSON has all but managed fields. Otherwise its metadata has only what decisions need: it must be
+            read before it is replaced.
+    """
+
+    claim: Claim
+    resource_version: str
+    created: str
+    raw: bytes
+    allocated_at: int | None = None
+    listed_at: int = 0
+    is_whole: bool = True
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.claim.namespace, self.claim.name)
+
+    @property
+    def special_of(self) -> str:
+        """The uid of the pod for whose extended resources the claim was made; empty for other claims."""
+        is_special = self.claim.annotations.get(SPECIAL) == "true"
+        return (self.claim.owner_uid or "") if is_special else ""
+
+    @property
+    def revision(self) -> int:
+        """The resourceVersion as a number; 0 if it is no number."""
+        return revision(self.resource_version)
+
+
+def parse_claim_object(obj: Mapping[str, object], read_spec: SpecReader = read_claim_spec) -> ClaimObject:
+    """A ResourceClaim of any version that is supported; see `allocator.model.json.claims.parse_claim`.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    kept, is_whole = _kept(obj)
+    claim = parse_claim(kept, read_spec)
+    metadata = Fields(kept, "", []).child("metadata")
+    version, created = metadata.text("resourceVersion"), metadata.text("creationTimestamp")
+    return ClaimObject(claim, version, created, dumped(kept), is_whole=is_whole)
+
+
+def parse_template_object(obj: Mapping[str, object]) -> ClaimTemplate:
+    """A ResourceClaimTemplate of any version that is supported, without what nothing is decided from.
+
+    Raises:
+        InvalidObjectError: all that is wrong with it.
+    """
+    spec = obj.get("spec")
+    metadata = spec.get("metadata") if isinstance(spec, dict) else None
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return parse_claim_template(obj)
+    short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
+    return parse_claim_template({**obj, "spec": {**spec, "metadata": short}})
+
+
+def _kept(obj: Mapping[str, object]) -> tuple[Mapping[str, object], bool]:
+    """What is kept of an object, and whether that is all of it; whoever may make claims decides how long they are."""
+    whole = without_managers(obj)
+    metadata: dict[str, object] = whole["metadata"]  # type: ignore[assignment]  # it is made there
+    if not any(map(_is_long, metadata.items())):
+        return whole, True
+    short = {name: _shortened(name, value) for name, value in metadata.items() if name != "labels"}
+    return {**whole, "metadata": short}, False
+
+
+def _is_long(field: tuple[str, object]) -> bool:
+    """Whether a field of the metadata is not kept whole."""
+    name, value = field
+    if name in {"labels", "annotations"} and isinstance(value, dict):
+        spare = sum(len(key) + len(text) for key, text in value.items() if key not in READ and isinstance(text, str))
+        longest = max((len(text) for key, text in value.items() if key in READ and isinstance(text, str)), default=0)
+        return spare > _SPARE_CHARACTERS or longest > _LONGEST_ANNOTATION
+    return name in {"finalizers", "ownerReferences"} and isinstance(value, list) and len(value) > _MOST_ENTRIES
+
+
+def _shortened(name: str, value: object) -> object:
+    """What decisions need of a field of the metadata. A value of a wrong type stays: it is a problem of the claim."""
+    if name == "annotations" and isinstance(value, dict):
+        return {key: _cut(text) for key, text in value.items() if key in READ or not isinstance(text, str)}
+    if name == "finalizers" and isinstance(value, list) and len(value) > _MOST_ENTRIES:
+        return [each for each in value if not isinstance(each, str) or each in _FINALIZERS]
+    if name == "ownerReferences" and isinstance(value, list) and len(value) > _MOST_ENTRIES:
+        return [each for each in value if not isinstance(each, dict) or each.get("controller")]
+    return value
+
+
+def _cut(text: object) -> object:
+    """An annotation; one that is too long ends with dots, so that nothing takes it for a valid one."""
+    is_long = isinstance(text, str) and len(text) > _LONGEST_ANNOTATION
+    return f"{text[:_LONGEST_ANNOTATION]}..." if is_long and isinstance(text, str) else text
+
+
+def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
+    """An object without ``managedFields``, which the API server maintains and which may be most of the object."""
+    metadata = obj.get("metadata")
+    kept = metadata.items() if isinstance(metadata, dict) else ()
+    return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}

@@ -1,0 +1,57 @@
+"""Nodes as values, with only the fields that decisions need."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from allocator import (
+    DeviceTaint,
+    Node,
+    ObjectReader,
+    Quantity,
+    parse_node,
+)
+from extender.cluster.pod_fields.extended_resources import read_amounts
+from extender.cluster.pod_fields.node_requirements import read_node_taints
+from extender.cluster.resources.cpu import cpu_of
+from extender.cluster.resources.node_resources import Amounts, amounts_of, counted
+
+
+@dataclass(frozen=True, slots=True)
+class NodeObject:
+    """A Node.
+
+    Attributes:
+        allocatable: extended resource to the amount that device plugins of the node offer.
+        taints: those that keep pods off; `CORDON` is the first if the node is unschedulable.
+        cpu: what pods may request, in thousandths of a core; None: not known.
+        resources: what pods may request of the resources that devices may take, as kube-scheduler counts it; empty: not
+            known.
+        created: when it was created; empty if that is not known; not compared.
+    """
+
+    node: Node
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+    taints: tuple[DeviceTaint, ...] = ()
+    cpu: int | None = None
+    resources: Amounts = field(default_factory=dict)
+    created: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name
+
+
+def parse_node_object(obj: Mapping[str, object]) -> NodeObject:
+    """A core/v1 Node; ``apiVersion`` and ``kind`` may be absent, as in kube-scheduler's requests.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type.
+    """
+    reader = ObjectReader("Node", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
+    status = reader.top.child("status")
+    allocatable = read_amounts(status, "allocatable")
+    taints = read_node_taints(reader.top.child("spec"))
+    reader.finish()
+    node, offered = parse_node({"apiVersion": "v1", **obj}), status.mapping("allocatable")
+    return NodeObject(node, allocatable, taints, cpu_of(offered), counted(amounts_of(offered)), reader.created)

@@ -1,0 +1,59 @@
+"""PodGroups of Kubernetes (scheduling.k8s.io): pods that are scheduled together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from allocator import Consumer, ObjectReader
+from extender.cluster.objects.pods import PodClaim, read_pod_claim
+from extender.kube.api import ObjectKey
+from extender.kube.resources import POD_GROUPS
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A PodGroup.
+
+    Attributes:
+        size: the number of pods that are scheduled together (``minCount`` of the gang policy); 0 with another policy.
+        topology: the label of nodes that its first topology constraint names; empty if there is none.
+        claims: its own entries in ``spec.resourceClaims``. A pod of the group with an equal entry shares the claim.
+    """
+
+    namespace: str
+    name: str
+    size: int = 0
+    topology: str = ""
+    uid: str = ""
+    claims: tuple[PodClaim, ...] = ()
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+    @property
+    def consumer(self) -> Consumer:
+        """The group as a consumer of claims."""
+        return Consumer(POD_GROUPS.plural, self.name, self.uid, POD_GROUPS.group)
+
+
+def parse_pod_group(obj: Mapping[str, object]) -> PodGroup:
+    """A PodGroup of any version that is supported.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type.
+    """
+    reader = ObjectReader("PodGroup", obj, POD_GROUPS.api_versions())
+    spec = reader.top.child("spec")
+    gang = spec.child("schedulingPolicy").child("gang")
+    topology = spec.child("schedulingConstraints").children("topology")
+    group = PodGroup(
+        reader.metadata.text("namespace") or "default",
+        reader.name,
+        gang.integer("minCount"),
+        topology[0].text("key") if topology else "",
+        reader.metadata.text("uid"),
+        tuple(map(read_pod_claim, spec.children("resourceClaims"))),
+    )
+    reader.finish()
+    return group

@@ -1,0 +1,111 @@
+"""Puts objects into a snapshot or drops them, and records what changed."""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from allocator import InvalidObjectError
+from extender.cluster.assumed_allocations import after_event, dated, moved_pools
+from extender.cluster.kinds import Topic, WatchedKind
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.kube.api import ObjectKey, RawObject
+
+_LONGEST_TEXT: Final = 1000
+"""Most characters of an unexpected error's text."""
+
+
+REFUSED: Final = "refused: "
+"""The beginning of the problem of an object that an API server would not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for an object that cannot be read or is refused, with the problem."""
+
+    problem: str
+
+
+def read(kind: WatchedKind[Any], obj: RawObject) -> object:
+    """The object as a value of its kind, or as `Unreadable`."""
+    try:
+        value: object = kind.parse(obj)
+    except InvalidObjectError as error:
+        return Unreadable(error.summary)
+    except Exception as error:  # noqa: BLE001 - one object must not keep all others of its kind from being known
+        return Unreadable(f"{type(error).__name__}: {error}"[:_LONGEST_TEXT])
+    return value
+
+
+@dataclass(slots=True)
+class SnapshotEdit:
+    """A snapshot that is being changed, and what was changed."""
+
+    snapshot: Snapshot
+    touched: dict[tuple[Topic, Hashable], None] = field(default_factory=dict)
+
+    def touch(self, what: Iterable[tuple[Topic, Hashable]]) -> None:
+        """Record changes."""
+        self.touched.update(dict.fromkeys(what))
+
+    def take_over(self, kind: WatchedKind[Any], other: "SnapshotEdit") -> None:
+        """Take a kind's objects from another edit, which began with the same objects of that kind."""
+        now = kind.taken(self.snapshot, other.snapshot)
+        # Pods and claims are taken over one after the other, and which kept devices are contested depends on both.
+        self.snapshot = now._replace(kept=now.kept.seen(now.kept.users, now.usage))
+        for of, key in (*self.snapshot.problems, *other.snapshot.problems):
+            if of == kind.resource.kind:
+                text = other.snapshot.problems.get((of, key))
+                self.snapshot = self.snapshot.without_problem(of, key)
+                self.snapshot = self.snapshot if text is None else self.snapshot.with_problem(of, key, text)
+        self.touch(other.touched)
+
+    def put(self, kind: WatchedKind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
+        """Put an object, which `read` has returned; ``listed``: it comes from a list, so its state may be old."""
+        old = kind.find(self.snapshot, key)
+        if isinstance(new, Unreadable):
+            self.drop(kind, key)
+            self.snapshot = self.snapshot.with_problem(kind.resource.kind, key, new.problem)
+            self.touch(kind.touched(key, old, None))
+            return
+        if isinstance(new, ClaimObject):
+            new = dated(new, old, listed=listed)
+        elsewhere = _key_of_uid(self.snapshot, new)
+        if elsewhere is not None and elsewhere != key:
+            self.drop(kind, elsewhere)
+        before = self.snapshot
+        self.snapshot = kind.put(before.without_problem(kind.resource.kind, key), key, new)
+        if old != new:
+            self.touch(kind.touched(key, old, new))
+        self._follow_claim(before, old, new)
+        self._follow_cpu(before, key)
+
+    def drop(self, kind: WatchedKind[Any], key: ObjectKey) -> None:
+        """Drop an object, if it exists."""
+        before, old = self.snapshot, kind.find(self.snapshot, key)
+        self.snapshot = kind.drop(before.without_problem(kind.resource.kind, key), key)
+        if old is not None:
+            self.touch(kind.touched(key, old, None))
+        self._follow_claim(before, old, None)
+        self._follow_cpu(before, key)
+
+    def _follow_cpu(self, before: Snapshot, key: ObjectKey) -> None:
+        """After an event of a pod: record the nodes whose pods request more or less CPU."""
+        old, new = before.requested, self.snapshot.requested
+        if old is not None and new is not None and old is not new:
+            nodes = {each.node_of(key) for each in (before, self.snapshot)}
+            self.touch((Topic.CPU, node) for node in nodes if old.get(node) != new.get(node))
+
+    def _follow_claim(self, before: Snapshot, old: object, new: object) -> None:
+        """After an event of a claim: end its assumed allocation, and record the pools whose use has changed."""
+        for uid in {each.claim.uid for each in (old, new) if isinstance(each, ClaimObject)}:
+            self.snapshot = after_event(self.snapshot, uid)
+            self.touch((Topic.POOL, pool) for pool in moved_pools(before, self.snapshot, uid))
+
+
+def _key_of_uid(snapshot: Snapshot, new: object) -> ObjectKey | None:
+    """The known key of the object's uid. Objects keep their names: if the key differs, the known object is gone."""
+    if isinstance(new, ClaimObject):
+        return snapshot.claim_keys.get(new.claim.uid)
+    return snapshot.pod_keys.get(new.uid) if isinstance(new, Pod) else None

@@ -1,1 +1,0 @@
-"""What single fields and annotations of a pod say; `extender.state.objects.pods` reads them all."""
