@@ -28,8 +28,8 @@ from allocator import (
 )
 from extender.autoscaler.templates.catalog import Supply
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pod_fields import RequestingContainer
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.extended_resources import RequestingContainer
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey

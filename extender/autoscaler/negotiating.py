@@ -14,7 +14,7 @@ from immutables import Map
 from allocator.tools import NO_TEXT, printable
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
-from extender.cluster.controller_answers import ControllerAnswer
+from extender.cluster.indexes import ControllerAnswer
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

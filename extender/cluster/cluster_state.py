@@ -9,20 +9,16 @@ from immutables import Map
 
 from allocator import AllocationResult, ClaimSpec
 from allocator.tools import Recent
-from extender.cluster.assumed_allocations import after_event, moved_pools
 from extender.cluster.change_log import Change, ChangeLog
-from extender.cluster.controller_answers import ControllerAnswer
-from extender.cluster.indexes.assumed import NO_SPEC, AssumedAllocation, AssumedNomination
-from extender.cluster.indexes.node_requests import NodeRequests
+from extender.cluster.indexes import NO_SPEC, AssumedAllocation, AssumedNomination, ControllerAnswer, NodeRequests
 from extender.cluster.kinds import Topic, WatchedKind, all_kinds
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.plain_pods import parse_counted_pod
-from extender.cluster.objects.pods import Pod, parse_pod
-from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
+from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
+from extender.cluster.objects.pods import Pod, parse_counted_pod, parse_pod
 from extender.cluster.relist import Relist
-from extender.cluster.resources.node_resources import Amounts
+from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
-from extender.cluster.snapshot_edit import SnapshotEdit, read
+from extender.cluster.snapshot_edit import SnapshotEdit, after_event, moved_pools, read
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource

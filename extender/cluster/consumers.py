@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from allocator import Claim, Consumer
+from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, PodClaim
-from extender.cluster.pod_fields.gang_annotations import GangKey
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS

@@ -24,7 +24,7 @@ from allocator import (
     parse_taint_rule,
 )
 from extender.cluster.objects.budgets import Budget, parse_budget
-from extender.cluster.objects.claims import parse_claim_object, parse_template_object
+from extender.cluster.objects.claims import SpecCache, parse_claim_object, parse_template_object
 from extender.cluster.objects.device_expressions import check_expression
 from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.cluster.objects.nodes import parse_node_object
@@ -32,7 +32,6 @@ from extender.cluster.objects.pod_groups import PodGroup, parse_pod_group
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.objects.resource_classes import ResourceClass, parse_resource_class
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
-from extender.cluster.objects.spec_cache import SpecCache
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.resources import (

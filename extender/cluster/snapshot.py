@@ -23,17 +23,23 @@ from allocator import (
     TaintRules,
     Usage,
 )
-from extender.cluster.controller_answers import ControllerAnswer
-from extender.cluster.indexes.assumed import AssumedAllocation, AssumedNomination
-from extender.cluster.indexes.gang_index import GangIndex
-from extender.cluster.indexes.kept_index import KeptIndex
-from extender.cluster.indexes.nested_maps import added, put, removed, with_cpu
-from extender.cluster.indexes.node_requests import NodeRequests
+from extender.cluster.indexes import (
+    AssumedAllocation,
+    AssumedNomination,
+    ControllerAnswer,
+    GangIndex,
+    KeptIndex,
+    NodeRequests,
+    put,
+    removed,
+    with_cpu,
+    with_uid,
+)
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DeviceQuota
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import Keeping
 from extender.kube.api import ObjectKey
 
 _T = TypeVar("_T")
@@ -212,7 +218,7 @@ class Snapshot(NamedTuple):
         """With a pod added or replaced."""
         base, before = self.without_pod(pod.key), self.woken.get(pod.uid) if self.woken else None
         if pod.node_name:
-            base = base._replace(bound=added(base.bound, pod.node_name, pod.uid))
+            base = base._replace(bound=with_uid(base.bound, pod.node_name, pod.uid))
         elif pod.nominated_node:
             base = base._with_nominee(pod)
         elif before is not None and pod.is_pending:
@@ -243,7 +249,7 @@ class Snapshot(NamedTuple):
         return self._without_nominee(self.woken[uid])._replace(woken=self.woken.delete(uid))
 
     def _with_nominee(self, pod: Pod) -> "Snapshot":
-        nominated = added(self.nominated, pod.nominated_node, pod.uid)
+        nominated = with_uid(self.nominated, pod.nominated_node, pod.uid)
         return self._replace(nominated=nominated, kept=self.kept.with_pod(pod, self.usage))
 
     def _without_nominee(self, pod: Pod) -> "Snapshot":
@@ -301,7 +307,7 @@ class Snapshot(NamedTuple):
         elif now is not None and now != before:
             allocated_in = put(allocated_in, claim.key.namespace, uid, now)
         if claim.special_of:
-            special = added(special, claim.special_of, uid)
+            special = with_uid(special, claim.special_of, uid)
         claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
         after = base._replace(claims=claims, claim_keys=keys, special=special, allocated_in=allocated_in)
         return after._moved(uid, base.held_by(uid))
@@ -394,7 +400,7 @@ class Snapshot(NamedTuple):
         for pool in old - new:
             holders = removed(holders, pool, uid)
         for pool in new - old:
-            holders = added(holders, pool, uid)
+            holders = with_uid(holders, pool, uid)
         devices = (each.device for allocation in (*before, *after) for each in allocation.results)
         return self._replace(usage=usage, holders=holders, kept=self.kept.seen(devices, usage))
 

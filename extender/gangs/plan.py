@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import Keeping
 from extender.cluster.snapshot import Snapshot
 
 

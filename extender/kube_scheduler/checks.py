@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import CORDON, NodeRequirements
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.node_requirements import CORDON, NodeRequirements
 from extender.kube_scheduler.plugins import PluginCapacity
 
 

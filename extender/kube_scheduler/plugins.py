@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import asked
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.extended_resources import asked
 
 
 class PluginCapacity:

@@ -14,7 +14,7 @@ from immutables import Map
 
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.controller_answers import ControllerAnswer
+from extender.cluster.indexes import ControllerAnswer
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

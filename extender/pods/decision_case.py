@@ -8,10 +8,10 @@ from functools import reduce
 
 from allocator import Allocation, Claim, Features, Merit
 from allocator.tools import printable
-from extender.cluster.indexes.node_requests import NodeRequests
+from extender.cluster.indexes import NodeRequests
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube.raw import revision

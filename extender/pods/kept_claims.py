@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from allocator import AllocationResult, AllocatorError, DeviceId, Usage
 from extender.cluster.consumers import claim_keys, claim_name
-from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

@@ -18,7 +18,7 @@ from allocator import (
     selector_matches,
 )
 from allocator.tools import Printable, printable
-from extender.cluster.controller_answers import ANY_NODE_SUITS, UNASKED, ControllerAnswer
+from extender.cluster.indexes import ANY_NODE_SUITS, UNASKED, ControllerAnswer
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot

@@ -24,7 +24,7 @@ from allocator import (
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.resources.node_resources import Amounts, ClaimResources, Envelope, added, counted
+from extender.cluster.resources import Amounts, ClaimResources, Envelope, added, counted
 from extender.cluster.snapshot import Snapshot
 
 INSUFFICIENT: Final = "too little"

@@ -4,8 +4,8 @@ from typing import Final
 
 from allocator import Claim, Toleration
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import CORDON, NodeRequirements
 from extender.cluster.objects.pods import Pod, PodClaim
-from extender.cluster.pod_fields.node_requirements import CORDON, NodeRequirements
 
 _LOWEST: Final = -(2**31)
 """Devices that are kept for nominated pods stay theirs, whatever their priority is."""

@@ -13,8 +13,8 @@ from typing import Final
 
 from allocator import Allocation, DeviceId, Features, InvalidClaimError, SelectorError
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube_scheduler.checks import rejection

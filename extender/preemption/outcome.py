@@ -4,8 +4,8 @@ from collections.abc import Collection
 
 from allocator import DeviceId
 from extender.cluster.consumers import users_of
+from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.kube_scheduler.checks import rejection
 

@@ -7,7 +7,7 @@ from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError
 from allocator.tools import printable
 from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.pods import Pod
-from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits

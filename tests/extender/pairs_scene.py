@@ -13,8 +13,8 @@ from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.cli.audit import audit_snapshot
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
+from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource

@@ -8,7 +8,7 @@ from allocator import AllocationResult, DeviceId, DeviceResult
 from allocator.tools import printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
-from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject

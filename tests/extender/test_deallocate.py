@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.background.claims.deallocate import claim_in_the_way
-from extender.cluster.pod_fields.conditions import RELEASED
+from extender.cluster.objects.pod_fields import RELEASED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.verbs.filter import filter_nodes

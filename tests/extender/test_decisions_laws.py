@@ -17,7 +17,7 @@ from allocator import (
     Features,
 )
 from allocator.model.features import ALL_FEATURES
-from extender.cluster.indexes.assumed import AssumedAllocation
+from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider

@@ -8,7 +8,7 @@ import pytest
 
 from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
-from extender.cluster.controller_answers import ANY_NODE_SUITS
+from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
 from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.inquiry import MOST_NEW_NODES

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
+from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS

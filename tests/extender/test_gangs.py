@@ -7,8 +7,7 @@ import pytest
 from allocator import Limits
 from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.task import Rejection
-from extender.cluster.pod_fields.conditions import KEPT
-from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
+from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, KEPT
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS

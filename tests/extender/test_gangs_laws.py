@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allocator import FREE
 from extender.cluster.consumers import claim_keys
-from extender.cluster.indexes.gang_index import Stage
+from extender.cluster.indexes import Stage
 from extender.cluster.snapshot import Snapshot
 from extender.pods.gangs import Gang, gang_at, gang_refusal
 from tests.extender.ganging import Replica, Scene, member

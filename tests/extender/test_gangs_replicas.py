@@ -4,8 +4,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.time_limits import IDLE_SECONDS, KEPT_SECONDS
-from extender.cluster.pod_fields.conditions import Keeping
-from extender.cluster.pod_fields.gang_annotations import GangKey
+from extender.cluster.objects.pod_fields import GangKey, Keeping
 from extender.kube.errors import ApiError
 from extender.pods.gangs import gang_at
 from tests.extender.ganging import Scene, members, nodes

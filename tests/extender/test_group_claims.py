@@ -7,7 +7,7 @@ import pytest
 from allocator import Features
 from extender.cluster.consumers import consumer_of, users_of
 from extender.cluster.objects.claim_annotations import TAKING
-from extender.cluster.pod_fields.conditions import RELEASED
+from extender.cluster.objects.pod_fields import RELEASED
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject

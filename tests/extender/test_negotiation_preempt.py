@@ -6,8 +6,8 @@ controllers are forgotten as well.
 
 from collections.abc import Mapping
 
+from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.pod_fields.gang_annotations import GROUP, GROUP_SIZE
 from extender.fairness.waiting_budget import QUICK_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS

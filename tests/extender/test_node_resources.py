@@ -8,7 +8,7 @@ import pytest
 from allocator import Features
 from extender import Cluster, Settings
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.resources.node_resources import ClaimResources, read_pod_resources
+from extender.cluster.resources import ClaimResources, read_pod_resources
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.verbs.bind.errors import BindError

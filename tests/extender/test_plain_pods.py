@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
-from extender.cluster.objects.plain_pods import parse_counted_pod, parse_waiting_pod
-from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.objects.pods import Pod, parse_counted_pod, parse_pod, parse_waiting_pod
 from tests.kit.clusters import Object, pod
 
 AMOUNTS = st.dictionaries(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.cluster.pod_fields.conditions import KEPT, Keeping
+from extender.cluster.objects.pod_fields import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.metrics.quotas import quota_metrics

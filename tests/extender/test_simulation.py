@@ -4,8 +4,8 @@ import pytest
 
 from allocator import Quantity
 from extender import Cluster, Placement
+from extender.cluster.objects.pod_fields import asked
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.pod_fields.extended_resources import asked
 from extender.config.sources import load
 from tests.extender.explaining import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request

@@ -7,7 +7,7 @@ import pytest
 from allocator import InvalidObjectError, Problem, parse_claim, read_claim_spec
 from allocator.tools import Fields
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.spec_cache import SpecCache
+from extender.cluster.objects.claims import SpecCache
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
 from tests.kit.clusters import claim, request

@@ -8,9 +8,8 @@ from allocator import DeviceId, InvalidObjectError, Quantity
 from extender.cluster.objects.budgets import parse_budget
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.nodes import parse_node_object
+from extender.cluster.objects.pod_fields import KEPT, NOTHING_KEPT, Keeping, is_extended
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.pod_fields.conditions import KEPT, NOTHING_KEPT, Keeping
-from extender.cluster.pod_fields.extended_resources import is_extended
 from extender.kube.raw import revision
 from tests.kit.clusters import budget, claim, node, pod
 

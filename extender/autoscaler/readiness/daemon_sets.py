@@ -10,7 +10,7 @@ from typing import Any, Final
 from allocator import InvalidObjectError
 from allocator.tools import Fields, driver_name
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.pod_fields.node_requirements import NodeRequirements, read_requirements
+from extender.cluster.objects.pod_fields import NodeRequirements, read_requirements
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube_scheduler.checks import rejection

@@ -13,8 +13,8 @@ from typing import Final
 from allocator import Quantity, raise_if_invalid
 from allocator.tools import Fields, shown
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
-from extender.cluster.pod_fields.node_requirements import ANY_NODE, NodeRequirements, read_requirements
-from extender.cluster.resources.pod_peak import ContainerNeeds, peak
+from extender.cluster.objects.pod_fields import ANY_NODE, NodeRequirements, read_requirements
+from extender.cluster.resources import ContainerNeeds, peak
 from extender.kube_scheduler.checks import rejection
 
 Amounts = Mapping[str, int]

@@ -38,10 +38,9 @@ from extender.background.gangs.writes import GangWrites, at_most
 from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.indexes.gang_index import Stage
+from extender.cluster.indexes import Stage
+from extender.cluster.objects.pod_fields import GangKey, Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import Keeping
-from extender.cluster.pod_fields.gang_annotations import GangKey
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver

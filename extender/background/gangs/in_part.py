@@ -12,8 +12,8 @@ from typing import Final
 from allocator.tools import printable
 from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.gang_annotations import GangKey
 from extender.cluster.snapshot import Snapshot
 from extender.metrics.gangs import GangMetrics
 from extender.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words

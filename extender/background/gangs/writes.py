@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
+from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import Keeping
 from extender.kube.errors import OutcomeUnknownError
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.nominations import Nominator

@@ -13,8 +13,8 @@ import structlog
 
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError

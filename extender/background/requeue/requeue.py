@@ -14,8 +14,8 @@ from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, qu
 from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import ReportingMemory

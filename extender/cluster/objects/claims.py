@@ -1,11 +1,14 @@
-"""ResourceClaims as values and as JSON."""
+"""ResourceClaims as values and as JSON.
+
+Specs are read once: claims of one template have equal specs, and the spec of a claim never changes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Claim, ClaimTemplate, SpecReader, parse_claim, parse_claim_template, read_claim_spec
-from allocator.tools import Fields
+from allocator import Claim, ClaimSpec, ClaimTemplate, SpecReader, parse_claim, parse_claim_template, read_claim_spec
+from allocator.tools import Fields, Recent
 from extender.cluster.objects.claim_annotations import MARK_FINALIZER, READ, SPECIAL
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
@@ -133,3 +136,25 @@ def without_managers(obj: Mapping[str, object]) -> dict[str, object]:
     metadata = obj.get("metadata")
     kept = metadata.items() if isinstance(metadata, dict) else ()
     return {**obj, "metadata": {name: value for name, value in kept if name != "managedFields"}}
+
+
+class SpecCache:
+    """Claim specs, by the version of the API and the JSON of the spec.
+
+    Args:
+        limit: the most bytes of JSON. A parsed spec takes several times as many bytes.
+    """
+
+    def __init__(self, limit: int = 4_000_000) -> None:
+        self._read: Recent[ClaimSpec] = Recent(limit, lambda source, _: len(source[1]))
+
+    def read(self, fields: Fields, api_version: str) -> ClaimSpec:
+        """The spec in some fields: an `allocator.model.json.claims.SpecReader`, whose equal answers are the same."""
+        source = api_version, dumped(fields.data)
+        found = self._read.find(source)
+        if found is None:
+            before = len(fields.problems)
+            found = read_claim_spec(fields, api_version)
+            if len(fields.problems) == before:
+                self._read.keep(source, found)
+        return found

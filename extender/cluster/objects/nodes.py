@@ -10,10 +10,8 @@ from allocator import (
     Quantity,
     parse_node,
 )
-from extender.cluster.pod_fields.extended_resources import read_amounts
-from extender.cluster.pod_fields.node_requirements import read_node_taints
-from extender.cluster.resources.cpu import cpu_of
-from extender.cluster.resources.node_resources import Amounts, amounts_of, counted
+from extender.cluster.objects.pod_fields import read_amounts, read_node_taints
+from extender.cluster.resources import Amounts, amounts_of, counted, cpu_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""Pods as values, with only the fields that decisions need: there are tens of thousands."""
+"""Pods as values, with only the fields that decisions need: there are tens of thousands.
+
+Most pods of a cluster have no devices. Of such a pod, only its node and its CPU count.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,25 +10,33 @@ from typing import Final
 
 from allocator import ObjectReader
 from allocator.tools import Fields
-from extender.cluster.pod_fields.conditions import NOTHING_KEPT, Keeping, fence_of, has_started, read_conditions
-from extender.cluster.pod_fields.extended_resources import (
-    ExtendedClaim,
-    RequestingContainer,
-    read_containers,
-    read_extended_claim,
-)
-from extender.cluster.pod_fields.gang_annotations import GangKey, Membership, read_membership
-from extender.cluster.pod_fields.node_requirements import (
+from extender.cluster.objects.pod_fields import (
     ANY_NODE,
+    GROUP,
+    GROUP_SIZE,
+    NOTHING_KEPT,
+    ExtendedClaim,
+    GangKey,
+    Keeping,
+    Membership,
     NodeRequirements,
+    Owner,
+    RequestingContainer,
+    fence_of,
+    has_started,
+    is_extended,
+    read_conditions,
+    read_containers,
+    read_controller,
+    read_extended_claim,
+    read_membership,
     read_requirements,
     unmodeled_conditions,
     uses_volumes,
 )
-from extender.cluster.pod_fields.owner import Owner, read_controller
-from extender.cluster.resources.cpu import cpu_request
-from extender.cluster.resources.node_resources import NO_RESOURCES, PodResources, read_pod_resources
+from extender.cluster.resources import NO_RESOURCES, PodResources, cpu_request, read_pod_resources
 from extender.kube.api import ObjectKey
+from extender.kube.raw import key_of
 
 _FEW_LABELS: Final = 32
 """A label has at most 380 characters."""
@@ -213,3 +224,56 @@ def read_pod_claim(fields: Fields) -> PodClaim:
     if (found.claim_name is None) == (found.template_name is None):
         fields.problem("", "exactly one of resourceClaimName and resourceClaimTemplateName must be set")
     return found
+
+
+def parse_counted_pod(obj: Mapping[str, object]) -> Pod:
+    """A core/v1 Pod. Of a pod that uses no devices and names no gang, only what counts is read.
+
+    Raises:
+        InvalidObjectError: all fields with a wrong type, if a field that counts or tells of devices is one of them.
+    """
+    return _read_plain(obj, "") or parse_pod(obj)
+
+
+def parse_waiting_pod(obj: Mapping[str, object]) -> Pod:
+    """A core/v1 Pod that a scheduler asks about. As `parse_counted_pod`, and with its uid.
+
+    Raises:
+        InvalidObjectError: as `parse_counted_pod`.
+    """
+    metadata = obj.get("metadata")
+    uid = metadata.get("uid", "") if isinstance(metadata, dict) and "deletionTimestamp" not in metadata else None
+    return (_read_plain(obj, uid) if isinstance(uid, str) else None) or parse_pod(obj)
+
+
+def _read_plain(obj: Mapping[str, object], uid: str) -> Pod | None:
+    """What counts; None if the pod has to be read in full."""
+    metadata, spec, key = obj.get("metadata"), obj.get("spec"), key_of(obj)
+    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not key.name or not _is_plain(metadata, spec):
+        return None
+    status = obj.get("status") or {}
+    node, phase = spec.get("nodeName", ""), status.get("phase", "") if isinstance(status, dict) else None
+    if not isinstance(node, str) or not isinstance(phase, str):
+        return None
+    return Pod(key.namespace or "default", key.name, uid, node_name=node, phase=phase, cpu=cpu_request(spec))
+
+
+def _is_plain(metadata: Mapping[str, object], spec: Mapping[str, object]) -> bool:
+    """Whether a pod certainly uses no devices and names no gang."""
+    annotations = metadata.get("annotations") or {}
+    if spec.get("resourceClaims") or spec.get("schedulingGroup") or not isinstance(annotations, dict):
+        return False
+    containers = spec.get("containers") or [], spec.get("initContainers") or []
+    return (
+        GROUP not in annotations
+        and GROUP_SIZE not in annotations
+        and all(isinstance(each, list) and all(map(_is_plain_container, each)) for each in containers)
+    )
+
+
+def _is_plain_container(container: object) -> bool:
+    resources = (container.get("resources") or {}) if isinstance(container, dict) else None
+    if not isinstance(resources, dict):
+        return False
+    amounts = resources.get("limits") or {}, resources.get("requests") or {}
+    return all(isinstance(each, dict) and not any(map(is_extended, each)) for each in amounts)

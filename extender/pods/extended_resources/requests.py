@@ -16,8 +16,8 @@ import orjson
 from allocator import MAX_RESULTS, Claim, ClaimSpec, ConstraintSpec, DeviceRequest, GroupResource, Quantity, Request
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pod_fields import ExtendedRequest, RequestingContainer, RequestMapping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.extended_resources import ExtendedRequest, RequestingContainer, RequestMapping
 from extender.resource_classes.group_requests import devices_json, group_requests
 
 _ONE: Final = Quantity.from_int(1).nano

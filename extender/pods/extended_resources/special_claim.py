@@ -11,8 +11,8 @@ from allocator import AllocationResult, GroupResource, missing_class, selector_m
 from extender.cluster.consumers import is_in_use
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import IMPLICIT_PREFIX, ExtendedClaim
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.extended_resources import IMPLICIT_PREFIX, ExtendedClaim
 from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 from extender.writes.claims.other_writers import double_allocation

@@ -12,8 +12,7 @@ from immutables import Map
 
 from allocator import NOTHING_USED, PoolId, Usage
 from extender.cluster.change_log import Change, ChangeLog
-from extender.cluster.indexes.kept_index import KeptIndex
-from extender.cluster.indexes.nested_maps import added
+from extender.cluster.indexes import KeptIndex, with_uid
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY, Snapshot
@@ -118,7 +117,7 @@ class ClusterWithKept:
         self._log.add(Change(snapshot.version, Topic.POOL, pool) for pool in own)
         nominated: Map[str, Map[str, None]] = Map()
         for uid in snapshot.kept.unnamed:
-            nominated = added(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
+            nominated = with_uid(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
         usage = self._usage(snapshot, pools | own, now.values())
         kept = KeptIndex(snapshot.kept.unnamed, snapshot.kept.in_namespaces)  # it still counts in quotas
         self._world = snapshot._replace(usage=usage, nominated=nominated, kept=kept)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from allocator import AllocationResult, ClaimSpec, DeviceId, DeviceResult, Quantity
 from allocator.tools import Recent
-from extender.cluster.indexes.assumed import NO_SPEC
+from extender.cluster.indexes import NO_SPEC
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
 from extender.quota.device_quotas.usage import LimitMeter, Taken, least

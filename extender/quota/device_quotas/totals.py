@@ -11,7 +11,7 @@ from immutables import Map
 
 from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity
 from allocator.tools import Recent
-from extender.cluster.indexes.assumed import NO_SPEC
+from extender.cluster.indexes import NO_SPEC
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.snapshot import Snapshot
 from extender.quota.device_quotas.kept import KeptTotals

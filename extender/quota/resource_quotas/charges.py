@@ -9,8 +9,8 @@ from typing import Final
 
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pod_fields import IMPLICIT_PREFIX, asked
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.extended_resources import IMPLICIT_PREFIX, asked
 from extender.quota.resource_quotas.limits import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
 
 NOTHING: Final[Charges] = {}

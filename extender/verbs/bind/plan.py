@@ -14,9 +14,9 @@ from extender.cluster.consumers import group_of
 from extender.cluster.objects.claim_annotations import is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pod_fields import ExtendedClaim
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.extended_resources import ExtendedClaim
-from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE

@@ -13,8 +13,7 @@ import msgspec
 import orjson
 
 from allocator.tools import JSON
-from extender.cluster.objects.plain_pods import parse_waiting_pod
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Pod, parse_waiting_pod
 from extender.verbs.json.body import (
     NAME,
     NAMESPACE,

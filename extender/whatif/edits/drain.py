@@ -7,8 +7,8 @@ from typing import ClassVar, Final, Self
 from allocator import Problem
 from allocator.tools import JSON, Fields, hint
 from extender.cluster.objects.budgets import Budget
+from extender.cluster.objects.pod_fields import CORDON
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.node_requirements import CORDON
 from extender.cluster.snapshot import Snapshot
 from extender.defragmentation.mobility import TIED, unbound
 from extender.pods.claims import without_pods

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects.pods import Pod
-from extender.cluster.resources.node_resources import ClaimResources
+from extender.cluster.resources import ClaimResources
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from allocator.tools import printable
+from extender.cluster.objects.pod_fields import KEPT, Keeping
 from extender.cluster.objects.pods import Pod
-from extender.cluster.pod_fields.conditions import KEPT, Keeping
 from extender.kube.api import Api, RawObject
 from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.conditions import DEVICES_CHANGED, condition_patch, marking_patch

@@ -1,19 +1,45 @@
-"""The resources of nodes that devices may take (KEP-5517): CPU, memory, huge pages, as kube-scheduler counts them.
+"""The resources of nodes: CPU, memory and huge pages, as kube-scheduler counts them.
 
-Amounts are in nano units by the name of the resource. An amount that cannot be read counts as absent, because the API
-server has none.
+Pods request them, and devices may take some (KEP-5517). Amounts are in nano units by the name of the resource. An
+amount that cannot be read counts as absent, because the API server has none.
+
+Policies prefer nodes by CPU, in thousandths of a core, but CPU never decides whether a pod fits.
 
 Source: k8s.io/component-helpers/resource, Kubernetes 1.37. A resize of a running pod is not seen before it has changed
 the pod's spec.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from allocator import Quantity, is_node_resource
-from extender.cluster.resources.pod_peak import ContainerNeeds, peak
+
+
+class ContainerNeeds(NamedTuple):
+    """A container's requests: amounts by resource; ``restarts`` says that its restartPolicy is Always."""
+
+    amounts: Mapping[str, int]
+    is_init: bool
+    restarts: bool
+
+
+def peak(containers: Iterable[ContainerNeeds]) -> Counter[str]:
+    """Amounts by resource, for containers in the order of their start.
+
+    Sidecars run beside everything that starts after them. Other init containers run one by one, before all else.
+    """
+    running: Counter[str] = Counter()
+    starting: Counter[str] = Counter()
+    for each in containers:
+        if each.is_init and not each.restarts:
+            starting |= running + Counter(each.amounts)
+        else:
+            running += Counter(each.amounts)
+    return running | starting
+
 
 Amounts: TypeAlias = Mapping[str, int]
 
@@ -252,3 +278,48 @@ def _items(value: object, field_name: str) -> list[Any]:
 
 def _at(value: object, field_name: str) -> object:
     return value.get(field_name) if isinstance(value, dict) else None
+
+
+_MILLI: Final = 10**6
+
+
+def cpu_request(spec: object) -> int:
+    """The CPU that a scheduler reserves for a pod of some spec.
+
+    Requests of the whole pod (KEP-2837) count instead of those of its containers. The overhead of the pod is added.
+    """
+    if not isinstance(spec, dict):
+        return 0
+    of_pod = _cpu_requested(spec.get("resources"))
+    if of_pod is None:
+        of_pod = peak(_cpu_needs(spec))["cpu"] if spec.get("initContainers") else _sum(spec.get("containers"))
+    return of_pod + (cpu_of(spec.get("overhead")) or 0)
+
+
+def cpu_of(amounts: object) -> int | None:
+    """The CPU in amounts by resource, rounded up; None without CPU."""
+    amount = quantity_of(amounts.get("cpu")) if isinstance(amounts, dict) else None
+    return None if amount is None else max(0, -(-amount.nano // _MILLI))
+
+
+def _sum(containers: object) -> int:
+    """What containers request together that run at the same time."""
+    found = containers if isinstance(containers, list) else ()
+    return sum(_cpu_requested(_at(each, "resources")) or 0 for each in found)
+
+
+def _cpu_needs(spec: Mapping[str, object]) -> Iterator[ContainerNeeds]:
+    for name, is_init in (("initContainers", True), ("containers", False)):
+        containers = spec.get(name)
+        for each in containers if isinstance(containers, list) else ():
+            cpu = _cpu_requested(_at(each, "resources"))
+            if cpu:
+                yield ContainerNeeds({"cpu": cpu}, is_init, _at(each, "restartPolicy") == "Always")
+
+
+def _cpu_requested(resources: object) -> int | None:
+    """A limit without a request counts as a request, as in the API server."""
+    if not isinstance(resources, dict):
+        return None
+    requested = cpu_of(resources.get("requests"))
+    return cpu_of(resources.get("limits")) if requested is None else requested

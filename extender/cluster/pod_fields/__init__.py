@@ -1,1 +1,0 @@
-"""What single fields and annotations of a pod say; `extender.cluster.objects.pods` reads them all."""

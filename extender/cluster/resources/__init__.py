@@ -1,1 +1,0 @@
-"""CPU, memory and huge pages: what pods request, and what nodes have."""
