@@ -14,6 +14,7 @@ from immutables import Map
 from allocator.tools import NO_TEXT, printable
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
+from extender.cluster.controller_marks import Mark
 from extender.cluster.indexes import ControllerAnswer
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -30,7 +31,6 @@ from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, ClaimAsk, 
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated_claims import NegotiatedClaim
-from extender.writes.claims.controller_marks import Mark
 
 _NAME_BYTES = 100
 """What the name of a node in an answer takes, with the reason and its place, about."""

@@ -13,7 +13,7 @@ from allocator import AllocationResult
 from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.templates.blueprints import Blueprint
 from extender.autoscaler.templates.catalog import Supply
-from extender.cluster.consumers import consumer_of
+from extender.cluster.consumers import consumer_of, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -23,7 +23,7 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler.plugins import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
-from extender.pods.claims import claim_from_template, without_pods
+from extender.pods.claims import claim_from_template
 from extender.pods.decision_case import refreshed
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place

@@ -1,8 +1,10 @@
 """Consumers of claims: pods, and PodGroups, whose pods use a claim together (gate DRAWorkloadResourceClaims)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
-from allocator import Claim, Consumer
+from allocator import Claim, Consumer, Features
+from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, PodClaim
@@ -74,3 +76,33 @@ def pods_of(group: Consumer, claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
     members = snapshot.gangs.members.get(GangKey(claim.namespace, group.name, is_pod_group=True), ())
     key = ObjectKey(claim.namespace, claim.name)
     return (pod for uid in members if (pod := snapshot.pod(uid)) is not None and key in claim_keys(pod))
+
+
+def holders_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Iterator[Pod]:
+    """The pods that hold devices of the pools that a node reaches, by uid. They may run on any node."""
+    pools = snapshot.inventory.for_node(node.node, features)
+    claims = (snapshot.claim(uid) for pool in pools for uid in snapshot.holders.get(pool.id, ()))
+    users = (user.uid for claim in claims if claim is not None for user in claim.claim.reserved_for)
+    for uid in sorted(set(users)):
+        pod = snapshot.pod(uid)
+        if pod is not None:
+            yield pod
+
+
+def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
+    """The cluster once some pods are gone and the claims that only they used are released."""
+    gone = {pod.uid for pod in pods}
+    for pod in pods:
+        for key in claim_keys(pod):
+            claim = snapshot.claims.get(key)
+            if claim is None or not any(c.uid in gone for c in claim.claim.reserved_for):
+                continue
+            left = tuple(c for c in claim.claim.reserved_for if c.uid not in gone)
+            if not left and claim.claim.owner_uid in gone:
+                snapshot = snapshot.without_claim(key)
+                continue
+            allocation = claim.claim.allocation if left else None
+            released = replace(claim.claim, reserved_for=left, allocation=allocation)
+            snapshot = snapshot.with_claim(replace(claim, claim=released))
+        snapshot = snapshot.without_pod(pod.key)
+    return snapshot

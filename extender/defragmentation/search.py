@@ -8,6 +8,7 @@ from math import comb
 from typing import Final
 
 from extender.autoscaler.scale_up.device_counts import free_devices, least_devices
+from extender.cluster.consumers import holders_near, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -17,9 +18,8 @@ from extender.defragmentation.mobility import Mobility, held_devices
 from extender.defragmentation.shapes import PendingShape
 from extender.defragmentation.trial import MoveTrials
 from extender.kube_scheduler.checks import rejection
-from extender.pods.claims import Blocked, claims_of, without_pods
+from extender.pods.claims import Blocked, claims_of
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.preemption.choice import holders_near
 from extender.verbs.preempt.smallest_set import MOST_SETS
 from extender.verbs.preempt.victims import Evictions, is_evictable, violations
 

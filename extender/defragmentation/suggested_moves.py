@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from allocator import RemedyKind
-from extender.cluster.consumers import claim_keys
+from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
@@ -13,7 +13,6 @@ from extender.defragmentation.defragment import SearchBounds, defragment
 from extender.explain.change import Fork, ProposedChange
 from extender.explain.proposals.successors import returned
 from extender.explain.proposals.suggestions import Suggestion
-from extender.pods.claims import without_pods
 
 
 @dataclass(frozen=True, slots=True)

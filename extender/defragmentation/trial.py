@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from immutables import Map
 
-from extender.cluster.consumers import claim_keys
+from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, pools_of
@@ -17,7 +17,6 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move, MoveProposal
 from extender.defragmentation.mobility import unbound
 from extender.defragmentation.rehearsal import Queued, Rehearsal
-from extender.pods.claims import without_pods
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import structlog
 
 from allocator import Claim
 from allocator.tools import Recent
+from extender.cluster.controller_marks import Mark, asks_to_deallocate
 from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.scheduling_contexts import SchedulingContext
@@ -38,7 +39,6 @@ from extender.pods.claims import named_claims
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
 from extender.tools.offload import Offload
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
-from extender.writes.claims.controller_marks import Mark, asks_to_deallocate
 from extender.writes.scheduling_contexts import ContextWrites
 
 logger = structlog.get_logger()

@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 from allocator import AllocatorError
-from extender.cluster.consumers import claim_keys
+from extender.cluster.consumers import claim_keys, holders_near, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -13,9 +13,8 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
-from extender.pods.claims import without_pods
 from extender.pods.feasibility import feasible_on
-from extender.preemption.choice import choose, holders_near
+from extender.preemption.choice import choose
 from extender.quota.device_quotas.overrun import OVER, quotas_of
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.victims import is_evictable_unbound

@@ -14,6 +14,7 @@ from typing import Final
 
 from allocator import AllocationResult
 from allocator.tools import Recent
+from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked, next_mark
 from extender.cluster.objects.claim_annotations import MARK
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -29,7 +30,6 @@ from extender.negotiation.questions import node_name, pod_name
 from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.writes.claims.claim_json import Reservation, protected
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
-from extender.writes.claims.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked, next_mark
 from extender.writes.pods.patches import ATTEMPTS
 
 _MARGIN: Final = timedelta(seconds=2)

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from allocator import AllocationResult
 from allocator.tools import NO_TEXT, Printable, printable
+from extender.cluster.controller_marks import asks_to_deallocate, is_to_deallocate
 from extender.kube.api import ObjectKey
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -21,7 +22,6 @@ from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, Negotiated
 from extender.negotiation.scheduling_contexts import Contexts
 from extender.pods.negotiated_claims import waiting
 from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.claims.controller_marks import asks_to_deallocate, is_to_deallocate
 
 _T = TypeVar("_T")
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import structlog
 
 from allocator import Claim
+from extender.cluster.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 from extender.cluster.objects.claim_annotations import is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.negotiation.known_controller import KnownController
 from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.claims.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 
 logger = structlog.get_logger()
 

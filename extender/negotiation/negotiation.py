@@ -14,6 +14,7 @@ from immutables import Map
 
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.controller_marks import Mark
 from extender.cluster.indexes import ControllerAnswer
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -29,7 +30,6 @@ from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
 from extender.pods.negotiated_claims import NegotiatedClaim, waiting
 from extender.writes.claims.claim_json import Reservation
-from extender.writes.claims.controller_marks import Mark
 
 logger = structlog.get_logger()
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from allocator import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, allocation_to_json
 from allocator.tools import JSON
+from extender.cluster.controller_marks import Mark
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.kube.encoding import loads
 from extender.negotiation.protocol import DEALLOCATE, ClaimAsk, NegotiatedQuestion, NodeName, Object, PodName
 from extender.pods.negotiated_claims import NegotiatedClaim
-from extender.writes.claims.controller_marks import Mark
 
 
 def pod_name(pod: Pod) -> PodName:

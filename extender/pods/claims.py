@@ -3,17 +3,20 @@
 A reason is the same text at each try: a text that changes makes the scheduler try the pod again.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import BoundPod, Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, missing_class, required
 from allocator.tools import Printable, printable
+from extender.cluster.binding_conditions import unmet
 from extender.cluster.consumers import claim_keys, claim_name, group_of, is_in_use
+from extender.cluster.controller_marks import asks_to_deallocate, is_marked
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.snapshot_edit import REFUSED
 from extender.kube.api import ObjectKey
@@ -21,9 +24,6 @@ from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
-from extender.writes.claims.binding_conditions import unmet
-from extender.writes.claims.controller_marks import asks_to_deallocate, is_marked
-from extender.writes.claims.other_writers import double_allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +143,6 @@ def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
 def waits(claim: ClaimObject) -> str:
     """The reason for all nodes while a claim waits for binding conditions."""
     return f"claim {claim.claim.name} waits until its devices are ready"
-
-
-def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
-    """The cluster once some pods are gone and the claims that only they used are released."""
-    gone = {pod.uid for pod in pods}
-    for pod in pods:
-        for key in claim_keys(pod):
-            claim = snapshot.claims.get(key)
-            if claim is None or not any(c.uid in gone for c in claim.claim.reserved_for):
-                continue
-            left = tuple(c for c in claim.claim.reserved_for if c.uid not in gone)
-            if not left and claim.claim.owner_uid in gone:
-                snapshot = snapshot.without_claim(key)
-                continue
-            allocation = claim.claim.allocation if left else None
-            released = replace(claim.claim, reserved_for=left, allocation=allocation)
-            snapshot = snapshot.with_claim(replace(claim, claim=released))
-        snapshot = snapshot.without_pod(pod.key)
-    return snapshot
 
 
 def claim_from_template(pod: Pod, entry: PodClaim, name: str, snapshot: Snapshot) -> ClaimObject | None:

@@ -19,6 +19,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
+from extender.cluster.other_writers import is_before
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.claims import PodClaims
@@ -28,7 +29,6 @@ from extender.quota.device_quotas.kept import KeptTotal
 from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
 from extender.quota.device_quotas.totals import Total
 from extender.quota.device_quotas.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
-from extender.writes.claims.other_writers import is_before
 
 
 @dataclass(frozen=True, slots=True)

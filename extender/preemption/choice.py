@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import Allocation, DeviceId, Features, InvalidClaimError, SelectorError
+from allocator import Allocation, DeviceId, InvalidClaimError, SelectorError
+from extender.cluster.consumers import holders_near, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube_scheduler.checks import rejection
-from extender.pods.claims import without_pods
 from extender.pods.feasibility import feasible_on, is_feasible
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.borrowers import loans_of
@@ -197,14 +197,3 @@ def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solve
     found.sort(key=lambda each: each[:4])
     for _, _, _, name, others in found[: max(FEWEST_NODES, int(len(names) * SHARE_OF_NODES))]:
         yield Evictions.of(pod, snapshot.nodes[name], (), others, snapshot, solver, is_evictable_unbound)
-
-
-def holders_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Iterator[Pod]:
-    """The pods that hold devices of the pools that a node reaches, by uid. They may run on any node."""
-    pools = snapshot.inventory.for_node(node.node, features)
-    claims = (snapshot.claim(uid) for pool in pools for uid in snapshot.holders.get(pool.id, ()))
-    users = (user.uid for claim in claims if claim is not None for user in claim.claim.reserved_for)
-    for uid in sorted(set(users)):
-        pod = snapshot.pod(uid)
-        if pod is not None:
-            yield pod

@@ -5,15 +5,13 @@ import asyncio
 import pytest
 
 from allocator import Features
-from extender.cluster.consumers import consumer_of, users_of
+from extender.cluster.consumers import consumer_of, holders_near, users_of, without_pods
 from extender.cluster.objects.claim_annotations import TAKING
 from extender.cluster.objects.pod_fields import RELEASED
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.pods.claims import without_pods
-from extender.preemption.choice import holders_near
 from extender.simulation.cluster import Cluster as Simulation
 from extender.verbs.json.wire import FilterArgs
 from extender.writes.errors import WriteRefusedError

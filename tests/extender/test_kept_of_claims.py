@@ -7,6 +7,7 @@ import pytest
 
 from allocator import OPTIONAL_REQUESTS, ClaimTemplate, optional_problem
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.controller_marks import Mark
 from extender.cluster.objects.claim_annotations import (
     ALLOCATION_MODE,
     MARK,
@@ -20,7 +21,6 @@ from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, TEMPLATES, Resource
-from extender.writes.claims.controller_marks import Mark
 from tests.extender.writer_scene import ALLOCATE, PROTECT, Scene
 from tests.extender.writer_scene import READ as READ_CALL
 from tests.kit.clusters import claim, claim_template, pod

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from extender.cluster.controller_marks import LAST_ATTEMPT
 from extender.cluster.objects.claim_annotations import MARK
 from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS
-from extender.writes.claims.controller_marks import LAST_ATTEMPT
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.extender.transport_scene import KitScene
 from tests.extender.transport_scene import Licenses as TransportLicenses

@@ -10,9 +10,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from allocator.model.features import ALL_FEATURES
+from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.pods.claims import without_pods
 from extender.pods.decision_case import fits
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.preempt.victims import Evictions

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
+from extender.cluster.binding_conditions import AwaitedCondition, Failed, unmet
 from extender.cluster.objects.claims import ClaimObject, parse_claim_object
-from extender.writes.claims.binding_conditions import AwaitedCondition, Failed, unmet
 from tests.kit.binders import BINDING_TIMEOUT
 from tests.kit.clusters import DRIVER, claim
 

@@ -8,8 +8,8 @@ import pytest
 from extender.cluster.change_log import Change
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
+from extender.cluster.other_writers import double_allocation
 from extender.kube.resources import CLAIMS, NODES
-from extender.writes.claims.other_writers import double_allocation
 from tests.extender.state_scene import POOL, allocation, at, change, delete, found, held
 from tests.kit import virtualtime
 from tests.kit.clusters import (

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from extender.background.task import BackgroundTask
+from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
@@ -16,7 +17,6 @@ from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.requests import is_ours
 from extender.tools.faults import Faults
 from extender.verbs.bind.bind import Binder
-from extender.writes.claims.binding_conditions import unmet
 
 IDLE: Final = timedelta(seconds=60)
 """A claim for which nothing has happened for so long is not being bound: a bind takes seconds, and is repeated soon."""

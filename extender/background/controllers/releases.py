@@ -17,6 +17,7 @@ from allocator.tools import Recent
 from extender.background.controllers.work import ControllerWork
 from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claim_annotations import MARK
 from extender.cluster.objects.claims import ClaimObject
@@ -31,7 +32,6 @@ from extender.negotiation.questions import release
 from extender.tools.faults import Faults
 from extender.writes.claims.claim_json import unprotected
 from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.claims.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked
 
 logger = structlog.get_logger()
 

@@ -13,6 +13,7 @@ import structlog
 
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import holders_near
 from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -22,7 +23,6 @@ from extender.kube.raw import revision
 from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import are_leaving
-from extender.preemption.choice import holders_near
 from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError

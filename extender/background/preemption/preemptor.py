@@ -30,6 +30,7 @@ from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.task import BackgroundTask, Found, Rejection
+from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
@@ -48,7 +49,6 @@ from extender.preemption.choice import Preemption, begun, carried_out, choose, s
 from extender.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
 from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError
-from extender.writes.claims.binding_conditions import unmet
 from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.pods.evictions import Evictor, preempted_by

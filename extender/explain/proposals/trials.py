@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
+from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
@@ -13,7 +14,7 @@ from extender.explain.claim_references import with_claims_made
 from extender.explain.explanation import Proposal, Successor
 from extender.explain.proposals.successors import goes_first, made_again, returned
 from extender.kube.api import ObjectKey
-from extender.pods.claims import Blocked, without_pods
+from extender.pods.claims import Blocked
 from extender.pods.decision_case import open_case
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.filter import Bounds, filter_nodes

@@ -15,14 +15,14 @@ from typing import Final
 
 from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity
 from allocator.tools import printable
-from extender.cluster.consumers import claim_keys
+from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
-from extender.pods.claims import Blocked, without_pods
+from extender.pods.claims import Blocked
 from extender.pods.decision_case import Case, after_departures, fits, holding, is_left, open_case
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 from extender.pods.nominated.kept_reads import kept_reads

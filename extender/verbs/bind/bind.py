@@ -15,10 +15,12 @@ from typing import Final
 import structlog
 
 from allocator.tools import printable
+from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import is_in_use
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
+from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
@@ -32,10 +34,8 @@ from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBa
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back
 from extender.verbs.bind.quota import check_written
-from extender.writes.claims.binding_conditions import Failed, unmet
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.claims.other_writers import double_allocation
 from extender.writes.claims.special_claims import SpecialClaims
 from extender.writes.errors import OverQuotaError, WriteRefusedError
 from extender.writes.events import Note

@@ -15,11 +15,14 @@ from typing import Final
 import structlog
 
 from allocator.tools import Recent
+from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys, has_other_consumers, is_in_use, users_of
+from extender.cluster.controller_marks import is_marked
 from extender.cluster.objects.claim_annotations import is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
+from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.resources import CLAIMS
@@ -27,11 +30,8 @@ from extender.pods.extended_resources.special_claim import reaches
 from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
 from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes
 from extender.verbs.bind.quota import check_written
-from extender.writes.claims.binding_conditions import Failed, unmet
 from extender.writes.claims.claim_json import AllocationFirst, Reservation
-from extender.writes.claims.controller_marks import is_marked
 from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.claims.other_writers import double_allocation
 from extender.writes.pods.node_resources import NodeResources
 from extender.writes.writer import Writer
 

@@ -16,6 +16,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import ExtendedClaim
 from extender.cluster.objects.pods import Pod
+from extender.cluster.other_writers import double_allocation
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
@@ -39,7 +40,6 @@ from extender.verbs.bind.quota import check_planned
 from extender.verbs.late_nodes import LateNodes
 from extender.writes.claims.claim_json import Reservation, is_reserved
 from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.claims.other_writers import double_allocation
 
 MOST_TRIES: Final = 5
 """The search is made in a thread at most this number of times, if something that it depends on changes meanwhile."""

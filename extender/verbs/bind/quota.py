@@ -2,6 +2,7 @@
 
 from allocator import Allocation
 from extender.cluster.consumers import is_in_use
+from extender.cluster.controller_marks import is_marked
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -10,7 +11,6 @@ from extender.decisions.solver import Solver
 from extender.pods.decision_case import Case
 from extender.pods.pod_quota import PodQuota
 from extender.verbs.bind.errors import BindError, QuotaExceededError
-from extender.writes.claims.controller_marks import is_marked
 
 _LATE = "out of time: selectors of the namespace's DeviceQuotas take too long"
 

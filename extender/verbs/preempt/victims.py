@@ -5,21 +5,21 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from extender.cluster.consumers import claim_keys
+from extender.cluster.binding_conditions import unmet
+from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
-from extender.pods.claims import Blocked, without_pods
+from extender.pods.claims import Blocked
 from extender.pods.decision_case import after_departures, open_case
 from extender.pods.feasibility import is_feasible
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.holder_kinds import holder_kinds
 from extender.verbs.preempt.smallest_set import Members, irreducible_set, smallest_set
-from extender.writes.claims.binding_conditions import unmet
 
 _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""

@@ -6,12 +6,12 @@ from typing import ClassVar, Final, Self
 
 from allocator import Problem
 from allocator.tools import JSON, Fields, hint
+from extender.cluster.consumers import without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.pod_fields import CORDON
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.defragmentation.mobility import TIED, unbound
-from extender.pods.claims import without_pods
 from extender.verbs.preempt.victims import budgets_covering
 from extender.whatif.edits.edit import Edit
 from extender.whatif.fork import Fork, Leaving

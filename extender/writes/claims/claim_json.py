@@ -7,6 +7,7 @@ from typing import Final
 
 from allocator import AllocationResult, Claim, Consumer, DeviceResult, allocation_to_json
 from extender.cluster.consumers import own_consumer
+from extender.cluster.controller_marks import asks_to_deallocate
 from extender.cluster.objects.claim_annotations import CONFIRMED, MARK, TAKING
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
@@ -14,7 +15,6 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
 from extender.kube.raw import timestamp
-from extender.writes.claims.controller_marks import asks_to_deallocate
 from extender.writes.errors import WriteRefusedError
 
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {

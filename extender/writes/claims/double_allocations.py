@@ -10,9 +10,9 @@ from extender.cluster.consumers import users_of
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
+from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.writes.claims.other_writers import double_allocation
 from extender.writes.events import Note
 
 AT_ONCE: Final = 1_000
