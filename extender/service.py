@@ -25,7 +25,7 @@ from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.fairness.waiting_budget import WaitingBudget
 from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
 from extender.pods.claims_to_come import Foreseen
@@ -46,7 +46,6 @@ from extender.verbs.merits import Merits
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_by_cpu, score_nodes
 from extender.verbs.volume_gate import VolumeGate
-from extender.writes.errors import WriteRefusedError
 
 _T = TypeVar("_T")
 

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from extender import Cluster
-from extender.cluster.objects.device_expressions import check_expression
 from extender.fakekube.manifests import load
+from extender.kube.claim_rules import check_expression
 from extender.serving.garbage import undisturbed
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects.parts import api_object

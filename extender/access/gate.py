@@ -8,8 +8,9 @@ authorization. Answers are remembered for seconds, and no caller makes us ask th
 import hashlib
 import secrets
 from base64 import urlsafe_b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 from typing import Final
@@ -19,10 +20,56 @@ import structlog
 
 from allocator.tools import Recent, shown
 from extender.access.answers import Answers
-from extender.access.pace import Pace
-from extender.access.refusal_reason import RefusalReason
 from extender.access.reviews import ReviewError, Reviews
 from extender.access.user import PeerCertificate, User, end_of, user_of_certificate
+
+_KEPT: Final = 4096
+"""Callers whose pace is known. One that was forgotten begins anew with a full bucket."""
+
+
+class Pace:
+    """Lets each caller ask so often.
+
+    Args:
+        rate: questions a second, in the long run.
+        burst: questions at once.
+        clock: seconds, from any point.
+    """
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
+        self._left: Recent[tuple[float, float]] = Recent(_KEPT)
+
+    def allows(self, caller: Hashable) -> bool:
+        """Whether a caller may ask one question more now; if so, the question counts."""
+        now = self._clock()
+        left, at = self._left.find(caller) or (self._burst, now)
+        left = min(self._burst, left + (now - at) * self._rate)
+        may = left >= 1.0
+        self._left.keep(caller, (left - may, now))
+        return may
+
+
+class RefusalReason(StrEnum):
+    """Why a caller is refused."""
+
+    HANDSHAKE = "handshake"
+    """The TLS handshake has failed: the client certificate is not accepted, or the client speaks no TLS 1.3."""
+    NO_CREDENTIAL = "no_credential"
+    """There is no token and no client certificate with a common name, or the header is not understood."""
+    TOKEN = "token"  # noqa: S105 - the name of a reason
+    """The API server does not accept the token (TokenReview)."""
+    CERTIFICATE = "certificate"
+    """The client certificate has expired since the connection was made."""
+    RIGHT = "right"
+    """The user may not send the request (SubjectAccessReview)."""
+    TOO_OFTEN = "too_often"
+    """There were too many tokens that are not known, or too many new paths."""
+    NO_REVIEW = "no_review"
+    """The API server, which knows the callers, does not answer."""
+
 
 logger = structlog.get_logger()
 

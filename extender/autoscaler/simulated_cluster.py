@@ -20,7 +20,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.plugins import PluginCapacity
+from extender.kube_scheduler import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
 from extender.pods.claims import claim_from_template

@@ -8,13 +8,12 @@ from typing import Final
 from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
-from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 
 PAUSE_SECONDS: Final = 0.2

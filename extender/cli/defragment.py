@@ -37,11 +37,11 @@ from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import RESOURCES
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.observe.tables.terminal import TextTable, print_table
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnreadableFilesError
-from extender.simulation.quiet_logs import log_quietly
+from extender.tools.logs import log_quietly
 
 DEFRAGMENTED: Final = tuple(RESOURCES.values())
 """The kinds that a defragmentation reads."""

@@ -49,7 +49,7 @@ from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.raw import key_of
 from extender.kube.resources import BUDGETS, PODS, RESOURCES
 from extender.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError, UnreadableFilesError
-from extender.simulation.quiet_logs import log_quietly
+from extender.tools.logs import log_quietly
 
 _CLAIM: Final = "claim"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from allocator import DEFAULTS_OF
 from allocator.tools import JSON
 from extender.cli.messages import fail, note, refuse
-from extender.cluster.objects.device_expressions import check_expression
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
 from extender.config.sources import load as load_settings
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
 from extender.fakekube.manifests import load as load_manifests
+from extender.kube.claim_rules import check_expression
 from extender.kube.feature_gates import server_gates
 from extender.kube.remote import RemoteApi
 from extender.tools.text_file import UnreadableError, read_text

@@ -30,7 +30,7 @@ from extender.kube.api import RawObject
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import NODES, SLICES, Resource
-from extender.simulation.quiet_logs import log_quietly
+from extender.tools.logs import log_quietly
 
 app = command_app()
 

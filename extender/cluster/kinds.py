@@ -25,7 +25,6 @@ from allocator import (
 )
 from extender.cluster.objects.budgets import Budget, parse_budget
 from extender.cluster.objects.claims import SpecCache, parse_claim_object, parse_template_object
-from extender.cluster.objects.device_expressions import check_expression
 from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pod_groups import PodGroup, parse_pod_group
@@ -34,6 +33,7 @@ from extender.cluster.objects.resource_classes import ResourceClass, parse_resou
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import check_expression
 from extender.kube.resources import (
     BUDGETS,
     CLAIMS,

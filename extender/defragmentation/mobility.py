@@ -15,8 +15,7 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Rehearsal
 from extender.explain.explanation import Spared
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.attempts import no_attempt
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import no_attempt, rejection
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.verbs.preempt.victims import budgets_covering
 

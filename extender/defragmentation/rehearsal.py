@@ -9,7 +9,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks
 from extender.pods.policy import policy_of
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place

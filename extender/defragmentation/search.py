@@ -17,7 +17,7 @@ from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
 from extender.defragmentation.shapes import PendingShape
 from extender.defragmentation.trial import MoveTrials
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.smallest_set import MOST_SETS

@@ -12,7 +12,7 @@ from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.pods.claims import Blocked
 from extender.pods.decision_case import open_case
 from extender.quota.device_quotas.overrun import quotas_of

@@ -12,7 +12,7 @@ from extender.explain.claim_references import targets_of
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import RequestReport
 from extender.explain.holders import Holders
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs

@@ -28,9 +28,8 @@ from extender.driver.responder import Responder
 from extender.driver.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.negotiation.protocol import NegotiatedQuestion, Object
-from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import LONG, SharedLease
 
 _TURN_SECONDS: Final = 1.0

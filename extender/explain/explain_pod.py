@@ -22,8 +22,7 @@ from extender.explain.gangs import gang_hindrance, gang_note
 from extender.explain.judged_pod import JudgedPod
 from extender.explain.proposals.suggestions import Suggest
 from extender.kube.claim_rules import ADMIN_LABEL
-from extender.kube_scheduler.attempts import no_attempt
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.pods.claims import Blocked, bound_pod, unready
 from extender.pods.decision_case import Case, open_case
 from extender.pods.extended_resources.requests import request_words

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from extender.explain.explanation import Conclusion, Explanation, NodesByReason, Rejections
-from extender.kube_scheduler.checks import unmet_requirements
+from extender.kube_scheduler import unmet_requirements
 from extender.pods.decision_case import Case
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Sequence
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks
 
 
 def likely_nodes(snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:

@@ -1,4 +1,4 @@
-"""The API server's rules for creating and changing a ResourceClaim.
+"""The API server's rules for creating and changing a ResourceClaim, and for CEL expressions over devices.
 
 Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 """
@@ -6,6 +6,7 @@ Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from allocator import CompileError, Environment, compile_expression
 from extender.kube.api import RawObject
 from extender.kube.resources import TEMPLATES
 
@@ -125,3 +126,17 @@ def _results(status: RawObject) -> list[RawObject]:
 
 def _device(entry: RawObject) -> tuple[object, ...]:
     return tuple(entry.get(name) for name in ("driver", "pool", "device", "shareID"))
+
+
+_DEVICE_EXPRESSIONS: Final = Environment()
+
+
+def check_expression(expression: str) -> str | None:
+    """The error of a CEL expression over devices, by the rules of an API server; None if it has none."""
+    try:
+        compile_expression(expression, _DEVICE_EXPRESSIONS)
+    except CompileError as error:
+        return f"{error.line}:{error.column}: {error.message}"
+    except Exception as error:  # noqa: BLE001  # the error concerns one object, and is told with its place
+        return f"internal error: {type(error).__name__}: {error}"
+    return None

@@ -12,10 +12,9 @@ import orjson
 from extender.kube.api import Listing, RawObject
 from extender.kube.connection.transport import HttpReply, HttpRequest, succeeded
 from extender.kube.discovery import Served
-from extender.kube.encoding import dumps, loads, loads_aside
+from extender.kube.encoding import Relevance, dumps, loads, loads_aside
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import revision
-from extender.kube.relevance import Relevance
 from extender.kube.resources import Resource
 from extender.tools.offload import Offload, at_once
 

@@ -1,8 +1,14 @@
-"""An API server behind HTTP; implements `extender.kube.api.Api`."""
+"""An API server behind HTTP; implements `extender.kube.api.Api`.
+
+All writes share the connections to the API server. A write that a webhook is slow to admit keeps its connection, so
+each namespace has its share of them.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -19,7 +25,6 @@ from extender.kube.connection.transport import (
     decoded,
     send,
 )
-from extender.kube.connection.write_shares import WriteShares
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import dumps
 from extender.kube.errors import AnswerTooLongError, OutcomeUnknownError, UnreachableError
@@ -27,6 +32,56 @@ from extender.kube.list import list_all
 from extender.kube.raw import key_of
 from extender.kube.resources import PODS, Resource
 from extender.tools.offload import Offload, in_thread
+
+MOST_WRITES: Final = 32
+"""Of one namespace. A write takes milliseconds, so this is enough for thousands in a second."""
+
+WAITING_SECONDS: Final = 30.0
+"""The longest wait of a write. Those before it have an answer, or none, within 10 s each."""
+
+_NAMESPACES: Final = "/namespaces/"
+
+
+class WriteShares:
+    """Has the writes of a namespace wait for each other, if there are too many."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, asyncio.Semaphore] = {}
+        self._users: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def of(self, request: HttpRequest) -> AsyncIterator[None]:
+        """Within, a write has its share. One of an object without a namespace is free.
+
+        Raises:
+            UnreachableError: the other writes of the namespace have left it no share in time. It was not sent.
+        """
+        namespace = request.path.partition(_NAMESPACES)[2].partition("/")[0]
+        if not namespace:
+            yield
+            return
+        limit = self._limits.setdefault(namespace, asyncio.Semaphore(MOST_WRITES))
+        self._users[namespace] += 1
+        try:
+            await _acquired(limit, request, namespace)
+            try:
+                yield
+            finally:
+                limit.release()
+        finally:
+            self._users[namespace] -= 1
+            if not self._users[namespace]:
+                del self._users[namespace], self._limits[namespace]
+
+
+async def _acquired(limit: asyncio.Semaphore, request: HttpRequest, namespace: str) -> None:
+    try:
+        async with asyncio.timeout(WAITING_SECONDS):
+            await limit.acquire()
+    except TimeoutError as error:
+        cause = f"not sent within {WAITING_SECONDS:g} s: other writes of namespace {namespace} are slow"
+        raise UnreachableError(str(request), cause) from error
+
 
 _T = TypeVar("_T")
 

@@ -22,11 +22,10 @@ from extender.kube.connection.transport import (
     TransportError,
     decoded,
 )
-from extender.kube.encoding import loads_aside
+from extender.kube.encoding import RELEVANCE, Relevance, loads_aside, passed_revision
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.list import RoomFor, no_room, pages
 from extender.kube.raw import Event, EventType, revision_of
-from extender.kube.relevance import RELEVANCE, Relevance, passed_revision
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import Resource
 from extender.tools.intake import Budget, Source, json_weight

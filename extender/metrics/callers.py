@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
-from extender.access.refusal_reason import RefusalReason
+from extender.access.gate import RefusalReason
 
 
 class CallerMetrics:

@@ -7,7 +7,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.observe.decision_log import DecisionLog
 from extender.observe.pod_and_claim_states import PendingReason, PodState, state_of_pod
 from extender.observe.tally import Tally

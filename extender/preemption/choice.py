@@ -18,7 +18,7 @@ from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 from extender.pods.feasibility import feasible_on, is_feasible
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.borrowers import loans_of

@@ -7,7 +7,7 @@ from extender.cluster.consumers import users_of
 from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 
 
 def is_in_vain(pod: Pod, keeping: Keeping, snapshot: Snapshot) -> bool:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import CONTROLLER, MATCH_ATTRIBUTE, MEMBERS, GroupResource, Problem, conditions_of, validate
-from extender.cluster.objects.device_expressions import check_expression
 from extender.cluster.objects.resource_classes import VERSION, ResourceClass
 from extender.kube.api import RawObject
+from extender.kube.claim_rules import check_expression
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.resource_classes.properties import RequirementError, requirement_expression
 

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import Surroundings, make_service, make_solver, suggestions
 from extender.autoscaler.templates.catalog import Catalog
 from extender.autoscaler.templates.from_settings import read_catalog
-from extender.cluster.objects.device_expressions import check_expression
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -26,6 +25,7 @@ from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED, Loaded, ManifestObject, load, load_objects
 from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
 from extender.metrics.groups import Metrics
@@ -34,9 +34,9 @@ from extender.service import Service
 from extender.simulation.node_choice import NodeChoice
 from extender.simulation.parameter_objects import ParameterObjects
 from extender.simulation.placement import Placement
-from extender.simulation.quiet_logs import log_quietly
 from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
+from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once
 
 _T = TypeVar("_T")

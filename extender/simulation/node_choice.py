@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from extender.cluster.objects.pods import Pod
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks
 
 
 class NodeChoice(Protocol):

@@ -19,7 +19,7 @@ from extender.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.claims_to_come import unmade
 from extender.pods.decision_case import refreshed

@@ -1,4 +1,4 @@
-"""Logging: structured, on standard error, one line an event."""
+"""Logging: structured, on standard error, one line an event. A library logs quietly."""
 
 import logging
 import sys
@@ -135,3 +135,24 @@ def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structl
     if "exception" in event:
         shown["exception"] = printable_lines(event["exception"])
     return shown
+
+
+LOGGER: Final = "dra_extender"
+"""Name of the standard library's logger that gets the lines."""
+
+
+def log_quietly() -> None:
+    """Hand log lines to the standard library, unless structlog is set up already. Its own default is to print."""
+    if structlog.is_configured():
+        return
+    logger = logging.getLogger(LOGGER)
+    logger.addHandler(logging.NullHandler())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        logger_factory=lambda *_: logger,
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )

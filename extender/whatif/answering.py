@@ -18,8 +18,7 @@ from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
 from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
-from extender.kube_scheduler.attempts import no_attempt
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.pods.extended_resources.requests import request_words
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.whatif.fork import Fork

@@ -29,15 +29,22 @@ from extender.cluster.objects.pod_fields import RELEASED
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision, revision_of
 from extender.kube.resources import PODS
 from extender.writes.claims.claim_json import Reservation, deallocated, dropped_fields
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released
 from extender.writes.claims.reservation_queue import ReservationQueue, WaitingReservation
-from extender.writes.errors import WriteRefusedError
-from extender.writes.pods.conditions import DEVICES_CHANGED, marking_patch
-from extender.writes.pods.patches import ATTEMPTS, changed_by_others, check_unbound, patch_status, refused, same_pod
+from extender.writes.pods.patches import (
+    ATTEMPTS,
+    DEVICES_CHANGED,
+    changed_by_others,
+    check_unbound,
+    marking_patch,
+    patch_status,
+    refused,
+    same_pod,
+)
 
 _HEARING_SECONDS: Final = 5.0
 """The longest wait until the watch shows a write of ours."""

@@ -7,7 +7,7 @@ import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.writes.pods.conditions import DEVICES_CHANGED
+from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, has_condition, held, rejection

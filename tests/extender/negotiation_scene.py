@@ -24,7 +24,7 @@ from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import BindArgs, FilterArgs
-from extender.writes.pods.conditions import DEVICES_CHANGED
+from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver

@@ -15,7 +15,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS, RESOURCES
 from extender.verbs.filter import filter_nodes
-from extender.writes.pods.conditions import DEVICES_CHANGED
+from extender.writes.pods.patches import DEVICES_CHANGED
 from extender.writes.writer import Writer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, solver
 from tests.kit.servers.memory import Transport

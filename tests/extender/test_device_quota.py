@@ -11,9 +11,9 @@ from allocator import InvalidObjectError
 from extender import Cluster as Simulated
 from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.statuses.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
-from extender.cluster.objects.device_expressions import check_expression
 from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES

@@ -11,9 +11,9 @@ import yaml
 
 from allocator import parse_slice
 from extender import Cluster, Placement
-from extender.cluster.objects.device_expressions import check_expression
 from extender.fakekube.admission import unauthorized
 from extender.fakekube.manifests import load
+from extender.kube.claim_rules import check_expression
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]

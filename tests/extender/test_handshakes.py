@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.access.refusal_reason import RefusalReason
+from extender.access.gate import RefusalReason
 from extender.http.callers import handshakes as handshaking
 from extender.http.callers.handshakes import Handshake, end_trust
 from extender.http.callers.refusals import Refusals

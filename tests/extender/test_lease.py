@@ -5,9 +5,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from extender.kube.api import RawObject
-from extender.kube.errors import ApiError
+from extender.kube.errors import ApiError, WriteRefusedError
 from extender.kube.resources import LEASES
-from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import PINNED_PODS, SHORT, SharedLease
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes

@@ -16,8 +16,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
-from extender.kube_scheduler.attempts import no_attempt
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.metrics.groups import Metrics
 from extender.simulation.scheduling import devices_of
 from extender.tools.faults import RefusedError

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Device, Quantity, Selectors, Version, parse_slice
-from extender.cluster.objects.device_expressions import check_expression
 from extender.cluster.objects.resource_classes import Operator, PropertyRequirement, ResourceClass
+from extender.kube.claim_rules import check_expression
 from extender.resource_classes.device_class import judge
 from tests.kit.objects.parts import api_object, slice_spec
 

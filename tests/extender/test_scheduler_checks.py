@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects.nodes import parse_node_object
-from extender.kube_scheduler.checks import SchedulerChecks, rejection
+from extender.kube_scheduler import SchedulerChecks, rejection
 from tests.kit.clusters import Object, node, parsed, pod, snapshot_of
 
 TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}

@@ -16,7 +16,7 @@ from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs
-from extender.writes.pods.conditions import DEVICES_CHANGED
+from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.preempting import runs
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver

@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
+from extender.kube.encoding import passed_revision, pod_may_need_devices
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.raw import Event
-from extender.kube.relevance import passed_revision, pod_may_need_devices
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.kube.watch import (
     BrokenWatchError,

@@ -7,10 +7,9 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream
-from extender.kube.connection.write_shares import MOST_WRITES, WAITING_SECONDS
 from extender.kube.discovery import Served
 from extender.kube.errors import UnreachableError
-from extender.kube.remote import RemoteApi, RequestTiming
+from extender.kube.remote import MOST_WRITES, WAITING_SECONDS, RemoteApi, RequestTiming
 from extender.kube.resources import PODS
 from tests.kit import virtualtime
 

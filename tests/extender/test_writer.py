@@ -12,9 +12,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
+from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError, WriteRefusedError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
-from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import Lagging

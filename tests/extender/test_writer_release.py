@@ -9,10 +9,9 @@ import pytest
 from extender.cluster.objects.claim_annotations import CONFIRMED
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
 from extender.writes.claims.claim_json import Reservation
-from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS
 from extender.writes.writer import ReleaseOutcome, Writer
 from tests.extender.writer_scene import (

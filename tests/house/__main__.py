@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from rich.console import Console
 from rich.table import Table
 
-from extender.simulation.quiet_logs import log_quietly
+from extender.tools.logs import log_quietly
 from tests.house.calls import BOUNDS, travels
 from tests.house.layers import contract_layers, floors
 from tests.house.moves import Travel

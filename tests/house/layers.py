@@ -33,7 +33,7 @@ def floors(package: str) -> list[str]:
 
 def _imports(package: str) -> Mapping[str, frozenset[str]]:
     """Return what each folder, or module that stands in no folder, imports of the others."""
-    graph = grimp.build_graph(package)
+    graph = grimp.build_graph(package, cache_dir=None)  # A cache takes a module that was moved for unchanged.
     rooms = {each: each.removeprefix(f"{package}.") for each in graph.find_children(package)}
     for room in rooms:
         graph.squash_module(room)

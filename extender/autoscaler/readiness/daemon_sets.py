@@ -13,8 +13,7 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import NodeRequirements, read_requirements
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
-from extender.kube_scheduler.checks import rejection
-from extender.kube_scheduler.daemons import tolerating
+from extender.kube_scheduler import rejection, tolerating
 
 DRIVERS: Final = "dra-extender.dev/drivers"
 """Annotation of a DaemonSet: the names of the drivers that its pods run, with commas between them."""

@@ -26,7 +26,7 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.pods.likeness import likeness_of_resources

@@ -12,7 +12,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import ProposedChange
 from extender.explain.proposals.suggestions import Suggestion
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 
 MOST_GROUPS: Final = 64
 """Groups that are suggested, those whose nodes bring the fewest devices."""

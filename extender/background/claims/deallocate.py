@@ -17,11 +17,10 @@ from extender.cluster.objects.claim_annotations import is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
 from extender.tools.faults import Faults
-from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -26,11 +26,10 @@ from extender.decisions.solver import Solver
 from extender.fairness.backlog import Backlog
 from extender.fairness.fair_memory import ReportingMemory
 from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.pods.stand_in import stand_in
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims, in_order
-from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease
 

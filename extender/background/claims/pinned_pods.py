@@ -22,13 +22,12 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import FairMemory
-from extender.kube.errors import OutcomeUnknownError
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube_scheduler import no_attempt
 from extender.pods.claims import bound_pod
 from extender.pods.extended_resources.unserved import without_devices
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
-from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease
 

@@ -10,8 +10,7 @@ import structlog
 
 from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
-from extender.kube.errors import OutcomeUnknownError
-from extender.writes.errors import WriteRefusedError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer
 

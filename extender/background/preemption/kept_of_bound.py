@@ -8,8 +8,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError
-from extender.writes.errors import WriteRefusedError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 
 MOST_WRITES: Final = 8

@@ -18,7 +18,7 @@ from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision
 from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
@@ -26,7 +26,6 @@ from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
-from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 
 logger = structlog.get_logger()

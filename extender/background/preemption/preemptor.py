@@ -41,7 +41,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.metrics.preemption import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.pod_quota import kept_overrun
@@ -49,7 +49,6 @@ from extender.preemption.choice import Preemption, begun, carried_out, choose, s
 from extender.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
 from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError
-from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.pods.evictions import Evictor, preempted_by
 from extender.writes.pods.nominations import Nominator

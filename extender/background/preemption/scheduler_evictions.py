@@ -15,7 +15,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.preemption.eviction_limits import (
     LOOKING_SECONDS,
     MOST_REFUSALS,
@@ -26,7 +26,6 @@ from extender.preemption.eviction_limits import (
 from extender.tools.offload import Offload
 from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
 from extender.verbs.preempt.preempt import Victims
-from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -7,7 +7,7 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 from extender.verbs.filter import Bounds, filter_nodes
 
 _CHUNK: Final = 512

@@ -20,12 +20,11 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.pods.decision_case import refreshed
 from extender.pods.gangs import gang_refusal
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread
-from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 MOST_PODS: Final = 1024

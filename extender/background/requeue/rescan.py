@@ -21,10 +21,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.backlog import Backlog
-from extender.kube.errors import OutcomeUnknownError
-from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER, no_attempt
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
 from extender.tools.faults import Faults
-from extender.writes.errors import WriteRefusedError
 from extender.writes.writer import Writer
 
 READ_AT_ONCE: Final = 2000

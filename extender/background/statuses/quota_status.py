@@ -13,11 +13,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.status import status_of
 from extender.tools.offload import Offload
-from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 from extender.writes.quota_status import write_quota_status
 

@@ -11,9 +11,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import Api
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.resource_classes.keeper import keep_device_classes
-from extender.writes.errors import WriteRefusedError
 from extender.writes.lease import SharedLease
 
 logger = structlog.get_logger()

@@ -11,9 +11,9 @@ from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import Transport
 from extender.kube.discovery import discover, server_version
+from extender.kube.encoding import RELEVANCE
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
-from extender.kube.relevance import RELEVANCE
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming

@@ -14,7 +14,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Successor
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.checks import rejection
+from extender.kube_scheduler import rejection
 from extender.pods.claims import named_claims
 from extender.verbs.filter import Bounds, filter_nodes
 from extender.verbs.placing import place

@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 from uvicorn.server import ServerState
 
-from extender.access.refusal_reason import RefusalReason
+from extender.access.gate import RefusalReason
 from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import (
     HEAD_BYTES,

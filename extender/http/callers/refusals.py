@@ -6,8 +6,7 @@ from typing import Final
 
 import structlog
 
-from extender.access.pace import Pace
-from extender.access.refusal_reason import RefusalReason
+from extender.access.gate import Pace, RefusalReason
 
 logger = structlog.get_logger()
 

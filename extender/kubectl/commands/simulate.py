@@ -24,7 +24,7 @@ from extender.kube.resources import NAMESPACES, QUOTAS
 from extender.kubectl.place import Place, at_place
 from extender.simulation.cluster import Cluster
 from extender.simulation.placement import Placement
-from extender.simulation.quiet_logs import log_quietly
+from extender.tools.logs import log_quietly
 
 
 @at_place

@@ -19,8 +19,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS, RESOURCES
-from extender.kube_scheduler.attempts import no_attempt
-from extender.kube_scheduler.checks import SchedulerChecks
+from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.metrics.groups import Metrics
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
 

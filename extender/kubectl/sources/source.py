@@ -25,7 +25,7 @@ from extender.kubectl.place import Place
 from extender.kubectl.sources.computed import ComputedService
 from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.kubectl.sources.tunnel import Tunnel
-from extender.simulation.quiet_logs import log_quietly
+from extender.tools.logs import log_quietly
 
 _SECONDS: Final = 60.0
 _LISTING_SECONDS: Final = 10.0

@@ -12,7 +12,7 @@ from extender.cluster.objects.pod_fields import asked
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.attempts import no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.observe.decision_log import DecisionEntry
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
 from extender.observe.tables.table import Item, Row, TableView, counted, duration, matches

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from extender.cluster.objects.pods import parse_pod
-from extender.kube_scheduler.checks import rejection
-from extender.kube_scheduler.daemons import tolerating
+from extender.kube_scheduler import rejection, tolerating
 from extender.simulation.workloads.workload import JsonObject, Workload
 
 

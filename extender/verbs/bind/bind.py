@@ -24,7 +24,7 @@ from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.errors import OutcomeUnknownError, OverQuotaError, WriteRefusedError
 from extender.kube.resources import CLAIMS
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.gangs import gang_refusal
@@ -37,7 +37,6 @@ from extender.verbs.bind.quota import check_written
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.special_claims import SpecialClaims
-from extender.writes.errors import OverQuotaError, WriteRefusedError
 from extender.writes.events import Note
 from extender.writes.pods.node_resources import NodeResources
 from extender.writes.pods.patches import check_unbound

@@ -9,7 +9,7 @@ from allocator.tools import JSON, Fields, dns_label, dns_subdomain, shown
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler.attempts import DEFAULT_SCHEDULER
+from extender.kube_scheduler import DEFAULT_SCHEDULER
 from extender.whatif.edits.edit import Edit
 from extender.whatif.edits.entry_fields import read_count, refuse_unknown
 from extender.whatif.edits.request_values import VALUES, read_spec

@@ -15,7 +15,7 @@ from allocator import (
     validate,
 )
 from allocator.tools import Fields
-from extender.cluster.objects.device_expressions import check_expression
+from extender.kube.claim_rules import check_expression
 
 _FIELDS: Final = {
     "deviceClassName": "device_class",

@@ -14,8 +14,8 @@ from extender.cluster.objects.pods import Pod
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
+from extender.kube.errors import WriteRefusedError
 from extender.kube.raw import timestamp
-from extender.writes.errors import WriteRefusedError
 
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision_of
 from extender.writes.claims.claim_json import (
     Reservation,
@@ -23,7 +23,6 @@ from extender.writes.claims.claim_json import (
     without_taking,
 )
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
-from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS, changed_by_others, refused
 
 

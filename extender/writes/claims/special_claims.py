@@ -13,10 +13,9 @@ from extender.cluster.objects.pod_fields import ExtendedClaim
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, RawObject
 from extender.kube.encoding import loads
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, OverQuotaError, WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
 from extender.writes.claims.claim_json import Reservation
-from extender.writes.errors import OverQuotaError, WriteRefusedError
 from extender.writes.pods.patches import ATTEMPTS, patch_status, pod_of
 
 

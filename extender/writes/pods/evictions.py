@@ -15,12 +15,10 @@ from typing import Final
 from allocator.tools import Printable, printable
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import PODS
-from extender.writes.errors import WriteRefusedError
 from extender.writes.events import Note
-from extender.writes.pods.conditions import condition_patch
-from extender.writes.pods.patches import ATTEMPTS, changed_by_others, pod_of
+from extender.writes.pods.patches import ATTEMPTS, changed_by_others, condition_patch, pod_of
 
 DISRUPTION: Final = "DisruptionTarget"
 """Kubernetes' condition of a pod that is about to be evicted (KEP-3329)."""

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.kube.api import Api, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.errors import ApiError, WriteRefusedError
 from extender.kube.resources import PODS
-from extender.writes.errors import WriteRefusedError
 from extender.writes.pods.patches import patch_status, pod_of
 
 _FIELD = "nodeAllocatableResourceClaimStatuses"

@@ -12,9 +12,8 @@ from allocator.tools import printable
 from extender.cluster.objects.pod_fields import KEPT, Keeping
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import Api, RawObject
-from extender.writes.errors import WriteRefusedError
-from extender.writes.pods.conditions import DEVICES_CHANGED, condition_patch, marking_patch
-from extender.writes.pods.patches import check_unbound, patch_status
+from extender.kube.errors import WriteRefusedError
+from extender.writes.pods.patches import DEVICES_CHANGED, check_unbound, condition_patch, marking_patch, patch_status
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
-"""A pod as its writers see it: read from an answer of the API server, checked, and patched while others change it."""
+"""A pod as its writers see it: read from an answer of the API server, checked, and patched while others change it.
+
+Each write of a condition changes the pod, so that its scheduler notices it.
+"""
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 from allocator import InvalidObjectError
+from allocator.tools import Printable, printable
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import key_of
+from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
+from extender.kube.raw import key_of, timestamp
 from extender.kube.resources import PODS
-from extender.writes.errors import WriteRefusedError
 
 ATTEMPTS: Final = 5
 """How often a write is tried while others change the object, or while its outcome is unknown."""
@@ -85,3 +89,29 @@ def changed_by_others(what: str) -> WriteRefusedError:
 def refused(what: str, error: ApiError) -> WriteRefusedError:
     """The error of a write that the API server refused."""
     return WriteRefusedError(f"{what} is gone" if error.is_missing else f"{what}: {error}")
+
+
+DEVICES_CHANGED: Final = "dra-extender/DevicesChanged"
+"""A node that was rejected for the pod may have the devices that it needs now."""
+
+
+def condition_patch(
+    pod: RawObject, kind: str, reason: str, message: Printable, at: datetime, *, status: str = "True"
+) -> RawObject:
+    """A patch of a pod's status that sets a condition of type ``kind``, and is refused if the pod has changed."""
+    others = [each for each in (pod.get("status") or {}).get("conditions") or [] if each.get("type") != kind]
+    condition = {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": timestamp(at),
+    }
+    preconditions = {"uid": pod["metadata"]["uid"], "resourceVersion": pod["metadata"]["resourceVersion"]}
+    return {"metadata": preconditions, "status": {"conditions": [*others, condition]}}
+
+
+def marking_patch(pod: RawObject, kind: str, reason: str, message: Printable, at: datetime) -> RawObject:
+    """As `condition_patch`; the message ends with the revision of the pod, so that no two messages are equal."""
+    version = pod["metadata"]["resourceVersion"]
+    return condition_patch(pod, kind, reason, printable(f"{message} as of revision {version}"), at)

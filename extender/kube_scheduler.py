@@ -1,17 +1,46 @@
-"""kube-scheduler's own conditions on nodes: cordons, taints, node selection, and what device plugins have left.
+"""What kube-scheduler itself says of a pod and its nodes, apart from devices; and what the daemon controller tolerates.
 
-Source: the plugins NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit of Kubernetes 1.36; the first
-plugin that rejects a node gives the reason.
+kube-scheduler's own conditions on nodes are cordons, taints, node selection, and what device plugins have left. The
+first plugin that rejects a node gives the reason.
+
+Source: the plugins NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit of Kubernetes 1.36 (the part
+that is about devices); and the daemon controller of kube-controller-manager, Kubernetes 1.36.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import CORDON, NodeRequirements
+from extender.cluster.objects.pod_fields import CORDON, NodeRequirements, asked
 from extender.cluster.objects.pods import Pod
-from extender.kube_scheduler.plugins import PluginCapacity
+
+
+class PluginCapacity:
+    """Extended resources that pods on nodes hold; ``pods`` are all pods of the cluster."""
+
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        self._held: dict[str, Counter[str]] = {}
+        for pod in pods:
+            if pod.node_name and not pod.is_finished:
+                self.take(pod, pod.node_name)
+
+    def take(self, pod: Pod, node: str) -> None:
+        """Count a pod on a node."""
+        self._held.setdefault(node, Counter()).update(asked(pod.containers))
+
+    def lacking(self, pod: Pod, node: NodeObject) -> str:
+        """The first resource that the node's plugins have too little of for a pod; empty if there is none.
+
+        Resources that no plugin of the node offers are left to device classes.
+        """
+        held = self._held.get(node.name, Counter())
+        for resource, amount in asked(pod.containers).items():
+            offered = node.allocatable.get(resource)
+            if offered is not None and offered.nano and held[resource] + amount > offered.nano:
+                return resource
+        return ""
 
 
 class Unmet(NamedTuple):
@@ -82,3 +111,48 @@ def _untolerated(taint: DeviceTaint, node: NodeObject) -> Unmet:
     return Unmet(
         f"untolerated taint {taint_text(taint)} of the node", f"add to spec.tolerations of the pod: {toleration}"
     )
+
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+"""The scheduler of pods that name none."""
+
+
+def no_attempt(pod: Pod, schedulers: Collection[str]) -> str:
+    """Why no scheduler of ours tries a pod, whatever its nodes have; empty if one does.
+
+    Args:
+        pod: without a node.
+        schedulers: names of the schedulers that call the extender; empty: not known, so that any scheduler may be one.
+    """
+    if pod.gates:
+        one = len(pod.gates) == 1
+        names = ", ".join(pod.gates)
+        return (
+            f"scheduling {'gate' if one else 'gates'} {names} {'keeps' if one else 'keep'} the pod from its scheduler"
+        )
+    scheduler = pod.scheduler_name or DEFAULT_SCHEDULER
+    if schedulers and scheduler not in schedulers:
+        return (
+            f"its scheduler is {scheduler}, which does not call dra-extender; {' and '.join(sorted(schedulers))} would"
+        )
+    return ""
+
+
+_TOLERATED: Final = (
+    ("not-ready", "NoExecute"),
+    ("unreachable", "NoExecute"),
+    ("disk-pressure", "NoSchedule"),
+    ("memory-pressure", "NoSchedule"),
+    ("pid-pressure", "NoSchedule"),
+    ("unschedulable", "NoSchedule"),
+)
+"""Taints of nodes (``node.kubernetes.io/...``)."""
+
+_ON_HOST_NETWORK: Final = ("network-unavailable", "NoSchedule")
+
+
+def tolerating(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec of a pod, with the tolerations that the daemon controller adds."""
+    taints = (*_TOLERATED, _ON_HOST_NETWORK) if spec.get("hostNetwork") else _TOLERATED
+    added = [{"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect} for name, effect in taints]
+    return {**spec, "tolerations": [*(spec.get("tolerations") or []), *added]}
