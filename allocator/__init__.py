@@ -172,6 +172,7 @@ from allocator.pools import Pool as Pool
 from allocator.reason import Cause as Cause
 from allocator.reason import Reason as Reason
 from allocator.reason import request_noun as request_noun
+from allocator.request_causes import CONSTRAINT as CONSTRAINT
 from allocator.request_causes import UNREACHABLE as UNREACHABLE
 from allocator.search.constraints import constraint_class as constraint_class
 from allocator.search.constraints import constraint_covers as constraint_covers

@@ -136,7 +136,7 @@ async def _busy(service: Service, state: ClusterState, seconds: float, first: in
     due, used, began = loop.time(), time.process_time(), loop.time()
     for number in range(int(seconds * _RATE)):
         with log.deciding("filter", ObjectKey("default", f"pod-{number}"), f"uid-{number}", share="default") as draft:
-            draft.nodes(1, ["no free device for request gpu"] * 100)
+            draft.nodes(1, {"no free device for request gpu": 100})
         devices = len(state.snapshot.nodes) * synthetic.DEVICES_PER_NODE
         held = synthetic.claim((first + number * 7) % devices, devices + first + number)
         state.apply(Event(EventType.ADDED, CLAIMS, held))

@@ -156,7 +156,9 @@ class Ours:
             node = snapshot.nodes[before[number * len(before) // PODS]]
             found = found_on(node, pod_with(f"asked-{number - 1}"), snapshot, self.solver)
             if not isinstance(found, Allocation):
-                raise DisagreementError(f"filter lets {node.name} pass, where there is nothing: {found.reason}")
+                raise DisagreementError(
+                    f"filter lets {node.name} pass, where there is nothing: {found.reason.in_words()}"
+                )
             self.state.assume(f"uid-ResourceClaim-asked-{number - 1}", found.results[0], "uid-pod")
         return self._filter(decider, f"asked-{number}")[0]
 

@@ -193,7 +193,7 @@ class Subject:
         node = snapshot.nodes[passed[self._chance.randrange(len(passed))]]
         found = found_on(node, pod_with(claim), snapshot, self._solver)
         if isinstance(found, No):
-            raise DisagreementError(f"filter lets {node.name} pass, where there is nothing: {found.reason}")
+            raise DisagreementError(f"filter lets {node.name} pass, where there is nothing: {found.reason.in_words()}")
         self._state.assume(f"uid-ResourceClaim-{claim}", found.results[0], "uid-pod")
 
 

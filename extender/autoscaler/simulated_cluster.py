@@ -9,7 +9,7 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import AllocationResult
+from allocator import AllocationResult, Cause, Reason
 from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.templates.blueprints import Blueprint
 from extender.autoscaler.templates.catalog import Supply
@@ -27,6 +27,7 @@ from extender.pods.claims import claim_from_template
 from extender.pods.decision_case import refreshed
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place
+from extender.verbs.reasons import Reasons
 
 DEVICE_BYTES: Final = 700
 """What a device of a made-up node takes, about: its attributes are shared with its template."""
@@ -36,6 +37,8 @@ NODE_BYTES: Final = 4_000
 
 CLAIM_BYTES: Final = 4_000
 """What a claim that is held in the world takes, its place in the indexes and its pod's included, about."""
+
+_INSUFFICIENT: Final = Cause("device-plugins", "insufficient {detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,7 @@ class World:
         short = {name: reason for name in names if (reason := _shortage(pod, snapshot.nodes.get(name), snapshot))}
         left = [name for name in names if name not in short]
         found = filter_nodes(pod, left, snapshot, solver, decider=decider, bounds=Bounds(until))
-        return replace(found, unresolvable={**found.unresolvable, **short}) if short else found
+        return replace(found, unresolvable=found.unresolvable.beside(Reasons.of(short))) if short else found
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
         """The world with a pod on a node, where it holds its devices; or why the pod can't be there.
@@ -150,7 +153,8 @@ class World:
             return self
         pod, before = self.with_claims(pod, self.snapshot, solver)
         before_on_node = before.with_node(node)
-        if shortage := _shortage(pod, node, before_on_node):
+        shortage = _shortage(pod, node, before_on_node)
+        if shortage is not None:
             return No(shortage)
         found = place(pod, node.name, before_on_node, solver)
         if isinstance(found, No):
@@ -209,13 +213,13 @@ def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
     return pod, snapshot
 
 
-def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> str:
-    """What the device plugins of a node have too little of for a pod, as `estimate` says it; empty if they suffice."""
+def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> Reason | None:
+    """What the device plugins of a node have too little of for a pod, as `estimate` says it; None if they suffice."""
     if node is None or not pod.containers:
-        return ""
+        return None
     others = (each for each in snapshot.pods_on(node.name) if each.uid != pod.uid)
     lacking = PluginCapacity(others).lacking(pod, node)
-    return f"insufficient {lacking}" if lacking else ""
+    return Reason(_INSUFFICIENT, detail=lacking) if lacking else None
 
 
 def _weight(blueprints: Iterable[Blueprint]) -> int:

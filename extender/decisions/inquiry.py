@@ -135,7 +135,7 @@ class Inquiry:
             self.solved += 1
             return Verdict(settled)
         if isinstance(settled, NotFound):
-            return self._counted(No(settled.reason.in_words()))
+            return self._counted(No(settled.reason))
         if solver is None:
             return None
         return self._counted(solver.judge(self.node_index.snapshot, node_view.node, self.claims))

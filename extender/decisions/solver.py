@@ -23,6 +23,7 @@ from allocator import (
     NodePool,
     NodeUnsuitableError,
     Policy,
+    Reason,
     SearchBudget,
     SearchLimitError,
     Selectors,
@@ -52,28 +53,24 @@ _LEAST_SECONDS: Final = 0.002
 _FEW_DEVICES: Final = 256
 """The most devices of a node that can be listed in less than a millisecond."""
 
-STOPPED: Final = "search stopped by the limit on"
-"""Prefix of the reason for a node whose search was stopped by a limit."""
-
 
 @dataclass(frozen=True, slots=True)
 class No:
     """The claims can't be allocated on a node.
 
     Attributes:
-        reason: short; the same each time, and for many nodes.
         steps: devices tried.
         stopped: a limit stopped the search, so the claims may fit.
     """
 
-    reason: str
+    reason: Reason
     steps: int = 0
     stopped: bool = False
 
 
 def stopped_by(error: SearchLimitError) -> No:
     """A limit stopped the search."""
-    return No(f"{STOPPED} {error.limit}", error.steps, stopped=True)
+    return No(error.reason, error.steps, stopped=True)
 
 
 def _brief(limits: Limits) -> Limits:
@@ -206,11 +203,10 @@ class Solver:
         try:
             outcome = self.solve(snapshot, node, claims)
         except NodeUnsuitableError as error:
-            what = f"request {error.request}" if error.request else "the claims"
-            return No(f"the resource pools of the node cannot be used for {what}")
+            return No(error.reason)
         except SearchLimitError as error:
             return stopped_by(error)
-        return No(outcome.reason.in_words(), outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
+        return No(outcome.reason, outcome.steps) if isinstance(outcome, Unsatisfiable) else outcome
 
     def at_hand(self, snapshot: Snapshot, node: Node, claims: tuple[Claim, ...]) -> Allocation | No | None:
         """Like `judge` if that takes about a millisecond at most; None if it may take longer.

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
-from allocator import Merit
+from allocator import Cause, Merit, Reason
 
-UNKNOWN_NODE: Final = "node not yet known"
-OUT_OF_TIME: Final = "not looked at in time"
+UNKNOWN_NODE: Final = Reason(Cause("unknown-node", "node not yet known"))
+OUT_OF_TIME: Final = Reason(Cause("out-of-time", "not looked at in time"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -16,12 +16,12 @@ class Verdict:
 
     Attributes:
         merit: what speaks for the node; None if the claims can't be allocated there.
-        reason: why they can't.
+        reason: why they can't; None if they can.
         lasting: whether the same question would get the same answer. Not if the search was stopped.
     """
 
     merit: Merit | None = None
-    reason: str = ""
+    reason: Reason | None = None
     lasting: bool = True
 
 

@@ -20,6 +20,7 @@ from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import after_departures
+from extender.pods.extended_resources.requests import request_nouns
 from extender.verbs.filter import FilterResult
 
 MOVES: Final = 3
@@ -135,8 +136,8 @@ class _Advisor:
         pod, search = self.shape.pod, self.search
         if refusal.is_blocked or refusal.is_over_quota:
             claims = claims_of(pod, search.trials.snapshot)
-            otherwise = claims.reason if isinstance(claims, Blocked) else "no node suits the pod"
-            yield next(iter(refusal.unresolvable.values()), otherwise)
+            otherwise = claims.reason.in_words() if isinstance(claims, Blocked) else "no node suits the pod"
+            yield next(iter(refusal.unresolvable.counts(request_nouns(pod))), otherwise)
         if pod.nominated_node:
             yield f"devices are freed for the pod on node {pod.nominated_node} already"
         found = search.proposal(self.shape, self.solver, evicts=False)

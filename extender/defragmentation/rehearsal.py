@@ -14,6 +14,7 @@ from extender.pods.policy import policy_of
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.placing import place
 from extender.verbs.prioritize import score_nodes
+from extender.verbs.reasons import Reasons
 
 
 class Queued(NamedTuple):
@@ -132,7 +133,7 @@ class Rehearsal:
         node = result.passed[scores.index(max(scores))]
         found = place(pod, node, world, solver)
         if isinstance(found, No):
-            return FilterResult((), unresolvable={node: found.reason})
+            return FilterResult((), unresolvable=Reasons.alike((node,), found.reason))
         return found, node
 
     def _filtered(self, pod: Pod, world: Snapshot, names: Sequence[str], solver: Solver) -> FilterResult:

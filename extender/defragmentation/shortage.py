@@ -31,7 +31,7 @@ def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:
     if not nodes:
         return "kube-scheduler itself rejects all nodes"
     if isinstance(claims, Blocked):
-        return claims.reason
+        return claims.reason.in_words()
     targets = targets_of(pod, _most_pending(claims, nodes))
     requests = ways_to_serve(tuple(target.claim.claim for target in targets), snapshot.classes)
     survey = Survey(requests, snapshot, nodes, solver, solver.look)

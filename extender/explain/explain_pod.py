@@ -113,7 +113,7 @@ class Explainer:
         rejected = {name: checks[name] for name in names if name in checks}
         self.decider.follow(self.snapshot)
         if isinstance(case, Blocked):
-            found = _blocked(pod, case.reason, advice(pod, snapshot))
+            found = _blocked(pod, case.reason.in_words(), advice(pod, snapshot))
         elif not names:
             found = _blocked(pod, "no node is known")
         elif case.claims.is_empty and not rejected:
@@ -213,14 +213,14 @@ class Explainer:
         snapshot, _ = with_claims_made(pod, self.snapshot)
         node = snapshot.nodes.get(pod.node_name)
         if node is None:
-            return f"its claims cannot be allocated: {UNKNOWN_NODE}"
+            return f"its claims cannot be allocated: {UNKNOWN_NODE.in_words()}"
         bare = replace(snapshot.pods[pod.key], containers=())
         try:
             found = found_on(node, bare, snapshot, self.solver)
         except AllocatorError as error:
             return f"its claims cannot be allocated: {error}"
         if isinstance(found, No):
-            return f"its claims cannot be allocated there: {found.reason}"
+            return f"its claims cannot be allocated there: {found.reason.in_words()}"
         return "its claims can be allocated there: a running dra-extender does that by itself"
 
     def _lacks(self, pod: Pod) -> list[str]:

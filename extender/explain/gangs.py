@@ -25,9 +25,11 @@ def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solve
         decider: remembers verdicts on the cluster.
         solver: the decider's, for as long as there is time.
     """
-    refusal = gang_refusal(pod, snapshot)
-    gang = _gang_of(pod, snapshot)
-    if not refusal or gang is None or gang.problem or len(gang.members) < gang.size:
+    gang, found_reason = _gang_of(pod, snapshot), gang_refusal(pod, snapshot)
+    if found_reason is None:
+        return ""
+    refusal = found_reason.in_words()
+    if gang is None or gang.problem or len(gang.members) < gang.size:
         return refusal
     limited = solver.within(solver.clock() + PLANNING_SECONDS)
     found = GangPlanner(snapshot, decider, limited, likely_nodes(snapshot)).plan(gang)

@@ -8,13 +8,17 @@ from typing import Final
 
 from allocator import (
     ABSENT,
+    CONSTRAINT,
+    STOPPED,
     Allocation,
     AllocationMode,
+    Cause,
     Clock,
     ConstraintSpec,
     InvalidClaimError,
     LeftOut,
     Merit,
+    Reason,
     SelectorError,
     Wanted,
     constraint_covers,
@@ -25,7 +29,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import STOPPED, Solver
+from extender.decisions.solver import Solver
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.change import Target
 from extender.explain.claim_references import targets_of
@@ -53,8 +57,9 @@ from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
 from extender.pods.pod_quota import PodQuota
-from extender.quota.device_quotas.overrun import OVER
-from extender.verbs.filter import Bounds, FilterQuestion, selector_reason
+from extender.quota.device_quotas.overrun import OVER_QUOTA
+from extender.verbs.filter import Bounds, FilterQuestion
+from extender.verbs.reasons import Reasons
 
 _AT_ONCE: Final = 100
 """Nodes that are decided between two pauses."""
@@ -77,12 +82,12 @@ class _Verdicts:
     """The answers of filter.
 
     Attributes:
-        reasons: node to the reason against it.
+        reasons: node to the reason against it; few are distinct.
         merits: node to its merit.
         cause: why the pod cannot be placed on any node.
     """
 
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, Reason] = field(default_factory=dict)
     merits: dict[str, Merit] = field(default_factory=dict)
     cause: str = ""
 
@@ -154,9 +159,9 @@ class JudgedPod:
                 verdicts.merits.update(found.merits)
                 verdicts.reasons.update({**found.unresolvable, **found.failed})
         except InvalidClaimError as error:
-            return _Verdicts(dict.fromkeys(names, str(error)), cause=str(error))
+            return _Verdicts(dict.fromkeys(names, error.reason), cause=str(error))
         except SelectorError as error:
-            return _Verdicts(dict.fromkeys(names, selector_reason(error)), cause=str(error).partition("\n")[0])
+            return _Verdicts(dict.fromkeys(names, error.reason), cause=str(error).partition("\n")[0])
         return verdicts
 
     def _fitting(self, verdicts: _Verdicts) -> Explanation:
@@ -169,7 +174,7 @@ class JudgedPod:
         )
         best = f", best on {places[0].node} by policy {policy.name}" if len(merits) > 1 else f": {places[0].node}"
         summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
-        groups = node_groups(verdicts.reasons)
+        groups = node_groups(Reasons.of(verdicts.reasons).in_words())
         return Explanation(
             str(self.case.pod), Conclusion.FITS, summary, nodes=groups, places=places, policy=policy.name
         )
@@ -182,7 +187,7 @@ class JudgedPod:
             found = self.case.at(node)
         except TimeoutError:
             return (), ()
-        if isinstance(needs, str) or not isinstance(found, Allocation):
+        if isinstance(needs, Reason) or not isinstance(found, Allocation):
             return (), ()
         devices = tuple(
             OfferedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
@@ -198,12 +203,9 @@ class JudgedPod:
         survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
         holders = Holders(self.snapshot, self.case.pod)
         bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
-        known = {node.name for node in able if not verdicts.reasons[node.name].startswith((STOPPED, OUT_OF_TIME))}
-        within = {
-            name: verdicts.reasons[name]
-            for name in known
-            if not verdicts.reasons[name].startswith((OVER, INSUFFICIENT))
-        }
+        causes = {node.name: verdicts.reasons[node.name].cause for node in able}
+        known = {name: cause for name, cause in causes.items() if cause not in (STOPPED, OUT_OF_TIME.cause)}
+        within = {name: cause for name, cause in known.items() if cause not in (OVER_QUOTA, INSUFFICIENT)}
         proposals, all_tried = self._proposals(bundles)
         return replace(
             self._short(verdicts, *self._notes(len(able) - len(known))),
@@ -222,7 +224,7 @@ class JudgedPod:
 
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
         """The answers of filter, and notes."""
-        groups = node_groups(verdicts.reasons)
+        groups = node_groups(Reasons.of(verdicts.reasons).in_words())
         summary, pod = self._summary(groups, verdicts.cause), str(self.case.pod)
         return Explanation(pod, Conclusion.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
 
@@ -292,12 +294,12 @@ class JudgedPod:
         return replace(solver, clock=lambda: worked() + (_LATE if solver.is_late else 0), until=worked() + self.seconds)
 
 
-def clashes(survey: Survey, targets: Sequence[Target], reasons: Mapping[str, str]) -> Iterator[Clash]:
-    """Clashes on one node of each kind, where each request could be served alone; with the reasons against nodes."""
+def clashes(survey: Survey, targets: Sequence[Target], causes: Mapping[str, Cause]) -> Iterator[Clash]:
+    """Clashes on one node of each kind, where each request could be served alone; with the causes against nodes."""
     for node in one_of_each(survey):
-        if node not in reasons or not all(_is_served(survey, node, requests) for requests in survey.requests):
+        if node not in causes or not all(_is_served(survey, node, requests) for requests in survey.requests):
             continue
-        if " satisfy constraint on " not in reasons[node]:
+        if causes[node] is not CONSTRAINT:
             yield Clash("", node, ())
             continue
         for index, target in enumerate(targets):

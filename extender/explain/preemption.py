@@ -15,11 +15,11 @@ from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.kube.api import ObjectKey
 from extender.pods.feasibility import feasible_on
 from extender.preemption.choice import choose
-from extender.quota.device_quotas.overrun import OVER, quotas_of
+from extender.quota.device_quotas.overrun import OVER_QUOTA, UNREADABLE_QUOTA, quotas_of
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.victims import is_evictable_unbound
 
-Reason = tuple[str, str]
+_Protection = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""
 
 _SUFFICE: Final = "others suffice"
@@ -67,12 +67,12 @@ def _over_quota(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solve
             near = holders_near(node, snapshot, solver.features)
             gone = [each for each in near if is_evictable_unbound(each, pod, snapshot)]
             found = feasible_on(pod, node, without_pods(snapshot, gone), solver)
-            if isinstance(found, No) and found.reason.startswith(OVER):
-                return f"the pod may not have its devices: {found.reason}"
+            if isinstance(found, No) and found.reason.cause in (OVER_QUOTA, UNREADABLE_QUOTA):
+                return f"the pod may not have its devices: {found.reason.in_words()}"
     return ""
 
 
-def _spared(other: Pod, pod: Pod, needless: str, snapshot: Snapshot) -> Reason:
+def _spared(other: Pod, pod: Pod, needless: str, snapshot: Snapshot) -> _Protection:
     """What protects a pod that holds devices, and the pod. ``needless``: why its eviction is of no use."""
     named = f"pod {other}"
     if other.deleting or other.is_finished:
@@ -104,7 +104,7 @@ def _mate(other: Pod, pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, str] | N
     return None
 
 
-def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> Iterator[Reason]:
+def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> Iterator[_Protection]:
     """The claims with devices that the nodes reach, and whose consumers are no pods."""
     pools = {pool.id: None for node in nodes for pool in snapshot.inventory.for_node(node.node, solver.features)}
     for uid in {uid: None for pool in pools for uid in snapshot.holders.get(pool, ())}:
@@ -114,7 +114,7 @@ def _consumers(nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) 
             yield f"reserved for {users[0]}", f"claim {claim.key}"
 
 
-def _grouped(reasons: Sequence[Reason]) -> Iterator[Spared]:
+def _grouped(reasons: Sequence[_Protection]) -> Iterator[Spared]:
     """The reasons, each with the names that it protects; the reason with the most names first."""
     groups: dict[str, list[str]] = {}
     for reason, name in reasons:

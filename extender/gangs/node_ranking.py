@@ -14,6 +14,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.policy import policy_of
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
+from extender.verbs.reasons import Reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Options:
     places: Mapping[str, int]
     merits: tuple[Merit, ...]
     policy: Policy
-    reasons: Mapping[str, str]
+    reasons: Reasons
 
     def best_first(self, without: Collection[str]) -> Iterator[str]:
         """The nodes, except some: those with the highest score first; of equal nodes those that were asked first."""

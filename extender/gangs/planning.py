@@ -120,8 +120,8 @@ class GangPlanner:
         """The cluster in which a pod has what is kept for it; None if that is impossible."""
         solver = replace(self.solver, among=frozenset(pod.kept.devices)) if pod.kept.devices else self.solver
         there = pod.kept.node in fork.nodes
-        found = place(_reduced(pod, pod.kept.without), pod.kept.node, fork, solver) if there else No("")
-        return None if isinstance(found, No) else found
+        found = place(_reduced(pod, pod.kept.without), pod.kept.node, fork, solver) if there else None
+        return None if found is None or isinstance(found, No) else found
 
     def _domains(self, gang: Gang) -> Sequence[Domain]:
         """The domains that the gang may share, those of its members with a node first."""

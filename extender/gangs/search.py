@@ -5,7 +5,7 @@ the claims of the pod leave a choice. Pods of one kind that may go to the same n
 did not help one of them is not tried for the next.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from extender.decisions.solver import No, Solver
 from extender.gangs.node_ranking import Options, options_after, options_of
 from extender.gangs.plan import GangPlan, Seat, Seating, Shortfall
 from extender.gangs.topology import Domain
+from extender.pods.extended_resources.requests import request_nouns
 from extender.pods.reduced_claims import left_out
 from extender.verbs.placing import Grant, grant
 
@@ -190,18 +191,20 @@ class GangSearch:
             is_stuck = is_stuck and not options.places
             yield from ((name, way) for name in options.best_first(()) if (name, way) not in known)
         if is_stuck:
-            self._note(kind, first, placed)
+            self._note(kind, ways[0], first, placed)
 
     def _options(self, pod: Pod, fork: Snapshot, tried: Collection[str]) -> Options:
         """The nodes that take a pod, of those that were not tried."""
         names = [name for name in self.domain.among(self.names_of(pod)) if name not in tried]
         return options_of(pod, names, fork, self.solver, self.decider)
 
-    def _note(self, kind: Hashable, options: Options, placed: int) -> None:
+    def _note(self, kind: Hashable, pod: Pod, options: Options, placed: int) -> None:
         if self.stuck is None:
             self.stuck = kind
         if placed >= self.shortfall.placed:
-            self.shortfall = Shortfall(placed, self.wanted, _commonest(options.reasons))
+            counts = options.reasons.counts(request_nouns(pod))
+            commonest = max(counts, key=lambda reason: (counts[reason], reason), default="there is no node for it")
+            self.shortfall = Shortfall(placed, self.wanted, commonest)
 
 
 def _names(places: Collection[_Place], way: int) -> set[str]:
@@ -221,11 +224,3 @@ def _keeping(found: Grant, name: str, snapshot: Snapshot) -> Keeping:
     devices = {each.device for _, result in results for each in result.results}
     without = dict.fromkeys(label for claim, result in results for label in left_out(claim, result))
     return Keeping(name, tuple(sorted(devices)), without=tuple(without))
-
-
-def _commonest(reasons: Mapping[str, str]) -> str:
-    """The reason of most nodes."""
-    counts: dict[str, int] = {}
-    for reason in reasons.values():
-        counts[reason] = counts.get(reason, 0) + 1
-    return max(counts, key=lambda reason: (counts[reason], reason), default="there is no node for it")

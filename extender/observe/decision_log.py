@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -75,10 +75,10 @@ class Draft:
     rejected: Counter[str] = field(default_factory=Counter)
     waits_for: PendingReason = PendingReason.FITS
 
-    def nodes(self, passed: int, reasons: Iterable[str], waits_for: PendingReason = PendingReason.FITS) -> None:
-        """Note the number of nodes that fit, one reason for each of the others, and what the pod waits for."""
+    def nodes(self, passed: int, rejected: Mapping[str, int], waits_for: PendingReason = PendingReason.FITS) -> None:
+        """Note the number of nodes that fit, the numbers of the others by reason, and what the pod waits for."""
         self.passed = passed
-        self.rejected = Counter(reasons)
+        self.rejected = Counter(rejected)
         self.waits_for = waits_for
 
 

@@ -7,8 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import BoundPod, Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, missing_class, required
-from allocator.tools import Printable, printable
+from allocator import (
+    BoundPod,
+    Cause,
+    Claim,
+    ClaimSpec,
+    ClaimTemplate,
+    Features,
+    LeftOut,
+    Reason,
+    required,
+)
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.consumers import claim_keys, claim_name, group_of, is_in_use
 from extender.cluster.controller_marks import asks_to_deallocate, is_marked
@@ -24,6 +33,21 @@ from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
+
+ALLOCATED_ELSEWHERE: Final = Cause("allocated-elsewhere", "claim {claim} is allocated for other nodes")
+NOT_READY: Final = Cause("not-ready", "claim {claim} waits until its devices are ready")
+_UNREADABLE: Final = Cause("unreadable", "{detail}")
+_MISSING: Final = Cause("missing", "{detail} does not exist")
+_TO_BE_MADE: Final = Cause("claim-to-be-made", "waiting for claim {claim} to be created")
+_NOT_FOR_POD: Final = Cause("claim-of-others", "claim {claim} was not made for this pod")
+_DELETED: Final = Cause("claim-deleted", "claim {claim} is being deleted")
+_FULL: Final = Cause("claim-full", f"claim {{claim}} is reserved for {MAX_CONSUMERS} pods already")
+_DEALLOCATING: Final = Cause("claim-deallocating", "claim {claim} waits until its controller has deallocated it")
+_MARKED: Final = Cause("claim-marked", "claim {claim} waits until controller {detail} has released it")
+_VOID: Final = Cause("claim-void", "the allocation of claim {claim} is void: others hold its devices")
+_MODE: Final = Cause("claim-mode", "claim {claim}: {detail}")
+_IMMEDIATE: Final = Cause("claim-immediate", "claim {claim} waits for its devices (allocation mode Immediate)")
+_FOR_ANOTHER: Final = Cause("claim-for-another-pod", "claim {claim} is being allocated for another pod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +80,16 @@ class PodClaims:
         ours = [each.claim.spec for each in self.pending if each.claim.uid not in whole]
         return [*ours, *whole.values()]
 
-    def on(self, node: NodeObject) -> Needs | str:
+    def on(self, node: NodeObject) -> Needs | Reason:
         """What has to be allocated on a node; or why the pod cannot run there, whatever is free."""
         for each in self.allocated:
             if not reaches(each, node):
-                return allocated_elsewhere(each)
+                return Reason(ALLOCATED_ELSEWHERE, claim=each.claim.name)
         for negotiated_claim in self.negotiated:
             if refusal := negotiated_claim.refusal(node):
                 return refusal
         needs = self.special.on(node)
-        if isinstance(needs, str) or not self.pending:
+        if isinstance(needs, Reason) or not self.pending:
             return needs
         return replace(needs, pending=(*self.pending, *needs.pending))
 
@@ -77,15 +101,15 @@ NOTHING: Final = PodClaims()
 class Blocked:
     """Why the pod can run on no node now; ``void`` is a claim whose allocation is void and has to be given back."""
 
-    reason: Printable
+    reason: Reason
     void: ClaimObject | None = None
 
 
 class _BlockedError(Exception):
     """The first claim that blocks the pod."""
 
-    def __init__(self, reason: str, void: ClaimObject | None = None) -> None:
-        self.blocked = Blocked(printable(reason), void)
+    def __init__(self, reason: Reason, void: ClaimObject | None = None) -> None:
+        self.blocked = Blocked(reason, void)
         super().__init__(reason)
 
 
@@ -114,22 +138,16 @@ def _negotiating(claims: PodClaims, snapshot: Snapshot) -> PodClaims | Blocked:
         try:
             own = negotiated(each, snapshot)
         except NegotiationError as error:
-            return Blocked(printable(str(error)))
+            return Blocked(error.reason)
         if own is None:
             pending.append(each)
             continue
         if is_marked(each.claim):
-            text = f"claim {each.claim.name} waits until controller {own.controller} has released it"
-            return Blocked(printable(text))
+            return Blocked(Reason(_MARKED, detail=own.controller, claim=each.claim.name))
         found.append(own)
         if own.has_rest:
             pending.append(own.rest)
     return replace(claims, pending=tuple(pending), negotiated=tuple(found)) if found else claims
-
-
-def allocated_elsewhere(claim: ClaimObject) -> str:
-    """The reason for a node that a claim's devices cannot be used from."""
-    return f"claim {claim.claim.name} is allocated for other nodes"
 
 
 def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
@@ -140,9 +158,9 @@ def unready(claims: PodClaims, features: Features) -> ClaimObject | None:
     return next((each for each in (*claims.allocated, *special) if unmet(each) is not None), None)
 
 
-def waits(claim: ClaimObject) -> str:
+def not_ready(claim: ClaimObject) -> Reason:
     """The reason for all nodes while a claim waits for binding conditions."""
-    return f"claim {claim.claim.name} waits until its devices are ready"
+    return Reason(NOT_READY, claim=claim.claim.name)
 
 
 def claim_from_template(pod: Pod, entry: PodClaim, name: str, snapshot: Snapshot) -> ClaimObject | None:
@@ -185,31 +203,30 @@ def _claim_of(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> ClaimObject 
     key = ObjectKey(pod.namespace, name)
     found = snapshot.claims.get(key)
     if found is None:
-        raise _BlockedError(_unread(f"claim {name}", CLAIMS, key, snapshot) or f"claim {name} does not exist")
+        raise _BlockedError(_absent(f"claim {name}", CLAIMS, key, snapshot))
     if reference.template_name is not None and not is_made_for(pod, found.claim):
-        raise _BlockedError(f"claim {name} was not made for this pod")
+        raise _BlockedError(Reason(_NOT_FOR_POD, claim=name))
     if found.claim.deleting:
-        raise _BlockedError(f"claim {name} is being deleted")
+        raise _BlockedError(Reason(_DELETED, claim=name))
     return _usable(pod, found, snapshot)
 
 
-def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> str:
+def _not_created(pod: Pod, reference: PodClaim, snapshot: Snapshot) -> Reason:
     template = ObjectKey(pod.namespace, reference.template_name or "")
     if template not in snapshot.objects(ClaimTemplate):
-        what = f"claim template {template.name}"
-        return _unread(what, TEMPLATES, template, snapshot) or f"{what} does not exist"
-    return f"waiting for claim {reference.name} to be created"
+        return _absent(f"claim template {template.name}", TEMPLATES, template, snapshot)
+    return Reason(_TO_BE_MADE, claim=reference.name)
 
 
 def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
     claim = found.claim
     if claim.allocation is not None:
         if len(claim.reserved_for) >= MAX_CONSUMERS and not claim.is_reserved_for(pod.uid, pod.pod_group):
-            raise _BlockedError(f"claim {claim.name} is reserved for {MAX_CONSUMERS} pods already")
+            raise _BlockedError(Reason(_FULL, claim=claim.name))
         if claim.annotations and asks_to_deallocate(claim):
-            raise _BlockedError(f"claim {claim.name} waits until its controller has deallocated it")
+            raise _BlockedError(Reason(_DEALLOCATING, claim=claim.name))
         if not is_in_use(claim, snapshot) and double_allocation(snapshot, claim.uid):
-            raise _BlockedError(f"the allocation of claim {claim.name} is void: others hold its devices", found)
+            raise _BlockedError(Reason(_VOID, claim=claim.name), found)
         return found
     if claim.annotations and claim.uid != pod.uid and (reason := _withheld(claim)):
         raise _BlockedError(reason)
@@ -218,7 +235,7 @@ def _usable(pod: Pod, found: ClaimObject, snapshot: Snapshot) -> ClaimObject:
         _check_classes(claim.spec, snapshot)
         return found
     if assumed_allocation.pod_uid != pod.uid and not _is_for_group(claim, pod, assumed_allocation.pod_uid, snapshot):
-        raise _BlockedError(f"claim {claim.name} is being allocated for another pod")
+        raise _BlockedError(Reason(_FOR_ANOTHER, claim=claim.name))
     return replace(found, claim=replace(claim, allocation=assumed_allocation.allocation))
 
 
@@ -228,11 +245,11 @@ def _is_for_group(claim: Claim, pod: Pod, other_uid: str, snapshot: Snapshot) ->
     return group is not None and other is not None and group == group_of(other, claim, snapshot)
 
 
-def _withheld(claim: Claim) -> str:
-    """Why a claim without an allocation is not allocated for a pod; empty if it may be. A stand-in has its uid."""
+def _withheld(claim: Claim) -> Reason | None:
+    """Why a claim without an allocation is not allocated for a pod; None if it may be. A stand-in has its uid."""
     if problem := mode_problem(claim.annotations):
-        return f"claim {claim.name}: {problem}"
-    return f"claim {claim.name} waits for its devices (allocation mode Immediate)" if is_immediate(claim) else ""
+        return Reason(_MODE, detail=problem, claim=claim.name)
+    return Reason(_IMMEDIATE, claim=claim.name) if is_immediate(claim) else None
 
 
 def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
@@ -241,13 +258,12 @@ def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
         for alternative in request.alternatives:
             name = alternative.device_class
             if name not in snapshot.classes:
-                unread = _unread(f"device class {name}", CLASSES, ObjectKey("", name), snapshot)
-                raise _BlockedError(unread or missing_class(name).in_words())
+                raise _BlockedError(_absent(f"device class {name}", CLASSES, ObjectKey("", name), snapshot))
 
 
-def _unread(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> str:
-    """Why an object that is not in the snapshot cannot be used, although it exists; empty if it does not exist."""
+def _absent(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> Reason:
+    """Why an object is not in the snapshot: it can't be read, or it does not exist."""
     problem = snapshot.problems.get((resource.kind, key), "")
     if problem.startswith(REFUSED):
-        return f"{what} is {problem}"
-    return f"{what} can't be read: {problem}" if problem else ""
+        return Reason(_UNREADABLE, detail=f"{what} is {problem}")
+    return Reason(_UNREADABLE, detail=f"{what} can't be read: {problem}") if problem else Reason(_MISSING, detail=what)

@@ -6,8 +6,7 @@ For a what-if, such as a cluster without some pods, the same code runs on a fork
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from allocator import Allocation, Claim, Features, Merit
-from allocator.tools import printable
+from allocator import Allocation, Claim, Features, Merit, Reason
 from extender.cluster.indexes import NodeRequests
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -42,7 +41,7 @@ class Case:
             TimeoutError: the solver's time is up.
         """
         needs = self.claims.on(node)
-        if isinstance(needs, str):
+        if isinstance(needs, Reason):
             return No(needs)
         found: Allocation | No = NOTHING_TO_ALLOCATE
         if needs.pending:
@@ -62,7 +61,7 @@ class Case:
         try:
             self.resources(node, needs, found)
         except ShortageError as shortage:
-            return No(str(shortage))
+            return No(shortage.reason)
         return found
 
     def resources(self, node: NodeObject, needs: Needs, found: Allocation) -> tuple[ClaimResources, ...]:
@@ -90,7 +89,7 @@ def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
         TimeoutError: the solver's time is up.
     """
     needs = case.claims.on(node)
-    if isinstance(needs, str):
+    if isinstance(needs, Reason):
         return No(needs)
     if not needs.pending:
         return case.checked(node, needs, NOTHING_TO_ALLOCATE)
@@ -105,7 +104,7 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
     """The case of a pod in a snapshot, or why it can run on no node now. The case's solver has the pod's policy."""
     policy = policy_of(pod, solver.policy)
     if policy is None:
-        return Blocked(printable(unknown_policy(pod)))
+        return Blocked(unknown_policy(pod))
     if policy is not solver.policy:
         solver = replace(solver, policy=policy)
     claims = claims_of(pod, snapshot)

@@ -7,18 +7,23 @@ in a fork of the cluster, once the victims are gone there: a pod that could not 
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Allocation
-from allocator.tools import Printable, printable
+from allocator import Allocation, Cause, Reason
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
-from extender.pods.claims import Blocked, unready, waits
+from extender.pods.claims import Blocked, not_ready, unready
 from extender.pods.decision_case import Case, open_case
 from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.pod_quota import PodQuota
 
-KEPT_ELSEWHERE: Final = "devices are kept for the pod on node {}"
+_KEPT_ELSEWHERE: Final = Cause("kept-elsewhere", "devices are kept for the pod on node {detail}")
+_BOUND: Final = Cause("bound", "the pod is bound to node {detail}")
+
+
+def kept_elsewhere(node: str) -> Reason:
+    """The reason for all nodes but the one where devices are kept for the pod."""
+    return Reason(_KEPT_ELSEWHERE, detail=node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Refused:
         is_over_quota: a DeviceQuota is the reason.
     """
 
-    reason: Printable
+    reason: Reason
     awaits_gang: bool = False
     is_over_quota: bool = False
 
@@ -46,18 +51,19 @@ class Admitted:
     case: Case
     quota: PodQuota | None = None
 
-    def over_quota(self, node: NodeObject, found: Allocation) -> str:
-        """The limit that a pod would exceed with what was found for it on a node, as a reason; empty for none.
+    def over_quota(self, node: NodeObject, found: Allocation) -> Reason | None:
+        """The limit that a pod would exceed with what was found for it on a node, as a reason; None if there is none.
 
         Raises:
             TimeoutError: selectors of the quotas took too long.
         """
-        needs = "" if self.quota is None else self.case.claims.on(node)
-        negotiated = self.case.claims.negotiated
-        if self.quota is None or isinstance(needs, str) or not (needs.pending or negotiated):
-            return ""
+        if self.quota is None:
+            return None
+        needs, negotiated = self.case.claims.on(node), self.case.claims.negotiated
+        if isinstance(needs, Reason) or not (needs.pending or negotiated):
+            return None
         overrun = self.quota.refusal_of(needs.pending, found, negotiated)
-        return "" if overrun is None else overrun.reason
+        return None if overrun is None else overrun.reason
 
 
 def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused:
@@ -67,7 +73,7 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
         TimeoutError: selectors of the quotas took too long.
     """
     if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
-        return Refused(printable(awaited), awaits_gang=True)
+        return Refused(awaited, awaits_gang=True)
     case = open_case(pod, snapshot, solver)
     if isinstance(case, Blocked):
         return Refused(case.reason)
@@ -75,13 +81,13 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
         return Admitted(case)
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
-        return Refused(printable(waits(waiting)))
+        return Refused(not_ready(waiting))
     quota = PodQuota.of(pod, snapshot, solver)
     if quota is None:
         return Admitted(case)
     refusal = quota.refusal(case.claims)
     if refusal is not None:
-        return Refused(printable(refusal.reason), is_over_quota=True)
+        return Refused(refusal.reason, is_over_quota=True)
     is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
     return Admitted(case, quota if is_open else None)
 
@@ -100,17 +106,17 @@ def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) 
         TimeoutError: the solver's time is up.
     """
     if pod.node_name:
-        return No(f"the pod is bound to node {pod.node_name}")
+        return No(Reason(_BOUND, detail=pod.node_name))
     found = admitted(pod, snapshot, solver)
     if isinstance(found, Refused):
         return No(found.reason)
     if pod.kept.node not in ("", node.name) and not is_alone(pod, snapshot):
-        return No(KEPT_ELSEWHERE.format(pod.kept.node))
+        return No(kept_elsewhere(pod.kept.node))
     allocation = found.case.at(node)
     if isinstance(allocation, No):
         return allocation
     over = found.over_quota(node, allocation)
-    return No(over) if over else allocation
+    return allocation if over is None else No(over)
 
 
 def is_feasible(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
+from typing import Final
 
 from immutables import Map
 
+from allocator import Cause, Reason
 from allocator.tools import Printable, printable
 from extender.cluster.indexes import Stage, is_live
 from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, GangKey
@@ -21,6 +23,11 @@ from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from extender.pods.lost_members import lost_members
+
+_WRONG: Final = Cause("group-wrong", "{detail}")
+_NO_GROUP: Final = Cause("group-missing", "PodGroup {detail}")
+_AWAITS_PODS: Final = Cause("group-awaits-pods", "waiting for the pods of group {detail}")
+_AWAITS_DEVICES: Final = Cause("group-awaits-devices", "waiting for devices for {detail}")
 
 
 @dataclass(frozen=True)
@@ -146,34 +153,35 @@ def is_alone(pod: Pod, snapshot: Snapshot) -> bool:
     return group is not None and not group.size
 
 
-def gang_refusal(pod: Pod, snapshot: Snapshot) -> str:
-    """Why a pod may not be bound now because of its gang; empty if it may."""
+def gang_refusal(pod: Pod, snapshot: Snapshot) -> Reason | None:
+    """Why a pod may not be bound now because of its gang; None if it may."""
     key = pod.gang_key
     if pod.gang is None or key is None:
-        return ""
+        return None
     if pod.gang.problem:
-        return pod.gang.problem
-    name, size = printable(key.name), pod.gang.size
+        return Reason(_WRONG, detail=pod.gang.problem)
+    size = pod.gang.size
     if key.is_pod_group:
         found = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
         if found is None:
             problem = snapshot.problems.get((POD_GROUPS.kind, ObjectKey(key.namespace, key.name)))
-            return f"PodGroup {name} can't be read: {problem}" if problem else f"PodGroup {name} does not exist"
+            why = f"can't be read: {problem}" if problem else "does not exist"
+            return Reason(_NO_GROUP, detail=f"{key.name} {why}")
         if not found.size:
-            return ""
+            return None
         size = _size_of_group(found, key, snapshot)
     members = snapshot.gangs.numbers.get(key, Map())
     said = {part.said for part in members}
     if (len(said) > 1 or any(each.problem for each in said)) and (gang := gang_at(key, snapshot)) and gang.problem:
-        return gang.problem
+        return Reason(_WRONG, detail=gang.problem)
     if members and _may_run(key, pod, size if key.is_pod_group else next(iter(said)).size, snapshot):
-        return ""
+        return None
     there = sum(members.values())
     if there < size:
-        return f"waiting for the pods of group {name}: {there} of {size} are there"
+        return Reason(_AWAITS_PODS, detail=f"{key.name}: {there} of {size} are there")
     bound = _stages(key, snapshot)[Stage.BOUND]
-    whom = f"{size - bound} of the {size} pods of group {name}: {bound} have a node"
-    return f"waiting for devices for {whom if bound else f'{size} pods of group {name} together'}"
+    whom = f"{size - bound} of the {size} pods of group {key.name}: {bound} have a node"
+    return Reason(_AWAITS_DEVICES, detail=whom if bound else f"{size} pods of group {key.name} together")
 
 
 def _size_of_group(group: PodGroup, key: GangKey, snapshot: Snapshot) -> int:

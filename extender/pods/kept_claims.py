@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from allocator import AllocationResult, AllocatorError, DeviceId, Usage
+from allocator import AllocationResult, AllocatorError, DeviceId, Reason, Usage
 from extender.cluster.consumers import claim_keys, claim_name
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
@@ -164,7 +164,7 @@ def _special(pod: Pod, snapshot: Snapshot) -> Sequence[ClaimObject] | None:
     if not special.is_needed:
         return ()
     needs = special.asked if node is None else special.on(node)
-    return None if isinstance(needs, str) else needs if isinstance(needs, tuple) else needs.pending
+    return None if isinstance(needs, Reason) else needs if isinstance(needs, tuple) else needs.pending
 
 
 def _searched(

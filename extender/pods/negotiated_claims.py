@@ -5,14 +5,18 @@ A request is negotiated if its device class names a controller. Our search serve
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from allocator import (
     OPTIONAL_REQUESTS,
+    Cause,
+    Claim,
     ClaimSpec,
     ConstraintSpec,
     DeviceClass,
     ParametersRef,
     ParametersRefError,
+    Reason,
     Request,
     parameters_ref,
     selector_matches,
@@ -23,9 +27,19 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 
+_AS_WRITTEN: Final = Cause("not-negotiable", "claim {claim}: {detail}")
+_UNSUITABLE: Final = Cause("controller-class", "device class {detail}: the node is not suitable")
+_REFUSED: Final = Cause("controller", "controller {detail}")
+_NO_ANSWER: Final = Cause("controller-answer", "{detail}")
+"""Why there is no answer of a controller, in its own words or in those of its connection."""
+
 
 class NegotiationError(Exception):
-    """A claim that no controller can decide about as it is written; the text names the claim and the field."""
+    """A claim that no controller can decide about as it is written; the reason names the claim and the field."""
+
+    def __init__(self, claim: Claim, problem: str) -> None:
+        self.reason = Reason(_AS_WRITTEN, detail=problem, claim=claim.name)
+        super().__init__(self.reason.in_words())
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +95,41 @@ class NegotiatedClaim:
         """Whether the classes let the controller allocate devices for each node."""
         return all(each.suitable_nodes is None for each in self.classes)
 
-    def refusals(self, names: Sequence[str]) -> Mapping[str, str]:
-        """The refused ones of some nodes, with the reasons; as `refusal`, for a claim that may be anywhere."""
+    def refusals(self, names: Sequence[str]) -> Mapping[Reason, Sequence[str]]:
+        """The refused ones of some nodes, by reason; as `refusal`, for a claim that may be anywhere."""
         answer = self.answer
         if answer.problem:
-            return dict.fromkeys(names, answer.problem)
-        told = {name: f"controller {self.controller}: {reason}" for name, reason in answer.unsuitable.items()}
-        found = {name: told[name] for name in names if name in told} if told else {}
+            return {Reason(_NO_ANSWER, detail=answer.problem): names}
+        by_text: dict[str, list[str]] = {}
+        for name in names if answer.unsuitable else ():
+            if text := answer.unsuitable.get(name):
+                by_text.setdefault(text, []).append(name)
+        found: dict[Reason, Sequence[str]] = {self._told(text): refused for text, refused in by_text.items()}
         if answer.asked is not None and (unasked := [name for name in names if name not in answer.asked]):
-            found |= dict.fromkeys(unasked, waiting(self.controller))
+            found[Reason(_NO_ANSWER, detail=waiting(self.controller))] = unasked
         return found
 
-    def refusal(self, node: NodeObject) -> str:
-        """Why the claim cannot be allocated for a node; empty if it can, as far as is known."""
+    def refusal(self, node: NodeObject) -> Reason | None:
+        """Why the claim cannot be allocated for a node; None if it can, as far as is known."""
         if not self.is_for(node):
             names = ", ".join(each.name for each in self.classes if each.suitable_nodes is not None)
-            return f"device class {names}: the node is not suitable"
+            return Reason(_UNSUITABLE, detail=names)
         answer = self.answer
         if answer.problem:
-            return answer.problem
-        if reason := answer.unsuitable.get(node.name):
-            return f"controller {self.controller}: {reason}"
-        return "" if answer.asked is None or node.name in answer.asked else waiting(self.controller)
+            return Reason(_NO_ANSWER, detail=answer.problem)
+        if text := answer.unsuitable.get(node.name):
+            return self._told(text)
+        if answer.asked is None or node.name in answer.asked:
+            return None
+        return Reason(_NO_ANSWER, detail=waiting(self.controller))
+
+    def _told(self, text: str) -> Reason:
+        """The controller's own reason against a node."""
+        return Reason(_REFUSED, detail=f"{self.controller}: {text}")
 
 
 def waiting(controller: str) -> Printable:
-    """The reason for a node that a controller has not judged yet."""
+    """What is said of a node that a controller has not judged yet."""
     return printable(f"waiting for controller {controller}")
 
 
@@ -130,7 +153,7 @@ def negotiated(claim: ClaimObject, snapshot: Snapshot) -> NegotiatedClaim | None
     try:
         parameters = parameters_ref(claim.claim.annotations)
     except ParametersRefError as error:
-        raise NegotiationError(f"claim {claim.claim.name}: {error}") from error
+        raise NegotiationError(claim.claim, str(error)) from error
     names = tuple(each.name for each in own)
     rest = [each for each in spec.requests if each.name not in names]
     classes = dict.fromkeys(each.alternatives[0].device_class for each in own)
@@ -181,4 +204,4 @@ def _named(constraint: ConstraintSpec, names: Sequence[str]) -> str:
 
 
 def _error(claim: ClaimObject, field: str, text: str) -> NegotiationError:
-    return NegotiationError(f"claim {claim.claim.name}: {field}: {text}")
+    return NegotiationError(claim.claim, f"{field}: {text}")

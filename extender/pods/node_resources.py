@@ -13,6 +13,7 @@ from typing import Final
 from allocator import (
     HUGE_PAGES,
     AllocationResult,
+    Cause,
     Device,
     DeviceId,
     DeviceResult,
@@ -20,6 +21,7 @@ from allocator import (
     NodeResource,
     PoolId,
     Quantity,
+    Reason,
 )
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
@@ -27,14 +29,25 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import Amounts, ClaimResources, Envelope, added, counted
 from extender.cluster.snapshot import Snapshot
 
-INSUFFICIENT: Final = "too little"
-"""The reason against a node whose resources do not suffice for a pod with its devices begins with this."""
+INSUFFICIENT: Final = Cause("node-resources", "too little {detail} for the pod and its devices")
+_OF_EXTENDED: Final = Cause(
+    "extended-takes-resources", "a device takes {detail} of its node, and cannot serve an extended resource"
+)
+_SHARED: Final = Cause("shared-takes-resources", "claim {claim} takes {detail} of its node: only one pod can use it")
+_UNCOUNTED: Final = Cause("uncounted-resource", "claim {claim}, device {detail}")
+_UNCOVERED: Final = Cause(
+    "pod-resources", "spec.resources.{detail} of the pod does not cover its containers and devices"
+)
 
 _NANO: Final = 10**9
 
 
 class ShortageError(Exception):
-    """The pod cannot run on the node with these devices; the text is the reason, the same at each try."""
+    """The pod cannot run on the node with these devices, for a reason."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__(reason.in_words())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +85,7 @@ def taken(
     names = sorted({name for each in claims for name in each.of_pod if wanted[name]})
     lacking = [name for name in names if wanted[name] + used.get(name, 0) > node.resources.get(name, 0)]
     if lacking and node.resources:
-        raise ShortageError(f"{INSUFFICIENT} {' and '.join(lacking)} for the pod and its devices")
+        raise ShortageError(Reason(INSUFFICIENT, detail=_listed(lacking)))
     return claims
 
 
@@ -98,10 +111,9 @@ def _taken(pod: Pod, held: HeldClaim, views: Mapping[PoolId, Mapping[DeviceId, D
     if not tally.names:
         return None
     if held.is_special:
-        raise ShortageError(f"a device takes {_listed(tally.names)} of its node, and cannot serve an extended resource")
+        raise ShortageError(Reason(_OF_EXTENDED, detail=_listed(tally.names)))
     if tally.mapping and claim.reserved_for and not claim.is_reserved_for(pod.uid, pod.pod_group):
-        parts = _listed(tally.mapping)
-        raise ShortageError(f"claim {claim.name} takes {parts} of its node: only one pod can use it")
+        raise ShortageError(Reason(_SHARED, detail=_listed(tally.mapping), claim=claim.name))
     return ClaimResources(claim.name, _containers(pod, claim.name), tally.mapping, tally.per_pod, tally.per_container)
 
 
@@ -141,9 +153,9 @@ class _Tally:
         if entry.capacity is None or entry.multiplier is None:
             return entry.multiplier
         if not result.consumed_capacity:
-            where = f"claim {self.claim}, device {result.device.device}"
             lacking = f"capacity {entry.capacity}, but the claim consumes no part of that capacity"
-            raise ShortageError(f"{where}: its {entry.name} follows {lacking}")
+            text = f"{result.device.device}: its {entry.name} follows {lacking}"
+            raise ShortageError(Reason(_UNCOUNTED, detail=text, claim=self.claim))
         used = result.consumed_capacity.get(entry.capacity)
         return None if used is None else Quantity(-(-used.nano * entry.multiplier.nano // _NANO), used.format)
 
@@ -167,7 +179,7 @@ def _check_envelope(pod: Pod, envelope: Envelope, claims: Sequence[ClaimResource
 def _cover(kind: str, of_pod: Amounts, needed: Amounts) -> None:
     for name in sorted(of_pod.keys() & needed.keys()):
         if needed[name] > of_pod[name]:
-            raise ShortageError(f"spec.resources.{kind}[{name}] of the pod does not cover its containers and devices")
+            raise ShortageError(Reason(_UNCOVERED, detail=f"{kind}[{name}]"))
 
 
 def _is_huge(name: str) -> bool:

@@ -9,6 +9,7 @@ from allocator import (
     Allocation,
     AllocationMode,
     LeftOut,
+    Reason,
     SearchBudget,
     SearchLimitError,
     TimedSelectors,
@@ -35,11 +36,11 @@ from extender.quota.device_quotas.usage import LimitMeter, Measure, Taken, in_fl
 class UnreadableQuota:
     """A quota of the namespace can't be read."""
 
-    reason: str
+    reason: Reason
     advice: str = "correct the DeviceQuota"
 
     def __str__(self) -> str:
-        return self.reason
+        return self.reason.in_words()
 
 
 _MIGHT_EXCEED: Final = "it might exceed a DeviceQuota of the namespace"
@@ -54,14 +55,14 @@ class PodQuota:
 
     Attributes:
         quotas: the quotas in the order of their names.
-        unreadable: why a quota of the namespace can't be read; empty if all can.
+        unreadable: a quota of the namespace that can't be read; None if all can.
     """
 
     pod: Pod
     snapshot: Snapshot
     solver: Solver
     quotas: tuple[DeviceQuota, ...]
-    unreadable: str
+    unreadable: Reason | None
 
     @classmethod
     def of(cls, pod: Pod, snapshot: Snapshot, solver: Solver) -> "PodQuota | None":

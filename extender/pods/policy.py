@@ -1,8 +1,12 @@
 """The policy of a pod: its annotation names it, or the policy for all pods counts."""
 
-from allocator import POLICIES, Policy
+from typing import Final
+
+from allocator import POLICIES, Cause, Policy, Reason
 from allocator.tools import hint, shown
 from extender.cluster.objects.pods import POLICY, Pod
+
+_UNKNOWN: Final = Cause("policy", f"annotation {POLICY} of the pod: {{detail}}")
 
 
 def policy_of(pod: Pod, default: Policy) -> Policy | None:
@@ -10,9 +14,9 @@ def policy_of(pod: Pod, default: Policy) -> Policy | None:
     return default if pod.policy is None else POLICIES.get(pod.policy)
 
 
-def unknown_policy(pod: Pod) -> str:
+def unknown_policy(pod: Pod) -> Reason:
     """The reason for a pod whose annotation names an unknown policy: it can run on no node."""
-    return f"annotation {POLICY} of the pod: {policy_problem(pod.policy or '')}"
+    return Reason(_UNKNOWN, detail=policy_problem(pod.policy or ""))
 
 
 def policy_problem(name: str) -> str:

@@ -23,7 +23,7 @@ from extender.kube_scheduler import no_attempt
 from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.claims_to_come import unmade
 from extender.pods.decision_case import refreshed
-from extender.pods.extended_resources.requests import request_words
+from extender.pods.extended_resources.requests import request_nouns, request_words
 from extender.pods.extended_resources.unserved import without_devices
 from extender.service import Service
 from extender.simulation.node_choice import FirstNode, NodeChoice
@@ -118,7 +118,8 @@ async def _place(
             return Placement(str(pod), reason=reason)
         args = FilterArgs(pod, names)
         result = await service.filter(args)
-        against = {**reasons, **result.unresolvable, **result.failed}
+        noun = request_nouns(pod)
+        against = {**reasons, **result.unresolvable.in_words(noun), **result.failed.in_words(noun)}
         if not result.passed:
             lacks_devices = bool(names) and result.pending_reason is PendingReason.DEVICES
             reason = _summary(against[name] for name in nodes)

@@ -3,36 +3,36 @@
 A node without devices is "unresolvable". For a node in ``FailedNodes`` the scheduler would try to evict pods, although
 its dry run does not know devices. The exception is the node that a pod is nominated for.
 
-The words of a reason stand in the module where the reason arises: each check in `allocator.checks` (one device),
-`allocator.request_causes` (a request), `allocator.search.plan` (a claim that no node can serve), `extender.pods.claims`
-(the pod's claims), `extender.decisions.verdict` (an unknown node, no time), `extender.pods.nominated.held_devices`
-(waiting), and here (devices that are kept elsewhere, a selector that fails).
+A reason is a value until it is shown. Its cause stands in the module of what refuses: each check in `allocator.checks`
+(one device), `allocator.request_causes` (a request), `allocator.errors` (a claim that no node can serve),
+`extender.pods` (the pod's claims, its gang, what is kept for it), `extender.quota`, and `extender.decisions.verdict`
+(an unknown node, no time).
 """
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator import InvalidClaimError, Merit, SelectorError
-from allocator.tools import JSON, printable
+from allocator import STOPPED, InvalidClaimError, Merit, Reason, SelectorError
+from allocator.tools import JSON
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decided, Decider, Lookup
-from extender.decisions.solver import STOPPED, No, Solver
+from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.decision_case import Case, after_departures, fits
-from extender.pods.extended_resources.requests import in_words, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.feasibility import KEPT_ELSEWHERE, Admitted, Refused, admitted
+from extender.pods.feasibility import Admitted, Refused, admitted, kept_elsewhere
 from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.pods.pod_quota import PodQuota
-from extender.quota.device_quotas.overrun import OVER
+from extender.quota.device_quotas.overrun import OVER_QUOTA
 from extender.verbs.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.verbs.merits import Merits
 from extender.verbs.ranking import Ranking
+from extender.verbs.reasons import Reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class FilterResult:
     """
 
     passed: Sequence[str]
-    failed: Mapping[str, str] = field(default_factory=dict)
-    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    failed: Reasons = field(default_factory=Reasons)
+    unresolvable: Reasons = field(default_factory=Reasons)
     merits: Merits = field(default_factory=Merits)
     steps: int = 0
     undecided: bool = False
@@ -79,16 +79,6 @@ class FilterResult:
     is_over_quota: bool = False
     awaits_gang: bool = False
     in_vain: float = 0.0
-
-    def in_words(self, words: Mapping[str, str]) -> "FilterResult":
-        """The result in which words replace names of requests (`extender.pods.extended_resources.requests`)."""
-        if not words:
-            return self
-        said = {reason: in_words(reason, words) for reason in {*self.failed.values(), *self.unresolvable.values()}}
-        failed, unresolvable = (
-            {node: said[reason] for node, reason in each.items()} for each in (self.failed, self.unresolvable)
-        )
-        return replace(self, failed=failed, unresolvable=unresolvable)
 
     @property
     def pending_reason(self) -> PendingReason:
@@ -165,14 +155,8 @@ def ask(
     return FilterQuestion(case, names, decider, nodes, bounds, found.quota, late)
 
 
-def selector_reason(error: SelectorError) -> str:
-    """Names claim, request and selector, but not the device, which another try may meet in another order."""
-    first_line = error.message.partition("\n")[0]
-    return printable(f"claim {error.claim}, request {error.request}: {error.source}: {first_line}")
-
-
-def _nowhere(names: Sequence[str], reason: str) -> FilterResult:
-    return FilterResult((), unresolvable=dict.fromkeys(names, reason), is_blocked=True)
+def _nowhere(names: Sequence[str], reason: Reason) -> FilterResult:
+    return FilterResult((), unresolvable=Reasons.alike(names, reason), is_blocked=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +234,15 @@ class FilterQuestion:
         verdicts: dict[str, Verdict] = {}
         if self.is_uniform:
             for each in claims.negotiated:
-                verdicts |= {name: Verdict(reason=reason) for name, reason in each.refusals(names).items()}
+                for reason, refused in each.refusals(names).items():
+                    verdicts |= dict.fromkeys(refused, Verdict(reason=reason))
             left = [name for name in names if name not in verdicts] if verdicts else names
             return Known(names, verdicts, (self._looked_up(Needs(claims.pending), left),))
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:
             node = self._node(name)
             needs = UNKNOWN_NODE if node is None else self.case.claims.on(node)
-            if isinstance(needs, str):
+            if isinstance(needs, Reason):
                 verdicts[name] = Verdict(reason=needs)
             elif not needs.pending:
                 verdicts[name] = NOTHING_NEEDED
@@ -303,9 +288,8 @@ class FilterQuestion:
         if pod.kept.node and not is_alone(pod, self.case.snapshot):
             return self._only_there(pod.kept.node)
         if pod.kept.node in self.names and awaits_kept(pod, self.case.snapshot, self.case.solver):
-            elsewhere = dict.fromkeys(self.names, KEPT_ELSEWHERE.format(pod.kept.node))
-            del elsewhere[pod.kept.node]
-            return FilterResult((), failed={pod.kept.node: WAITING}, unresolvable=elsewhere)
+            elsewhere = self._kept_elsewhere(pod.kept.node)
+            return FilterResult((), failed=Reasons.alike((pod.kept.node,), WAITING), unresolvable=elsewhere)
         nominated = pod.nominated_node
         if nominated and nominated in self.names:
             # Room was made there, perhaps by evicting others; the scheduler would take no other node either.
@@ -315,7 +299,8 @@ class FilterQuestion:
         if self.late:
             in_time = self.evaluate(self.lookup([name for name in self.names if name not in self.late]))
             if in_time.passed:
-                return replace(in_time, unresolvable={**in_time.unresolvable, **dict.fromkeys(self.late, LATE)})
+                late = Reasons.alike(tuple(self.late), LATE)
+                return replace(in_time, unresolvable=in_time.unresolvable.beside(late))
         return self._patiently(self.lookup(self.names))
 
     def _patiently(self, known: Known) -> FilterResult:
@@ -327,42 +312,41 @@ class FilterQuestion:
         if not given_up:
             return self.evaluate(known)
         found = self.evaluate(self.lookup([name for name in known.names if name not in given_up]))
-        unknown = dict.fromkeys(given_up, f"{STOPPED} time")
-        return replace(found, unresolvable={**found.unresolvable, **unknown}, undecided=not found.passed)
+        unknown = Reasons.alike(tuple(given_up), Reason(STOPPED, detail="time"))
+        return replace(found, unresolvable=found.unresolvable.beside(unknown), undecided=not found.passed)
 
     def _only_there(self, kept: str) -> FilterResult:
         """The result for a pod of a gang: its node was chosen with those of the other pods."""
         there = [name for name in self.names if name == kept]
         found = self.evaluate(self.lookup(there))
-        elsewhere = {name: KEPT_ELSEWHERE.format(kept) for name in self.names if name != kept}
-        return replace(
-            found, unresolvable={**elsewhere, **found.unresolvable}, awaits_gang=not (found.passed or found.failed)
-        )
+        unresolvable = self._kept_elsewhere(kept).beside(found.unresolvable)
+        return replace(found, unresolvable=unresolvable, awaits_gang=not (found.passed or found.failed))
+
+    def _kept_elsewhere(self, kept: str) -> Reasons:
+        """The reason against the nodes other than the one where something is kept for the pod."""
+        return Reasons.alike([name for name in self.names if name != kept], kept_elsewhere(kept))
 
     def _or_nowhere(self, answer: Callable[[], FilterResult]) -> FilterResult:
-        words = request_words(self.case.pod)
         try:
-            return answer().in_words(words)
-        except InvalidClaimError as error:
-            return _nowhere(self.names, in_words(printable(str(error)), words))
-        except SelectorError as error:
-            return _nowhere(self.names, in_words(selector_reason(error), words))
+            return answer()
+        except (InvalidClaimError, SelectorError) as error:
+            return _nowhere(self.names, error.reason)
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
-        over: Mapping[str, str] = {}
+        over: Mapping[str, Reason] = {}
         if self.quota is None and not self.case.counts_resources:
             merits = ranking.best(self.bounds.most)
         else:
             merits, over = self._within(ranking.best())
         if not merits and TOO_LATE in decided.verdicts:
             raise TimeoutError
-        unresolvable = {**ranking.refused(), **over}
-        failed = dict(self._waiting(unresolvable))
-        for name in failed:
-            del unresolvable[name]
+        unresolvable = ranking.refused().beside(Reasons.of(over)) if over else ranking.refused()
+        failed, nominated = Reasons(), self.case.pod.nominated_node
+        if nominated and nominated in unresolvable and self._fits_later(nominated):
+            failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
         undecided = not merits and not all(verdict.lasting for verdict in decided.verdicts)
-        is_over_quota = not merits and any(reason.startswith(OVER) for reason in over.values())
+        is_over_quota = not merits and any(reason.cause is OVER_QUOTA for reason in over.values())
         return FilterResult(
             tuple(merits),
             failed,
@@ -374,7 +358,7 @@ class FilterQuestion:
             in_vain=0.0 if merits else sum(decided.hard.values()),
         )
 
-    def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, str]]:
+    def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, Reason]]:
         """The nodes whose devices are within quota and take no more of their node than is left.
 
         They are at most `Bounds.most`. Also returns the reasons against the other nodes.
@@ -385,38 +369,35 @@ class FilterQuestion:
             TimeoutError: selectors of the quotas took too long.
         """
         passed: dict[str, Merit] = {}
-        over: dict[str, str] = {}
+        over: dict[str, Reason] = {}
         scores = self.case.solver.policy.scores(merits)
         for name in sorted(merits, key=scores.__getitem__, reverse=True):
             if len(passed) == self.bounds.most:
                 break
             refusal = self._over(name)
-            if refusal:
-                over[name] = refusal
-            else:
+            if refusal is None:
                 passed[name] = merits[name]
+            else:
+                over[name] = refusal
         kept = [name for name in merits if name in passed]
         return Merits(kept, [passed[name] for name in kept], range(len(kept))), over
 
-    def _over(self, name: str) -> str:
-        """The limit that the pod exceeds on a node, as a reason; empty if there is none."""
+    def _over(self, name: str) -> Reason | None:
+        """The limit that the pod exceeds on a node, as a reason; None if there is none."""
         node = self._node(name)
         if node is None:
-            return ""
+            return None
         try:
             found = self.case.at(node)
         except TimeoutError:
-            return ""
+            return None
         if isinstance(found, No):
-            return "" if found.stopped else found.reason
+            return None if found.stopped else found.reason
         return Admitted(self.case, self.quota).over_quota(node, found)
 
-    def _waiting(self, refused: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """The node that the pod is nominated for, if the pod fits there later."""
-        name = self.case.pod.nominated_node
-        node = self._node(name) if name in refused else None
-        if node is not None and fits_later(self.case, node):
-            yield name, WAITING
+    def _fits_later(self, name: str) -> bool:
+        node = self._node(name)
+        return node is not None and fits_later(self.case, node)
 
     def _node(self, name: str) -> NodeObject | None:
         return self.case.snapshot.nodes.get(name) if self.sent is None else self.sent[name]

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import Clock, Pool
+from allocator import Cause, Clock, Pool, Reason
 from allocator.tools import Recent
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.pods.decision_case import Case
 
-LATE: Final = "its devices change faster than they can be searched"
+LATE: Final = Reason(Cause("late", "its devices change faster than they can be searched"))
 """Why filter passes over a node while another node suits."""
 
 QUIET_SECONDS: Final = 5.0

@@ -3,18 +3,16 @@
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from allocator import AllocationResult, InvalidClaimError, PoolId, SelectorError, Usage
-from allocator.tools import printable
+from allocator import AllocationResult, InvalidClaimError, PoolId, Reason, SelectorError, Usage
 from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
-from extender.pods.claims import Blocked, PodClaims, claims_of, unready, waits
+from extender.pods.claims import Blocked, PodClaims, claims_of, not_ready, unready
 from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.nominated.held_devices import found_on
-from extender.verbs.filter import selector_reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +82,13 @@ def grant(pod: Pod, node_name: str, snapshot: Snapshot, solver: Solver) -> Grant
         return Grant(claims, Needs())
     waiting, needs = unready(claims, solver.features), claims.on(node)
     if waiting is not None:
-        return No(waits(waiting))
-    if isinstance(needs, str):
+        return No(not_ready(waiting))
+    if isinstance(needs, Reason):
         return No(needs)
     try:
         found = found_on(node, pod, snapshot, solver)
-    except InvalidClaimError as error:
-        return No(printable(str(error)))
-    except SelectorError as error:
-        return No(selector_reason(error))
+    except (InvalidClaimError, SelectorError) as error:
+        return No(error.reason)
     if isinstance(found, No):
         return found
     case = Case(pod, claims, snapshot, solver)

@@ -4,18 +4,19 @@ A call may have thousands of nodes, and there are few distinct verdicts. So a by
 are counted, translated and picked in C.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import attrgetter
 from typing import Final
 
-from allocator import MAX_SCORE, Merit, Policy
+from allocator import MAX_SCORE, Merit, Policy, Reason
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.merits import Merits
+from extender.verbs.reasons import Reasons
 
 _merit: Callable[[Verdict], Merit] = attrgetter("merit")
-_reason: Callable[[Verdict], str] = attrgetter("reason")
+_reason: Callable[[Verdict], Reason] = attrgetter("reason")
 
 _BYTES: Final = 256
 _SEARCHED_BELOW: Final = 1 / 4
@@ -50,10 +51,10 @@ class Ranking:
         present = {code for code in range(len(kinds)) if code in packed}
         return cls(names, verdicts, packed.translate(_marks(kinds, present, policy).ljust(_BYTES, b"\0")))
 
-    def refused(self) -> Mapping[str, str]:
-        """The rejected nodes, with the reason."""
+    def refused(self) -> Reasons:
+        """The reasons against the rejected nodes."""
         names, codes = self._picked(_picks(self.marks, lambda mark: mark == _REFUSED))
-        return dict(zip(names, map(list(map(_reason, self.verdicts.kinds)).__getitem__, codes), strict=True))
+        return Reasons(names, list(map(_reason, self.verdicts.kinds)), codes)
 
     def best(self, most: int | None = None) -> Merits:
         """The merits of the nodes that score highest.

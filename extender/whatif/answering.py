@@ -5,7 +5,7 @@ find what is left. Controllers of negotiated claims are not asked, and pods of g
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -19,7 +19,7 @@ from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
 from extender.kube_scheduler import SchedulerChecks, no_attempt
-from extender.pods.extended_resources.requests import request_words
+from extender.pods.extended_resources.requests import request_nouns, request_words
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.whatif.fork import Fork
 from extender.whatif.pod_turns import PodTurns
@@ -59,17 +59,18 @@ class _Round:
         words = request_words(each.pod)
         known = each.shape, frozenset(words.items())  # to count the reasons of all nodes takes long
         if known not in self.waiting:
-            self.waiting[known] = self._refused(each, words)
+            self.waiting[known] = self._refused(each, request_nouns(each.pod))
         return self.waiting[known]
 
     def _has_turned(self, each: Queued) -> bool:
         return each.pod.uid in self.end.nodes or each.shape in self.end.refusals
 
-    def _refused(self, each: Queued, words: Mapping[str, str]) -> Fate:
-        refusal = self.end.refusals[each.shape].in_words(words)
+    def _refused(self, each: Queued, noun: Callable[[str], str]) -> Fate:
+        refusal = self.end.refusals[each.shape]
         if refusal.is_blocked:
-            return Fate(reasons=tuple((reason, 0) for reason in dict.fromkeys(refusal.unresolvable.values())))
-        against = {**self.checks.rejections(each.pod), **refusal.unresolvable, **refusal.failed}
+            return Fate(reasons=tuple((reason, 0) for reason in refusal.unresolvable.counts(noun)))
+        failed, unresolvable = refusal.failed.in_words(noun), refusal.unresolvable.in_words(noun)
+        against = {**self.checks.rejections(each.pod), **unresolvable, **failed}
         return Fate(reasons=tuple(Counter(against.values()).most_common()) or (("there are no nodes", 0),))
 
 

@@ -108,7 +108,7 @@ class Scene:
     def reason(self, name: str) -> str:
         """Why the pod fits nowhere, for any node; empty if it fits somewhere."""
         result = self.filter(name)
-        return "" if result.passed else next(iter(result.unresolvable.values()))
+        return "" if result.passed else next(iter(result.unresolvable.in_words().values()))
 
     async def turns(self, number: int = 3, seconds: float = 2.0) -> None:
         """The task has some turns, this time apart; what it begins between the turns ends before the next."""

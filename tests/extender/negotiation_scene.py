@@ -111,7 +111,7 @@ class Scene:
     async def reasons(self, name: str = "p", by: Service | None = None) -> list[str]:
         """Why filter leaves the pod no node; empty if it leaves one."""
         result = await self.filter(name, by=by)
-        return [] if result.passed else sorted(set(result.unresolvable.values()))
+        return [] if result.passed else sorted(set(result.unresolvable.in_words().values()))
 
     async def bind(self, name: str = "p", on: str = "n", by: Service | None = None) -> str:
         """Bind a pod; the error, empty for a success."""

@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from allocator import Reason
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.orphans import OrphanCollector
 from extender.cluster.consumers import claim_keys
@@ -22,7 +23,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedErro
 from extender.kube.raw import revision_of
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.deallocation import Deallocation
-from extender.pods.claims import allocated_elsewhere
+from extender.pods.claims import ALLOCATED_ELSEWHERE
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.writes.claims.claim_writes import ClaimWrites
@@ -196,7 +197,9 @@ class Replica:
 
     async def _deallocate(self, pod: Pod) -> str:
         if not pod.node_name:
-            self.deallocator.propose(pod, [allocated_elsewhere(each) for each in self._claims(pod)])
+            self.deallocator.propose(
+                pod, [Reason(ALLOCATED_ELSEWHERE, claim=each.claim.name) for each in self._claims(pod)]
+            )
             await self.deallocator.tick()
         return ""
 

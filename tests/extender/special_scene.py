@@ -9,6 +9,7 @@ from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
+from extender.pods.extended_resources.requests import request_nouns
 from extender.verbs.filter import filter_nodes
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, held
@@ -53,8 +54,9 @@ class Scene:
     ) -> dict[str, str]:
         """The reason against each node; empty for those that will do."""
         snapshot = self.state.snapshot
-        result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], nodes, snapshot, solver(features=features))
-        return dict.fromkeys(result.passed, "") | dict(result.unresolvable) | dict(result.failed)
+        asked = snapshot.pods[ObjectKey("ns", name)]
+        result, noun = filter_nodes(asked, nodes, snapshot, solver(features=features)), request_nouns(asked)
+        return dict.fromkeys(result.passed, "") | result.unresolvable.in_words(noun) | result.failed.in_words(noun)
 
     def bind(self, on: str = "n", name: str = "p") -> str:
         return virtualtime.run(bind_error(self.binder, name, on))

@@ -71,7 +71,7 @@ def refusal(world: World, raw: Object, node: Object) -> str:
     """Why the pod can't be on the node; empty if it can."""
     sent = made_up(node)
     found = world.with_nodes(sent).filter(parsed(raw), [sent[0].name], Decider(solver(), lambda _: None), sent=sent)
-    return found.unresolvable.get(sent[0].name, "")
+    return found.unresolvable.in_words().get(sent[0].name, "")
 
 
 # --- whose a request is -------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ def test_session_asks_controllers_and_they_allocate_nothing(template: str) -> No
         session = started(autoscaler)
         found = await filter_simulated(session, asking("p", "n", "m", template=template))
         assert list(found.passed) == ["n"]
-        assert found.unresolvable == {"m": f"controller {NAME}: no server"}
+        assert found.unresolvable.in_words() == {"m": f"controller {NAME}: no server"}
         await select_node(session, selecting("p", "n", template))
         check_nothing_was_done(scene)
 
@@ -82,7 +82,7 @@ def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
         session = started(autoscaler)
         await select_node(session, selecting("p", "n"))
         found = await filter_simulated(session, asking("q", "n", "m"))
-        assert set(found.unresolvable.values()) == {f"controller {NAME}: {NO_LICENSE}"}
+        assert set(found.unresolvable.in_words().values()) == {f"controller {NAME}: {NO_LICENSE}"}
         with pytest.raises(RefusedError, match=NO_LICENSE):
             await select_node(session, selecting("q", "m"))
         await select_node(session, selecting("p", "m"))
@@ -159,7 +159,7 @@ def test_controller_of_contexts_is_not_known_in_a_session() -> None:
         scene.service = scene.replica(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
         found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
         text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
-        assert found.unresolvable == {"n": f"controller {NAME}: {text}"}
+        assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}"}
 
     virtualtime.run(story())
 

@@ -61,7 +61,7 @@ def refused(world: World, raw: Object, node: Object) -> str:
     (sent,) = made_up(node)
     after = world.with_nodes((sent,)).with_pod(parsed(raw), sent, solver())
     assert isinstance(after, No)
-    return after.reason
+    return after.reason.in_words()
 
 
 def devices_of(world: World, name: str) -> dict[str, list[str]]:
@@ -92,13 +92,13 @@ def test_what_was_decided_for_one_pod_of_a_world_holds_for_the_next_on_all_other
 
 def test_a_node_that_does_not_exist_has_what_its_template_brings() -> None:
     result = asked(world_of(REAL, NEW), pod_of("p", "gpu"), machine("n1", "g"), machine("n2", "unknown"))
-    assert (list(result.passed), result.unresolvable) == (["n1"], {"n2": "no device for request gpu"})
+    assert (list(result.passed), result.unresolvable.in_words()) == (["n1"], {"n2": "no device for request gpu"})
 
 
 def test_a_real_node_has_its_real_slices_whatever_templates_say() -> None:
     held = claim("c", allocated=["a/gpu-0"], at="a")
     result = asked(world_of((*REAL, held), NEW), pod_of("p", "gpu"), machine("a", "g"), machine("b", "g"))
-    assert (list(result.passed), result.unresolvable) == (["b"], {"a": "no free device for request gpu"})
+    assert (list(result.passed), result.unresolvable.in_words()) == (["b"], {"a": "no free device for request gpu"})
 
 
 def test_a_real_node_that_has_published_before_its_object_is_known_is_real() -> None:
@@ -112,10 +112,14 @@ def test_a_real_node_that_has_published_before_its_object_is_known_is_real() -> 
 def test_adding_nodes_does_not_add_devices_of_the_network() -> None:
     held = claim("c", allocated=["net/gpu-0"])
     busy = world_of((network_slice("net"), held))
-    assert asked(busy, pod_of("p", "gpu"), machine("n1")).unresolvable == {"n1": "no free device for request gpu"}
+    assert asked(busy, pod_of("p", "gpu"), machine("n1")).unresolvable.in_words() == {
+        "n1": "no free device for request gpu"
+    }
     free = world_of((network_slice("net"),))
     after = booked(free, pod_of("p", "gpu"), machine("n1"))
-    assert asked(after, pod_of("q", "gpu"), machine("n2")).unresolvable == {"n2": "no free device for request gpu"}
+    assert asked(after, pod_of("q", "gpu"), machine("n2")).unresolvable.in_words() == {
+        "n2": "no free device for request gpu"
+    }
 
 
 def test_labels_as_sent_decide_what_a_real_node_reaches() -> None:
@@ -142,7 +146,7 @@ def test_a_made_up_node_that_changes_its_group_changes_its_devices() -> None:
 def test_taint_rules_hold_on_made_up_nodes() -> None:
     world = world_of((taint_rule("r", driver=DRIVER),), NEW)
     result = asked(world, pod_of("p", "gpu"), machine("n", "g"))
-    assert result.unresolvable == {"n": "untolerated device taint for request gpu"}
+    assert result.unresolvable.in_words() == {"n": "untolerated device taint for request gpu"}
 
 
 def test_a_world_shares_with_the_cluster_and_leaves_it_alone() -> None:
@@ -195,7 +199,7 @@ def test_an_entry_without_a_claim_needs_none() -> None:
 )
 def test_a_pod_whose_claims_can_not_be_served_is_refused_with_the_reason(raw: Object, reason: str) -> None:
     world = world_of((*REAL, claim("wrong", request(device_class="tensor"))))
-    assert asked(world, raw, machine("a")).unresolvable == {"a": reason}
+    assert asked(world, raw, machine("a")).unresolvable.in_words() == {"a": reason}
     assert refused(world, raw, machine("a")) == reason
 
 
@@ -226,7 +230,7 @@ def test_a_claim_that_two_pods_share_is_counted_once_and_binds_both_to_its_node(
     assert devices_of(world, "p") == devices_of(world, "q") == {"shared": [f"{DRIVER}/n/gpu-0"]}
     assert len(world.snapshot.claims[ObjectKey("ns", "shared")].claim.reserved_for) == 2
     reason = "claim shared is allocated for other nodes"
-    assert asked(world, pod("r", "shared"), machine("n2", "g")).unresolvable == {"n2": reason}
+    assert asked(world, pod("r", "shared"), machine("n2", "g")).unresolvable.in_words() == {"n2": reason}
     booked(world, pod_of("r", "gpu"), machine("n", "g"))
 
 
@@ -345,9 +349,9 @@ def test_what_pods_hold_of_device_plugins_counts_in_a_session() -> None:
     assert isinstance(booked, World)
     refused = booked.with_pod(asked[1], there, solver())
     assert isinstance(refused, No)
-    assert refused.reason == f"insufficient {PLUGIN}"
+    assert refused.reason.in_words() == f"insufficient {PLUGIN}"
     deciding = Decider(solver(), lambda _: None)
-    assert booked.filter(asked[1], ["n"], deciding).unresolvable == {"n": f"insufficient {PLUGIN}"}
+    assert booked.filter(asked[1], ["n"], deciding).unresolvable.in_words() == {"n": f"insufficient {PLUGIN}"}
     assert booked.filter(asked[0], ["n"], deciding).passed == ("n",), "the pod itself does not count"
     assert world.filter(asked[1], ["n"], deciding).passed == ("n",)
 
@@ -358,4 +362,4 @@ def test_a_node_that_is_sent_as_a_whole_has_the_device_plugins_that_were_sent() 
     for amount, reasons in (("1", {"new": f"insufficient {PLUGIN}"}), ("2", {})):
         sent = made_up(machine("new", **{PLUGIN: amount}))
         found = world.with_nodes(sent).filter(asked, ["new"], Decider(solver(), lambda _: None), sent=sent)
-        assert found.unresolvable == reasons
+        assert found.unresolvable.in_words() == reasons

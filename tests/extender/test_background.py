@@ -7,11 +7,13 @@ from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRu
 from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY
+from extender.decisions.verdict import UNKNOWN_NODE
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
+from extender.verbs.reasons import Reasons
 from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")
@@ -68,7 +70,7 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     log, hearing = Told(), Hearing()
     runner = BackgroundRunner((Failing(), hearing), Faults(log))
     args = FilterArgs(POD, ["n"])
-    runner.note(args, FilterResult([], unresolvable={"n": "no"}), EMPTY)
+    runner.note(args, FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
     virtualtime.run(runner.before_preempt(POD, ["n"]))
     assert virtualtime.run(runner.allowed(POD, {"not-now": VICTIMS})) == {}

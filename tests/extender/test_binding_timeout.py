@@ -90,7 +90,7 @@ REASON = "claim a waits until its devices are ready"
 
 def test_while_it_waits_all_nodes_are_rejected_with_one_reason() -> None:
     scene = Scene(conditional(), pod("p", "a"))
-    assert scene.filter().unresolvable == {"n": REASON, "m": REASON}
+    assert scene.filter().unresolvable.in_words() == {"n": REASON, "m": REASON}
     scene.look()
     assert writes(scene.transport.calls) == []
 
@@ -100,7 +100,10 @@ def test_when_it_is_ready_only_the_nodes_of_the_claim_pass() -> None:
     scene.filter()
     scene.report(READY)
     result = scene.filter()
-    assert (list(result.passed), result.unresolvable) == (["n"], {"m": "claim a is allocated for other nodes"})
+    assert (list(result.passed), result.unresolvable.in_words()) == (
+        ["n"],
+        {"m": "claim a is allocated for other nodes"},
+    )
     scene.look()
     assert writes(scene.transport.calls) == []
 
@@ -117,7 +120,7 @@ def test_what_fails_is_given_back_and_the_pod_may_go_anywhere(users: tuple[str, 
     scene = Scene(conditional(users=users), pod("p", "a"))
     scene.filter()
     scene.report(BROKEN)
-    assert scene.filter().unresolvable == {"n": REASON, "m": REASON}
+    assert scene.filter().unresolvable.in_words() == {"n": REASON, "m": REASON}
     scene.look()
     assert not scene.status.get("allocation")
     assert scene.told == [
@@ -162,7 +165,7 @@ def test_an_allocation_that_is_void_is_given_back() -> None:
     other = claim("other", allocated=["n/gpu-0"], at="n", users=("q",))
     scene = Scene(claim("a", allocated=["n/gpu-0"], at="n", users=("p",)), other, pod("p", "a"))
     void = "the allocation of claim a is void: others hold its devices"
-    assert scene.filter().unresolvable == {"n": void, "m": void}
+    assert scene.filter().unresolvable.in_words() == {"n": void, "m": void}
     scene.look()
     assert not scene.status.get("allocation")
     assert scene.told == [("ClaimsGivenBack", void)]

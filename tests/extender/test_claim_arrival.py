@@ -128,9 +128,9 @@ class TestService:
         service, asked = cluster.service(), FilterArgs(parsed(templated()), ("n", "m"))
         first, again = await service.filter(asked), await service.filter(asked)
         assert list(first.passed) == ["n"]
-        assert set(first.unresolvable) == {"m"}
+        assert set(first.unresolvable.in_words()) == {"m"}
         assert list(again.passed) == []
-        assert set(again.unresolvable.values()) == {"waiting for claim gpu to be created"}
+        assert set(again.unresolvable.in_words().values()) == {"waiting for claim gpu to be created"}
 
     @pytest.mark.parametrize(
         ("there", "reason"),
@@ -154,7 +154,7 @@ class TestService:
     async def test_what_the_template_does_not_tell_is_not_decided(self, there: list[Object], reason: str) -> None:
         cluster = Cluster.of(GPU, node("n"), local_slice("n"), templated(), *there)
         result = await cluster.service().filter(FilterArgs(parsed(templated()), ("n",)))
-        assert dict(result.unresolvable) == {"n": reason}
+        assert result.unresolvable.in_words() == {"n": reason}
 
     async def test_nothing_is_foreseen_for_a_pod_that_does_not_exist(self) -> None:
         cluster = Cluster.of(GPU, node("n"), local_slice("n"), claim_template())

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator import AllocationResult, DeviceId, DeviceResult
-from allocator.tools import printable
+from allocator import AllocationResult, DeviceId, DeviceResult, Reason
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.indexes import AssumedAllocation
@@ -37,6 +36,13 @@ def templated(**statuses: str | None) -> Pod:
 
 def named(*claims: str) -> Pod:
     return parse_pod(pod("p", *claims))
+
+
+def refusal(asking: Pod, snapshot: Snapshot) -> str:
+    """Why the claims of the pod block it."""
+    found = claims_of(asking, snapshot)
+    assert isinstance(found, Blocked)
+    return found.reason.in_words()
 
 
 def owned_by(uid: str) -> RawObject:
@@ -125,36 +131,34 @@ class TestFound:
 def test_a_pod_whose_claims_cannot_be_used_is_blocked_with_the_reason(
     asking: Pod, there: list[dict[str, Any]], reason: str
 ) -> None:
-    assert claims_of(asking, snapshot_of(*there)) == Blocked(printable(reason))
+    assert refusal(asking, snapshot_of(*there)) == reason
 
 
 def test_blocked_while_the_claim_is_in_flight_for_another_pod() -> None:
     snapshot = snapshot_of(device_class(), claim("gpu")).assuming(flying("uid-q"))
-    assert claims_of(named("gpu"), snapshot) == Blocked(printable("claim gpu is being allocated for another pod"))
+    assert refusal(named("gpu"), snapshot) == "claim gpu is being allocated for another pod"
 
 
 def test_what_can_not_be_read_says_so() -> None:
     state = ClusterState()
     state.apply(Event(EventType.ADDED, CLAIMS, {**claim("gpu"), "spec": "x"}))
-    assert claims_of(named("gpu"), state.snapshot) == Blocked(
-        printable('claim gpu can\'t be read: spec: "x" is not an object')
-    )
+    assert refusal(named("gpu"), state.snapshot) == 'claim gpu can\'t be read: spec: "x" is not an object'
     state.apply(Event(EventType.ADDED, CLAIMS, claim("gpu")))
     state.apply(Event(EventType.ADDED, CLASSES, {**device_class("gpu"), "spec": "x"}))
     expected = 'device class gpu can\'t be read: spec: "x" is not an object'
-    assert claims_of(named("gpu"), state.snapshot) == Blocked(printable(expected))
+    assert refusal(named("gpu"), state.snapshot) == expected
     state.apply(Event(EventType.ADDED, TEMPLATES, {**TEMPLATE, "spec": "x"}))
     expected = 'claim template one can\'t be read: spec: "x" is not an object'
-    assert claims_of(templated(), state.snapshot) == Blocked(printable(expected))
+    assert refusal(templated(), state.snapshot) == expected
 
 
 def test_of_many_problems_the_first_are_told() -> None:
     state = ClusterState()
     requests = [{"name": number} for number in range(100)]
     state.apply(Event(EventType.ADDED, CLAIMS, {**claim("gpu"), "spec": {"devices": {"requests": requests}}}))
-    blocked = claims_of(named("gpu"), state.snapshot)
-    assert isinstance(blocked, Blocked)
-    assert blocked.reason.endswith("spec.devices.requests[9].name: 9 is not a string; and 90 more")
+    assert refusal(named("gpu"), state.snapshot).endswith(
+        "spec.devices.requests[9].name: 9 is not a string; and 90 more"
+    )
 
 
 class TestExtendedResources:
@@ -195,7 +199,7 @@ class TestNodes:
         found = claims_of(named(*claims), self.SNAPSHOT)
         assert isinstance(found, PodClaims)
         needs = found.on(self.SNAPSHOT.nodes[node_name])
-        assert (needs if isinstance(needs, str) else "") == problem
+        assert (needs.in_words() if isinstance(needs, Reason) else "") == problem
 
 
 class TestWithoutPods:

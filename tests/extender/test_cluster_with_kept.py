@@ -129,7 +129,9 @@ async def test_a_gang_whose_device_was_taken_is_not_ready_whatever_is_listed_fir
     gang = gang_at(key, snapshot)
     assert gang is not None
     assert [str(each) for each in gang.lost] == ["ns/x1"]
-    assert "waiting for devices" in gang_refusal(scene.known("x0"), snapshot)
+    refusal = gang_refusal(scene.known("x0"), snapshot)
+    assert refusal is not None
+    assert "waiting for devices" in refusal.in_words()
 
 
 async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> None:

@@ -43,7 +43,7 @@ class Scene:
             with self.service.overview.decision_log.deciding(
                 "filter", ObjectKey("ns", name), f"uid-{name}", share="ns"
             ) as draft:
-                draft.nodes(1, [])
+                draft.nodes(1, {})
 
 
 class Page:

@@ -53,7 +53,7 @@ IN_THE_WAY: list[tuple[str, Object, bool]] = [
 def test_which_claims_are_in_the_way(obj: Object, expected: bool) -> None:
     snapshot = snapshot_of(*WORLD, obj)
     asked = parsed(MINE)
-    reasons = filter_nodes(asked, ["a"], snapshot, solver()).unresolvable.values()
+    reasons = filter_nodes(asked, ["a"], snapshot, solver()).unresolvable.distinct
     assert (claim_in_the_way(asked, reasons, snapshot) is not None) == expected
 
 
@@ -78,7 +78,7 @@ async def test_nothing_is_written_before_the_answer() -> None:
     cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
     service = cluster.service()
     result = await service.filter(FilterArgs(parsed(MINE), ["a"]))
-    assert result.unresolvable == {"a": "claim c is allocated for other nodes"}
+    assert result.unresolvable.in_words() == {"a": "claim c is allocated for other nodes"}
     assert is_allocated(await cluster.api.get(CLAIMS, KEY))
     await service.background.tick()
     assert not is_allocated(await cluster.api.get(CLAIMS, KEY))

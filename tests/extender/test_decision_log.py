@@ -1,6 +1,7 @@
 """The decision log: a ring of decisions, and a line each in the log."""
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import count
 
@@ -24,7 +25,7 @@ def decision_log(size: int = 10) -> DecisionLog:
 def test_a_decision_is_noted_with_its_nodes() -> None:
     kept = decision_log()
     with kept.deciding("filter", POD, "uid", share="ns") as draft:
-        draft.nodes(2, ["no free device", "tainted", "no free device"])
+        draft.nodes(2, {"no free device": 2, "tainted": 1})
     (entry,) = kept.entries
     assert (entry.id, entry.at, entry.seconds, entry.verb, entry.pod) == ("id-1", AT, 1.0, "filter", POD)
     assert (entry.passed, entry.rejected, entry.error) == (2, {"no free device": 2, "tainted": 1}, "")
@@ -57,7 +58,7 @@ def test_the_latest_are_kept_newest_first() -> None:
 
 def decide(in_log: DecisionLog, pod: ObjectKey, *reasons: str, share: str | None = None) -> None:
     with in_log.deciding("filter", pod, f"uid-{pod.name}", share=pod.namespace if share is None else share) as draft:
-        draft.nodes(0, reasons, PendingReason.DEVICES)
+        draft.nodes(0, Counter(reasons), PendingReason.DEVICES)
 
 
 def test_a_namespace_with_many_decisions_pushes_out_its_own() -> None:
@@ -112,7 +113,7 @@ def test_what_leaves_a_pod_waiting_and_every_bind_is_worth_a_line(
     with structlog.testing.capture_logs() as lines:
         try:
             with kept.deciding(verb, POD, "uid", share="ns") as draft:
-                draft.nodes(passed, ["tainted"])
+                draft.nodes(passed, {"tainted": 1})
                 if error is not None:
                     raise error
         except ValueError:
@@ -123,7 +124,7 @@ def test_what_leaves_a_pod_waiting_and_every_bind_is_worth_a_line(
 
 def answer(to: DecisionLog, uid: str, waits_for: PendingReason, *reasons: str) -> None:
     with to.deciding("filter", POD, uid, share="ns") as draft:
-        draft.nodes(0, reasons, waits_for)
+        draft.nodes(0, Counter(reasons), waits_for)
 
 
 def test_the_latest_answer_about_each_pod_outlives_the_ring() -> None:

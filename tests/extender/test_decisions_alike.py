@@ -252,7 +252,7 @@ def fresh(scene: Scene, name: str, pair: Pair) -> object:
     snapshot = scene.state.snapshot
     claims = (asked(*pair.wanted, match=pair.match),)
     answer = scene.decider.solver.judge(snapshot, snapshot.nodes[name].node, claims)
-    return (answer.merit, "") if isinstance(answer, Allocation) else (None, answer.reason)
+    return (answer.merit, None) if isinstance(answer, Allocation) else (None, answer.reason)
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids="".join)

@@ -78,7 +78,7 @@ def filtered(asking: Object, *objects: Object, nodes: tuple[str, ...] = ("a", "b
 
 
 def verdicts(result: FilterResult) -> Mapping[str, str]:
-    return dict.fromkeys(result.passed, "") | dict(result.unresolvable)
+    return dict.fromkeys(result.passed, "") | result.unresolvable.in_words()
 
 
 class TestReading:
@@ -109,7 +109,7 @@ class TestReading:
         cluster = Cluster.of(*WORLD, *asking, quota(selecting("device.", devices=1)))
         snapshot = cluster.state.snapshot
         result = filter_nodes(snapshot.pods[ObjectKey("ns", "p")], ["a"], snapshot, solver())
-        assert result.unresolvable["a"].startswith("device quota gold can't be read: ")
+        assert result.unresolvable.in_words()["a"].startswith("device quota gold can't be read: ")
 
 
 class TestFilter:
@@ -192,7 +192,7 @@ class TestCohort:
     def test_what_nobody_uses_may_be_borrowed(self) -> None:
         assert self.lending(2, cohort="research", borrowing=True).passed == ("a",)
         over = "device quota gold: limit gpu allows 1 device, and cohort research has too little left"
-        assert set(self.lending(3, cohort="research", borrowing=True).unresolvable.values()) == {over}
+        assert set(self.lending(3, cohort="research", borrowing=True).unresolvable.in_words().values()) == {over}
 
     @pytest.mark.parametrize("own", [{}, {"cohort": "research"}, {"cohort": "others", "borrowing": True}])
     def test_but_only_by_who_may_and_from_the_own_cohort(self, own: Object) -> None:

@@ -17,7 +17,7 @@ from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.endpoints.scheduler_verbs import VERBS
-from extender.pods.feasibility import KEPT_ELSEWHERE
+from extender.pods.feasibility import kept_elsewhere
 from extender.pods.nominated.held_devices import WAITING
 from tests.extender.exported import Exported, exported
 from tests.extender.pairs_scene import FORMS
@@ -42,7 +42,8 @@ def test_reasons_of_devices_are_listed_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [UNKNOWN_NODE, OUT_OF_TIME, WAITING, KEPT_ELSEWHERE.format("gpu-7"), AT_LIMIT, NO_GROUPS]
+    "reason",
+    [*(each.in_words() for each in (UNKNOWN_NODE, OUT_OF_TIME, WAITING, kept_elsewhere("gpu-7"))), AT_LIMIT, NO_GROUPS],
 )
 def test_every_reason_of_nodes_is_explained(reason: str) -> None:
     assert f"`{reason}`" in REFERENCE

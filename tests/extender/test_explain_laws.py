@@ -102,7 +102,7 @@ def test_an_explanation_agrees_with_filter(puzzle: Puzzle) -> None:
     result = filter_nodes(pod_of(puzzle), NODES, snapshot, using)
     assert (found.verdict is Conclusion.FITS) == bool(result.passed)
     assert {place.node for place in found.places} == set(result.passed)
-    assert {name: group.reason for group in found.nodes for name in group.nodes} == result.unresolvable
+    assert {name: group.reason for group in found.nodes for name in group.nodes} == result.unresolvable.in_words()
 
 
 @given(puzzles())

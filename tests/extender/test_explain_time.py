@@ -29,7 +29,7 @@ def explained(*objects: Object, until: float) -> Explanation:
 def test_nodes_that_were_not_looked_at_in_time_are_named() -> None:
     found = explained(*WORLD, until=-1.0)
     assert found.verdict is Conclusion.FITS_NOWHERE
-    assert [(group.reason, group.nodes) for group in found.nodes] == [(OUT_OF_TIME, ("a", "b"))]
+    assert [(group.reason, group.nodes) for group in found.nodes] == [(OUT_OF_TIME.in_words(), ("a", "b"))]
     assert found.notes == ("there was not enough time to check every device and to try out changes",)
 
 

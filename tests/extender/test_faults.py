@@ -71,7 +71,7 @@ async def test_filter_says_of_which_claim_the_fault_is_and_the_log_hears_it_once
     service = service_over(Cluster.of(*WORLD, *DEVICES), told)
     for _ in range(3):
         result = await service.filter(asking(SICK))
-        assert dict(result.unresolvable) == dict.fromkeys(("a", "b"), REASON)
+        assert result.unresolvable.in_words() == dict.fromkeys(("a", "b"), REASON)
     assert told.lines == ["claim ns/sick-c: poison"]
     assert (await service.filter(asking(WELL))).passed == ("a", "b")
 
@@ -118,7 +118,7 @@ def test_whatever_a_selector_meets_is_an_answer(expression: str) -> None:
     by = replace(solver(), faults=Faults(Told()))
     result = filter_nodes(parsed(SICK), ("a",), snapshot, by)
     assert (result.passed, set(result.unresolvable)) == ((), {"a"})
-    assert "claim ns/sick-c" in result.unresolvable["a"]
+    assert "claim ns/sick-c" in result.unresolvable.in_words()["a"]
     assert Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", "sick")]).cause
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from allocator import Limits, SelectorError
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes, selector_reason
+from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from tests.kit.clusters import (
     GPU,
     Object,
@@ -39,7 +39,7 @@ def test_a_pod_with_resources_of_a_device_plugin_passes_where_the_plugin_is() ->
     nodes = (node("a", allocatable={"example.com/foo": "1"}), node("b"))
     found = filtered(pod(resources={"example.com/foo": "1", "cpu": "1"}), *nodes)
     assert found.passed == ("a",)
-    assert found.unresolvable == {
+    assert found.unresolvable.in_words() == {
         "b": "neither a device plugin nor a device class offers extended resource example.com/foo"
     }
 
@@ -54,21 +54,21 @@ def test_nodes_with_free_devices_pass_in_the_order_asked() -> None:
 
 def test_a_node_that_is_not_known_is_rejected_alone() -> None:
     result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), names=("a", "new"))
-    assert (list(result.passed), result.unresolvable) == (["a"], {"new": "node not yet known"})
+    assert (list(result.passed), result.unresolvable.in_words()) == (["a"], {"new": "node not yet known"})
 
 
 def test_a_device_in_use_rejects_its_node_as_unresolvable() -> None:
     taken = claim("other", allocated=["a/gpu-0"], at="a", users=["somebody"])
     result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), taken)
     assert list(result.passed) == ["b"]
-    assert result.unresolvable == {"a": "no free device for request gpu"}
+    assert result.unresolvable.in_words() == {"a": "no free device for request gpu"}
     assert not result.failed
 
 
 def test_an_allocated_claim_passes_only_its_nodes() -> None:
     result = filtered(pod("p", "c"), *TWO_NODES, claim("c", allocated=["a/gpu-0"], at="a", users=["somebody"]))
     assert list(result.passed) == ["a"]
-    assert result.unresolvable == {"b": "claim c is allocated for other nodes"}
+    assert result.unresolvable.in_words() == {"b": "claim c is allocated for other nodes"}
 
 
 def test_claims_of_a_pod_are_decided_together() -> None:
@@ -106,20 +106,20 @@ def test_what_is_wrong_with_the_pod_rejects_every_node_alike(asked: Object, obje
     result = filtered(asked, *TWO_NODES, *objects)
     assert not result.passed
     assert not result.failed
-    assert result.unresolvable == {"a": reason, "b": reason}
+    assert result.unresolvable.in_words() == {"a": reason, "b": reason}
 
 
 def test_reasons_do_not_depend_on_the_order_of_nodes_nor_name_devices() -> None:
     world = (*TWO_NODES, claim("c", request(selectors=["device.attributes['gpu.example.com'].boom"])))
     there = filtered(pod("p", "c"), *world)
     back = filtered(pod("p", "c"), *world, names=("b", "a"))
-    assert there.unresolvable == back.unresolvable
+    assert there.unresolvable.in_words() == back.unresolvable.in_words()
     assert "gpu-0" not in str(there.unresolvable)
 
 
 def test_of_an_expression_that_does_not_compile_the_first_line_is_told() -> None:
     error = SelectorError("ns/c", "gpu", "class gpu selector 1", None, "syntax error, line 1\n  devise\n  ^")
-    assert selector_reason(error) == "claim ns/c, request gpu: class gpu selector 1: syntax error, line 1"
+    assert error.reason.in_words() == "claim ns/c, request gpu: class gpu selector 1: syntax error, line 1"
 
 
 def test_a_node_whose_pools_contradict_the_claim_is_rejected_alone_and_without_the_pools_name() -> None:
@@ -128,18 +128,21 @@ def test_a_node_whose_pools_contradict_the_claim_is_rejected_alone_and_without_t
     incomplete["spec"]["pool"]["resourceSliceCount"] = 2
     result = filtered(pod("p", "c"), GPU, node("a"), node("b"), local_slice("a"), incomplete, claim("c", everything))
     assert list(result.passed) == ["a"]
-    assert result.unresolvable == {"b": "the resource pools of the node cannot be used for request gpu"}
+    assert result.unresolvable.in_words() == {"b": "the resource pools of the node cannot be used for request gpu"}
 
 
 def test_a_search_that_was_stopped_is_not_called_a_no() -> None:
     world = snapshot_of(*TWO_NODES, claim("c", request(count=1)))
     result = filter_nodes(parsed(pod("p", "c")), ["a"], world, solver(limits=Limits(steps=0)))
-    assert result.unresolvable == {"a": "search stopped by the limit on steps"}
+    assert result.unresolvable.in_words() == {"a": "search stopped by the limit on steps"}
 
 
 def test_a_taint_rule_keeps_pods_off() -> None:
     result = filtered(pod("p", "c"), *TWO_NODES, claim("c"), taint_rule("r", pool="a"))
-    assert (list(result.passed), result.unresolvable) == (["b"], {"a": "untolerated device taint for request gpu"})
+    assert (list(result.passed), result.unresolvable.in_words()) == (
+        ["b"],
+        {"a": "untolerated device taint for request gpu"},
+    )
 
 
 # --- whole nodes --------------------------------------------------------------------------------------------
@@ -166,7 +169,7 @@ def test_when_time_is_up_the_nodes_found_so_far_are_the_answer() -> None:
     ticking = replace(solver(), clock=lambda: float(next(ticks)))
     world = snapshot_of(*TWO_NODES, local_slice("b", 2), claim("c"))
     result = filter_nodes(parsed(pod("p", "c")), ["a", "b"], world, ticking, bounds=Bounds(until=4.0))
-    assert (list(result.passed), result.unresolvable) == (["a"], {"b": "not looked at in time"})
+    assert (list(result.passed), result.unresolvable.in_words()) == (["a"], {"b": "not looked at in time"})
 
 
 def test_when_time_is_up_before_any_node_was_found_there_is_no_answer() -> None:
@@ -188,14 +191,14 @@ MINE = pod("p", "c", nominated="a", priority=5)
 )
 def test_the_nominated_node_is_only_failed_while_its_victims_hold_devices(victims: list[Object]) -> None:
     result = filtered(MINE, *TWO_NODES, claim("c"), LOW, ELSEWHERE, SOMEBODY, *victims)
-    assert result.failed == {"a": "waiting for devices of terminating pods"}
-    assert result.unresolvable == {"b": "no free device for request gpu"}
+    assert result.failed.in_words() == {"a": "waiting for devices of terminating pods"}
+    assert result.unresolvable.in_words() == {"b": "no free device for request gpu"}
 
 
 def test_the_nominated_node_is_unresolvable_if_waiting_does_not_help() -> None:
     result = filtered(MINE, *TWO_NODES, claim("c"), LOW, pod("victim", "low", on="a"))
-    assert (list(result.passed), dict(result.failed)) == (["b"], {})
-    assert result.unresolvable == {"a": "no free device for request gpu"}
+    assert (list(result.passed), result.failed.in_words()) == (["b"], {})
+    assert result.unresolvable.in_words() == {"a": "no free device for request gpu"}
 
 
 NOMINATED = (claim("n"), pod("n", "n", nominated="a", priority=5, created="2026-01-02T00:00:00Z"))

@@ -8,10 +8,12 @@ from allocator import Limits
 from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.task import Rejection
 from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, KEPT
+from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.verbs.filter import FilterResult
+from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault
@@ -118,7 +120,7 @@ async def test_kept_devices_are_kept_from_other_pods_of_equal_priority() -> None
 async def test_a_pod_of_a_gang_is_bound_to_no_node_but_its_own() -> None:
     scene = await planned(names="abc")
     other = ({"a", "b", "c"} - {scene.known("x0").kept.node}).pop()
-    assert scene.filter("x0", names=[other]).unresolvable == {
+    assert scene.filter("x0", names=[other]).unresolvable.in_words() == {
         other: f"devices are kept for the pod on node {scene.known('x0').kept.node}"
     }
 
@@ -226,7 +228,7 @@ async def test_a_pod_that_was_asked_about_too_early_is_woken() -> None:
     await scene.schedule()
     await scene.turns(1)
     early = scene.known("x0")
-    refused = FilterResult((), unresolvable={"a": "too early"}, is_blocked=True, awaits_gang=True)
+    refused = FilterResult((), unresolvable=Reasons.alike(["a"], UNKNOWN_NODE), is_blocked=True, awaits_gang=True)
     scene.task.on_rejected(Rejection(early, ["a"], refused, scene.cluster.state.snapshot))
     await scene.turns(1)
     raw = await scene.cluster.api.get(PODS, ObjectKey("ns", "x0"))

@@ -152,7 +152,7 @@ def assert_counted(snapshot: Snapshot) -> None:
         assert {part.stage: number for part, number in snapshot.gangs.numbers[key].items()} == said
         for each in gang.members:
             may_run = gang.is_placed or (gang.has_enough and bool(each.kept.node) and not any_lost(gang, snapshot))
-            assert (gang_refusal(each, snapshot) == "") == may_run
+            assert (gang_refusal(each, snapshot) is None) == may_run
 
 
 def any_lost(gang: Gang, snapshot: Snapshot) -> bool:

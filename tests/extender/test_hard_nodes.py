@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.decisions.inquiry import HARD_SECONDS
-from extender.decisions.solver import STOPPED
 from extender.fairness.waiting_budget import SAVED_SECONDS
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import SLICES
@@ -106,8 +105,8 @@ async def test_hopeless_pods_of_a_namespace_wait_for_hard_nodes_for_a_tenth_of_t
 async def test_a_search_that_has_too_little_time_is_stopped_and_no_no() -> None:
     scene = Scene()
     *_, found = [await scene.filter(selector) for selector in selectors(10)]
-    assert found.unresolvable["hard"] == f"{STOPPED} time"
-    assert found.unresolvable["small"] == "no device matches request gpu"
+    assert found.unresolvable.in_words()["hard"] == "search stopped by the limit on time"
+    assert found.unresolvable.in_words()["small"] == "no device matches request gpu"
     assert found.undecided
 
 
@@ -126,7 +125,7 @@ async def test_a_hard_node_is_passed_over_from_its_next_change_on_while_another_
     assert (await scene.filter()).passed == ("hard", "small")
     scene.change(1)
     found = await scene.filter()
-    assert (found.passed, found.unresolvable) == (("small",), {"hard": LATE})
+    assert (found.passed, found.unresolvable.in_words()) == (("small",), {"hard": LATE.in_words()})
 
 
 async def test_a_hard_node_passes_again_once_its_pools_are_quiet() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from allocator import OPTIONAL_REQUESTS, Claim, parse_claim
+from allocator import OPTIONAL_REQUESTS, Claim, Reason, parse_claim
 from extender import Cluster
 from extender.background.claims.deallocate import claim_in_the_way
 from extender.background.claims.immediate_claims import INVALID, WAITS, ImmediateAllocation
@@ -25,7 +25,7 @@ from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from extender.pods.claims import Blocked, claims_of
+from extender.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.tools.offload import Offload, at_once
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.writes.claims.double_allocations import DoubleAllocations
@@ -339,7 +339,7 @@ class TestPods:
         snapshot = scene.state.snapshot
         blocked = claims_of(snapshot.pods[ObjectKey("ns", "p")], snapshot)
         assert isinstance(blocked, Blocked)
-        assert blocked.reason == "claim c waits for its devices (allocation mode Immediate)"
+        assert blocked.reason.in_words() == "claim c waits for its devices (allocation mode Immediate)"
 
     @pytest.mark.parametrize(("obj", "is_freed"), [(immediate(), False), (claim("c"), True)])
     def test_a_claim_in_the_way_of_its_pod_stays_allocated(self, obj: Object, is_freed: bool) -> None:
@@ -347,7 +347,7 @@ class TestPods:
         scene.give("c", "n/gpu-0")
         snapshot = scene.state.snapshot
         asking = snapshot.pods[ObjectKey("ns", "p")]
-        found = claim_in_the_way(asking, ["claim c is allocated for other nodes"], snapshot)
+        found = claim_in_the_way(asking, [Reason(ALLOCATED_ELSEWHERE, claim="c")], snapshot)
         assert (found is not None) == is_freed
 
 

@@ -102,7 +102,7 @@ def test_a_node_that_was_late_is_passed_over_with_a_reason_while_another_suits()
     assert scene.filter().passed == ("big", "small")
     scene.fail()
     found = scene.filter()
-    assert (found.passed, found.unresolvable) == (("small",), {"big": LATE})
+    assert (found.passed, found.unresolvable.in_words()) == (("small",), {"big": LATE.in_words()})
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,17 @@ from extender.background.requeue.rescan import PAUSE_SECONDS
 from extender.background.task import UNSEEN, Rejection, share_of
 from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
 from extender.cluster.objects.pods import Pod
+from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
 from extender.verbs.filter import FilterResult, filter_nodes
+from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene as GangScene
 from tests.extender.ganging import members, nodes
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import local_slice, parsed, pod, snapshot_of
 
 NEWEST = "99999"
-REFUSED = FilterResult((), unresolvable=dict.fromkeys(NODE_NAMES, "no"))
+REFUSED = FilterResult((), unresolvable=Reasons.alike(NODE_NAMES, UNKNOWN_NODE))
 
 
 def made_up(number: int, gang: str = "") -> Pod:

@@ -129,7 +129,8 @@ class Scene:
     async def _try(self, asked: Pod) -> None:
         result = await self.service.filter(FilterArgs(asked, NODES))
         self.answers += [
-            (asked.namespace, reason) for reason in (*result.failed.values(), *result.unresolvable.values())
+            (asked.namespace, reason)
+            for reason in (*result.failed.in_words().values(), *result.unresolvable.in_words().values())
         ]
         # A scheduler may also bind to a node that filter has not named: the pod may have changed since.
         for name in result.passed or NODES[:1]:

@@ -122,7 +122,7 @@ def test_structured_devices_are_searched_only_where_the_controller_accepts() -> 
         scene = Scene(*pods("p", requests=(GPU_REQUEST, LICENSE)), licenses=licenses)
         result = await scene.filter()
         assert list(result.passed) == ["m"]
-        assert result.unresolvable == {"n": f"controller {NAME}: the site has no server"}
+        assert result.unresolvable.in_words() == {"n": f"controller {NAME}: the site has no server"}
         assert await scene.bind(on="m") == ""
         allocation = await scene.allocation()
         assert allocation is not None
@@ -218,7 +218,7 @@ def test_only_suitable_nodes_are_asked_about() -> None:
         told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}]
         result = await scene.filter(by=scene.replica(controllers=told))
         assert list(result.passed) == ["n"]
-        assert result.unresolvable == {"m": "device class license: the node is not suitable"}
+        assert result.unresolvable.in_words() == {"m": "device class license: the node is not suitable"}
         (question,) = scene.licenses.questions
         assert [(each.name, each.labels) for each in question.nodes] == [("n", {"site": "a"})]
 

@@ -62,7 +62,7 @@ def shaped(raw: Object, snapshot: Snapshot) -> tuple[Pod, PodShape, Snapshot]:
 
 def reason(found: Filling | Snapshot | No) -> str:
     """Why a pod is not placed, without its name; empty if it is placed."""
-    return re.sub(r"/p\d+/", "/p/", found.reason) if isinstance(found, No) else ""
+    return re.sub(r"/p\d+/", "/p/", found.reason.in_words()) if isinstance(found, No) else ""
 
 
 @settings(max_examples=EXAMPLES)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from allocator.tools import printable
 from extender.background.bound_pods import has_claim
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
@@ -63,7 +62,9 @@ def test_a_pod_uses_the_claim_of_its_group() -> None:
     ids=["no group", "another group", "a group of another API", "no group, but of its name"],
 )
 def test_nobody_else_uses_it(raw: Object, there: Object) -> None:
-    assert decided(raw, there) == Blocked(printable("claim team-gpu was not made for this pod"))
+    found = decided(raw, there)
+    assert isinstance(found, Blocked)
+    assert found.reason.in_words() == "claim team-gpu was not made for this pod"
 
 
 def test_all_pods_of_the_group_are_bound_with_one_claim() -> None:

@@ -111,7 +111,7 @@ async def schedule(scene: KitScene, *names: str, rounds: int = 8) -> str:
     reason = ""
     for _ in range(rounds):
         result = await scene.filter("p", *(names or NAMES))
-        reason = next(iter(sorted(set(result.unresolvable.values()))), "")
+        reason = next(iter(sorted(set(result.unresolvable.in_words().values()))), "")
         if result.passed:
             assert await scene.bound("p", result.passed[0]) == ""
             return str(result.passed[0])

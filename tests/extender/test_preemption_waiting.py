@@ -32,7 +32,7 @@ async def test_a_device_that_becomes_free_on_another_node_is_left_to_another_pod
     scene = await evicted()
     await scene.end({"boss"})
     found = scene.filter("p")
-    assert (found.passed, found.unresolvable) == ((), {"b": ON_A})
+    assert (found.passed, found.unresolvable.in_words()) == ((), {"b": ON_A})
     assert list(found.failed) == ["a"]
     assert scene.filter("equal").passed == ("b",)
     await scene.terminate()

@@ -60,7 +60,7 @@ def refusal(snapshot: Snapshot, name: str = "p") -> str:
     result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], ["a", "b"], snapshot, solver())
     if result.passed:
         return ""
-    return next(iter(result.unresolvable.values())) if result.is_over_quota else "..."
+    return next(iter(result.unresolvable.in_words().values())) if result.is_over_quota else "..."
 
 
 def in_use(snapshot: Snapshot, name: str = "p") -> str:

@@ -10,7 +10,7 @@ from immutables import Map
 
 from allocator import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
-from extender.decisions.verdict import Verdict, Verdicts
+from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
 from extender.verbs.json.wire import FilterArgs
 from extender.verbs.ranking import Ranking
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
@@ -66,9 +66,9 @@ def test_equals_need_not_be_the_same_object() -> None:
 
 
 def test_nodes_that_will_not_do_are_told_with_their_reasons() -> None:
-    full, unknown = Verdict(reason="full"), Verdict(reason="unknown")
+    full, unknown = Verdict(reason=OUT_OF_TIME), Verdict(reason=UNKNOWN_NODE)
     ranking = Ranking.of("abcd", Verdicts.of([full, Verdict(HIGH), unknown, full]), BEST_FIT)
-    assert ranking.refused() == {"a": "full", "c": "unknown", "d": "full"}
+    assert ranking.refused() == {"a": OUT_OF_TIME, "c": UNKNOWN_NODE, "d": OUT_OF_TIME}
 
 
 def test_kinds_that_no_node_has_count_for_nothing() -> None:
@@ -100,7 +100,7 @@ async def test_an_answer_names_the_best_nodes_and_prioritize_scores_them() -> No
     service = cluster.service(Settings.model_validate({"scheduling": {"bestNodes": 2}}))
     pending = parsed(pod("p", "c"))
     result = await service.filter(FilterArgs(pending, names))
-    assert (list(result.passed), result.unresolvable) == (["a", "b"], {})
+    assert (list(result.passed), result.unresolvable.in_words()) == (["a", "b"], {})
     assert await service.prioritize(FilterArgs(pending, ("b", "a"))) == [10, 10]
 
 

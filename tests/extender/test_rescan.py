@@ -17,7 +17,9 @@ from extender.background.requeue.rescan import (
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.decisions.verdict import UNKNOWN_NODE
 from extender.verbs.filter import FilterResult, filter_nodes
+from extender.verbs.reasons import Reasons
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import Object, claim, local_slice, pod, request
 
@@ -115,7 +117,7 @@ async def test_ten_thousand_hopeless_pods_of_one_namespace_delay_no_other() -> N
     scene = Scene.of(*WORLD, *waiting("p"), *hopeless(10_000))
     scene.reject("p")
     snapshot = scene.cluster.state.snapshot
-    refused = FilterResult((), unresolvable=dict.fromkeys(NODE_NAMES, "no"))
+    refused = FilterResult((), unresolvable=Reasons.alike(NODE_NAMES, UNKNOWN_NODE))
     for each in [each for each in snapshot.pods.values() if each.namespace == "a"]:
         scene.hear(Rejection(each, NODE_NAMES, refused, snapshot))
     await scene.put(local_slice("a"))

@@ -204,7 +204,7 @@ def new_log() -> DecisionLog:
 
 def answer(to: DecisionLog, name: str, waits_for: PendingReason) -> None:
     with to.deciding("filter", ObjectKey("ns", name), f"uid-{name}", share="ns") as draft:
-        draft.nodes(1, (), waits_for)
+        draft.nodes(1, {}, waits_for)
 
 
 HAPPENINGS = st.lists(st.tuples(st.one_of(STEPS, NAMES, st.none()), st.booleans()), max_size=25)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError
 from extender.verbs.json.node_names import Names
@@ -36,7 +37,7 @@ def test_a_pod_in_the_same_words_is_read_once() -> None:
 def test_whole_nodes_come_back_as_they_were_sent() -> None:
     args = wire.decode_filter(body(Nodes={"metadata": {}, "items": [NODE]}, NodeNames=None))
     assert list(args.names) == ["a"]
-    reply = orjson.loads(wire.encode_filter(args, ["a"], {}, {}))
+    reply = orjson.loads(wire.encode_filter(args, FilterResult(["a"])))
     assert reply == {"FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Nodes": {"items": [NODE]}}
 
 
@@ -64,7 +65,7 @@ BARE = {**POD, "spec": {"containers": [{"name": "main"}]}}
 @pytest.mark.parametrize("options", [0, orjson.OPT_INDENT_2])
 def test_names_come_back_as_they_were_sent(names: list[str], options: int) -> None:
     args = wire.decode_filter(orjson.dumps({"Pod": BARE, "Nodes": None, "NodeNames": names}, option=options))
-    assert orjson.loads(wire.encode_filter(args, args.names, {}, {}))["NodeNames"] == names
+    assert orjson.loads(wire.encode_filter(args, FilterResult(args.names)))["NodeNames"] == names
     assert (len(args.names), list(args.names), args.names[:1]) == (len(names), names, names[:1])
 
 

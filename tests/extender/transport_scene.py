@@ -181,7 +181,7 @@ class KitScene(Scene):
         reason = ""
         for _ in range(rounds):
             result = await self.filter(name)
-            reason = ", ".join(sorted(set(result.unresolvable.values())))
+            reason = ", ".join(sorted(set(result.unresolvable.in_words().values())))
             if result.passed:
                 reason = await self.bound(name, result.passed[0])
                 if not reason:

@@ -33,7 +33,7 @@ def node_readiness(name: str, world: World, expectations: Expectations) -> Readi
         return Readiness("the node does not exist: it was made up in this session")
     found = world.snapshot.nodes.get(name)
     if found is None:
-        return Readiness(UNKNOWN_NODE)
+        return Readiness(UNKNOWN_NODE.in_words())
     judged = None if world.scope is None else world.scope.drivers
     published = local_pools(found.node, world.snapshot, world.supply.catalog.features)
     pools = {pool: view for pool, view in published.items() if judged is None or pool.driver in judged}

@@ -156,9 +156,9 @@ class Estimate:
                 pod, self._snapshot = self._world.with_claims(each.pod, self._snapshot, self._solver)
                 claims = claims_of(pod, self._snapshot)
                 if isinstance(claims, Blocked):
-                    self._blocked[pod.uid] = claims.reason
+                    self._blocked[pod.uid] = claims.reason.in_words()
                 elif over := self._over_quota(pod, claims):
-                    self._blocked[pod.uid] = over.reason
+                    self._blocked[pod.uid] = over.reason.in_words()
                 else:
                     found.setdefault(self._shape(pod, each, claims), []).append(pod)
         return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
@@ -294,7 +294,7 @@ class Estimate:
         if not unfit and key not in self._refusals:
             empty = self._new.empty(index, len(self._nodes[index]), self._snapshot)
             found = self._new.filled(empty, shape, self._waiting[shape][0])
-            self._refusals[key] = found.reason if isinstance(found, No) else ""
+            self._refusals[key] = found.reason.in_words() if isinstance(found, No) else ""
         return unfit or self._refusals[key]
 
     def _failures(self) -> Iterator[tuple[Pod, str]]:

@@ -81,7 +81,7 @@ FILTER: Final[Verb[InSession, SimulatedArgs, FilterResult]] = Verb(
     "filter",
     decode_simulated,
     filter_simulated,
-    lambda args, result: wire.encode_filter(args.asked, result.passed, result.failed, result.unresolvable),
+    lambda args, result: wire.encode_filter(args.asked, result),
     Doc(
         "Which of these nodes, real or not, can have the pod? (ExtenderArgs)",
         {"Pod": EXAMPLE_POD, "Nodes": {"items": [EXAMPLE_NODE]}, "NodeNames": None},

@@ -53,7 +53,7 @@ async def select_node(by: InSession, args: SelectedArgs) -> None:
     ask = partial(by.autoscaler.negotiating.about_booking, pod=args.pod, node=args.node)
     booked = await by.within(partial(_selected, args, by.autoscaler.for_call()), ask)
     if isinstance(booked, No):
-        raise RefusedError(f"pod {args.pod} can't be booked on node {args.node.name}: {booked.reason}")
+        raise RefusedError(f"pod {args.pod} can't be booked on node {args.node.name}: {booked.reason.in_words()}")
 
 
 def _selected(args: SelectedArgs, solver: Solver, world: World) -> tuple[World, World | No]:

@@ -102,7 +102,7 @@ class BindingTimeout(BackgroundTask):
                 self._double_allocations.found(
                     claims.void, double_allocation(snapshot, claims.void.claim.uid), snapshot
                 )
-                yield claims.void, Note("ClaimsGivenBack", claims.reason)
+                yield claims.void, Note("ClaimsGivenBack", claims.reason.in_words())
             return
         for each in (*claims.allocated, *claims.special.made):
             lack = unmet(each)

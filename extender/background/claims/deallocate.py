@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 
 import structlog
 
+from allocator import Reason
 from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import has_other_consumers, is_in_use, users_of
@@ -19,14 +20,14 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.negotiation.deallocation import Deallocation
-from extender.pods.claims import Blocked, allocated_elsewhere, claims_of
+from extender.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.tools.faults import Faults
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
 
 
-def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> ClaimObject | None:
+def claim_in_the_way(pod: Pod, reasons: Collection[Reason], snapshot: Snapshot) -> ClaimObject | None:
     """A claim of the pod that has ruled out a node, and that no other pod uses. Immediate claims stay allocated.
 
     Args:
@@ -37,7 +38,8 @@ def claim_in_the_way(pod: Pod, reasons: Collection[str], snapshot: Snapshot) -> 
     claims = claims_of(pod, snapshot)
     if isinstance(claims, Blocked):
         return None
-    blocking = (each for each in claims.allocated if allocated_elsewhere(each) in reasons)
+    names = {reason.claim for reason in reasons if reason.cause is ALLOCATED_ELSEWHERE}
+    blocking = (each for each in claims.allocated if each.claim.name in names)
     return next((each for each in blocking if _is_idle(each, pod, snapshot)), None)
 
 
@@ -83,9 +85,9 @@ class Deallocator(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Look for a claim in the way, once the pod's scheduler gives up."""
         if rejection.is_final:
-            self.propose(rejection.pod, set(rejection.result.unresolvable.values()))
+            self.propose(rejection.pod, rejection.result.unresolvable.distinct)
 
-    def propose(self, pod: Pod, reasons: Collection[str]) -> None:
+    def propose(self, pod: Pod, reasons: Collection[Reason]) -> None:
         """Filter has rejected all nodes, for these reasons. Nothing is written yet: the answer goes first."""
         found = claim_in_the_way(pod, reasons, self._state.snapshot)
         if found is not None:

@@ -10,6 +10,7 @@ from extender.background.task import BackgroundTask, Rejection, share_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.fairness.fair_memory import FairMemory
+from extender.pods.extended_resources.requests import request_nouns
 from extender.tools.faults import Faults
 from extender.writes.events import Note
 
@@ -54,7 +55,8 @@ class Unserved(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, once its scheduler gives up."""
         if rejection.is_final:
-            self.rejected(rejection.sent, rejection.result.unresolvable.values())
+            pod = rejection.sent
+            self.rejected(pod, rejection.result.unresolvable.counts(request_nouns(pod)))
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node."""

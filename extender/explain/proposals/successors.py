@@ -58,8 +58,8 @@ def returned(
     names = [before.node_name] if is_tied else [only] if only else sorted(nodes)
     names = [name for name in names if name in nodes and not rejection(pod.requirements, nodes[name])]
     passed = filter_nodes(pod, names, snapshot, solver, bounds=Bounds(solver.until, most=1)).passed
-    after = place(pod, passed[0], snapshot, solver) if passed else No("no node suits it")
-    if isinstance(after, No):
+    after = place(pod, passed[0], snapshot, solver) if passed else None
+    if after is None or isinstance(after, No):
         return snapshot, Successor(str(before), str(before.controller), "")
     return after, Successor(str(before), str(before.controller), passed[0])
 

@@ -4,10 +4,11 @@ Filter and prioritize have no side effects if a call is simulated (`extender.aut
 autoscaler's verb answers it.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, Final
 
 from allocator.tools import JSON
@@ -20,6 +21,7 @@ from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.observe.decision_log import Draft
+from extender.pods.extended_resources.requests import request_nouns
 from extender.service import Service
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
@@ -87,11 +89,18 @@ def _deciding_bind(by: SchedulerCall, args: wire.BindArgs) -> AbstractContextMan
     return _deciding("bind", by.service, _bound(args), args.node, needs_devices=needs_devices)
 
 
+def _note_filter(draft: Draft, args: wire.FilterArgs, result: FilterResult) -> None:
+    noun = request_nouns(args.pod)
+    draft.nodes(
+        len(result.passed), result.failed.counts(noun) + result.unresolvable.counts(noun), result.pending_reason
+    )
+
+
 _FILTER: Final[Verb[SchedulerCall, wire.FilterArgs, FilterResult]] = Verb(
     "filter",
     wire.decode_filter,
     SchedulerCall.filter,
-    lambda args, result: wire.encode_filter(args, result.passed, result.failed, result.unresolvable),
+    wire.encode_filter,
     Doc(
         "Which of these nodes can have the pod, as far as its devices go? (ExtenderArgs)",
         _ASKED,
@@ -100,9 +109,7 @@ _FILTER: Final[Verb[SchedulerCall, wire.FilterArgs, FilterResult]] = Verb(
     asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.names))},
     answered=filter_facts,
     deciding=_deciding_filter,
-    found=lambda draft, _, result: draft.nodes(
-        len(result.passed), chain(result.failed.values(), result.unresolvable.values()), result.pending_reason
-    ),
+    found=_note_filter,
 )
 
 _PRIORITIZE: Final[Verb[SchedulerCall, wire.FilterArgs, Sequence[int]]] = Verb(
@@ -131,7 +138,9 @@ _PREEMPT: Final[Verb[SchedulerCall, wire.PreemptArgs, Mapping[str, Victims]]] = 
     asked=lambda args: {**pod_facts(args.pod), **count_facts("nodes", asked=len(args.victims))},
     answered=lambda victims: count_facts("nodes", passed=len(victims)),
     deciding=_deciding_preempt,
-    found=lambda draft, args, victims: draft.nodes(len(victims), repeat(_NO_USE, len(args.victims) - len(victims))),
+    found=lambda draft, args, victims: draft.nodes(
+        len(victims), Counter(repeat(_NO_USE, len(args.victims) - len(victims)))
+    ),
 )
 
 _BIND: Final[Verb[SchedulerCall, wire.BindArgs, None]] = Verb(
@@ -155,7 +164,7 @@ _BIND: Final[Verb[SchedulerCall, wire.BindArgs, None]] = Verb(
         **count_facts("nodes", asked=1),
     },
     deciding=_deciding_bind,
-    found=lambda draft, _, __: draft.nodes(1, ()),
+    found=lambda draft, _, __: draft.nodes(1, {}),
 )
 
 VERBS: Final[tuple[Verb[SchedulerCall, Any, Any], ...]] = (_FILTER, _PRIORITIZE, _PREEMPT, _BIND)

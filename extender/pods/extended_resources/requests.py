@@ -6,14 +6,26 @@ with members (a group resource) has a request for each member.
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import orjson
 
-from allocator import MAX_RESULTS, Claim, ClaimSpec, ConstraintSpec, DeviceRequest, GroupResource, Quantity, Request
+from allocator import (
+    MAX_RESULTS,
+    Cause,
+    Claim,
+    ClaimSpec,
+    ConstraintSpec,
+    DeviceRequest,
+    GroupResource,
+    Quantity,
+    Reason,
+    Request,
+    request_noun,
+)
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pod_fields import ExtendedRequest, RequestingContainer, RequestMapping
@@ -34,13 +46,18 @@ _REQUEST: Final = re.compile(
 )
 
 
+_TOO_MANY: Final = Cause(
+    "too-many-devices", f"extended resources need {{detail}} devices, a claim can hold {MAX_RESULTS}"
+)
+_NO_COUNT: Final = Cause("no-count", "{detail}")
+
+
 class DemandError(ValueError):
-    """No claim can serve the containers' requests. The text says why; it is the same at each try."""
+    """No claim can serve the containers' requests, for a reason."""
 
-
-def _too_many(total: int) -> str:
-    """Why a claim cannot have this many devices."""
-    return f"extended resources need {total} devices, a claim can hold {MAX_RESULTS}"
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__(reason.in_words())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +116,7 @@ def demand(pod: Pod, classes: Mapping[str, str], groups: Mapping[str, GroupResou
         ]
     total = sum(alternative.count for each in requests for alternative in each.alternatives)
     if total > MAX_RESULTS:
-        raise DemandError(_too_many(total))
+        raise DemandError(Reason(_TOO_MANY, detail=str(total)))
     spec = ClaimSpec(tuple(sorted(requests, key=lambda each: each.name)), tuple(constraints))
     return SpecialRequests(spec, tuple(mappings))
 
@@ -120,6 +137,12 @@ def request_words(pod: Pod) -> Mapping[str, str]:
         for container in pod.containers
         for each in container.requests
     }
+
+
+def request_nouns(pod: Pod) -> Callable[[str], str]:
+    """What to call the requests of a pod, by label: those of its special claim by their resources and containers."""
+    words = request_words(pod)
+    return (lambda label: in_words(request_noun(label), words)) if words else request_noun
 
 
 def in_words(text: str, words: Mapping[str, str]) -> str:
@@ -152,7 +175,8 @@ def _count(container: RequestingContainer, request: ExtendedRequest) -> int:
     count, rest = divmod(request.amount.nano, _ONE)
     if rest or count < 0:
         wrong = "is negative" if count < 0 else "is not a whole number"
-        raise DemandError(f"container {container.name} asks for {request.amount} of {request.resource}, which {wrong}")
+        text = f"container {container.name} asks for {request.amount} of {request.resource}, which {wrong}"
+        raise DemandError(Reason(_NO_COUNT, detail=text))
     return count
 
 
@@ -191,7 +215,7 @@ def _requests(own: _Own, device_class: str, group: GroupResource | None) -> tupl
         return [Request(name=own.name, alternatives=(DeviceRequest(device_class=device_class, count=own.count),))], []
     total = own.count * sum(count for _, count in group.members)
     if total > MAX_RESULTS:
-        raise DemandError(_too_many(total))
+        raise DemandError(Reason(_TOO_MANY, detail=str(total)))
     found = [group_requests(group, f"{own.name}-{number}-") for number in range(own.count)]
     return [each for made, _ in found for each in made], [each for _, rules in found for each in rules]
 

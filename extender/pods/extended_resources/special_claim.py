@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator import AllocationResult, GroupResource, missing_class, selector_matches
+from allocator import AllocationResult, Cause, GroupResource, Reason, missing_class, selector_matches
 from extender.cluster.consumers import is_in_use
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
@@ -16,6 +16,9 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
+
+_UNSERVED: Final = Cause("unserved", "neither a device plugin nor a device class offers extended resource {detail}")
+_MEMBER: Final = Cause("member-class", "device class {detail}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class Needs:
         return snapshot
 
 
-_Variant: TypeAlias = Needs | str
+_Variant: TypeAlias = Needs | Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Special:
     wanted: tuple[str, ...] = ()
     classes: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, GroupResource] = field(default_factory=dict)
-    refusals: Mapping[str, str] = field(default_factory=dict)
+    refusals: Mapping[str, Reason] = field(default_factory=dict)
     made: tuple[ClaimObject, ...] = ()
     void: tuple[ClaimObject, ...] = ()
     assumed: AllocationResult | None = None
@@ -79,13 +82,13 @@ class Special:
     def asked(self) -> tuple[ClaimObject, ...]:
         """The claim that the pod needs on a node without device plugins."""
         needs = self._variant(tuple(self.wanted))
-        return () if isinstance(needs, str) else needs.pending
+        return () if isinstance(needs, Reason) else needs.pending
 
-    def on(self, node: NodeObject) -> Needs | str:
+    def on(self, node: NodeObject) -> Needs | Reason:
         """What the pod needs on a node; or why it cannot run there."""
         served = tuple(name for name in self.wanted if not _has_plugin(node, name))
         needs = self._variant(served)
-        if isinstance(needs, str) or not (self.made or self.void or self.assumed):
+        if isinstance(needs, Reason) or not (self.made or self.void or self.assumed):
             return needs
         stale = (*self.made, *self.void)
         if not needs.pending:
@@ -113,7 +116,7 @@ class Special:
     def _worked_out(self, served: tuple[str, ...]) -> _Variant:
         for name in served:
             if name not in self.classes:
-                return f"neither a device plugin nor a device class offers extended resource {name}"
+                return Reason(_UNSERVED, detail=name)
             if name in self.refusals:
                 return self.refusals[name]
         if self.pod is None or not served:
@@ -121,7 +124,7 @@ class Special:
         try:
             asked = demand(self.pod, {name: self.classes[name] for name in served}, self.groups)
         except DemandError as error:
-            return str(error)
+            return error.reason
         new = special_claim(self.pod, asked.spec)
         return Needs(pending=(new,), status=ExtendedClaim(new.claim.name, asked.mappings))
 
@@ -172,19 +175,19 @@ def groups_of(classes: Iterable[str], snapshot: Snapshot) -> Mapping[str, GroupR
     return {name: group for name, group in found.items() if group is not None}
 
 
-def _refusal(device_class: str, snapshot: Snapshot) -> str:
-    """Why a device class can serve no extended resource; empty if it can."""
+def _refusal(device_class: str, snapshot: Snapshot) -> Reason | None:
+    """Why a device class can serve no extended resource; None if it can."""
     known = snapshot.classes.get(device_class)
     if known is None:
-        return missing_class(device_class).in_words()
+        return missing_class(device_class)
     for name, _ in known.group.members if known.group is not None else ():
         member = snapshot.classes.get(name)
         if member is None:
-            return f"device class {device_class}: its member {name} does not exist"
+            return Reason(_MEMBER, detail=f"{device_class}: its member {name} does not exist")
         if member.group is not None or member.controller:
             what = "members, too" if member.group is not None else "a controller"
-            return f"device class {device_class}: its member {name} has {what}"
-    return ""
+            return Reason(_MEMBER, detail=f"{device_class}: its member {name} has {what}")
+    return None
 
 
 def reaches(claim: ClaimObject, node: NodeObject) -> bool:

@@ -1,6 +1,6 @@
 """Extended resources of a pod that has a node already: kubelet may start the pod without devices for them."""
 
-from allocator import Features
+from allocator import Features, Reason
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.special_claim import special_of
@@ -16,8 +16,8 @@ def without_devices(pod: Pod, snapshot: Snapshot, features: Features) -> str:
     if node is None or not (pod.containers and features.extended_resource) or pod.extended_claim is not None:
         return ""
     needs = special_of(pod, snapshot).on(node)
-    if isinstance(needs, str):
-        return f"the pod has node {node.name}, and kubelet starts it without devices: {needs}"
+    if isinstance(needs, Reason):
+        return f"the pod has node {node.name}, and kubelet starts it without devices: {needs.in_words()}"
     resources = sorted({each.resource for each in needs.status.mappings}) if needs.status is not None else []
     if not resources:
         return ""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
-from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity
-from allocator.tools import printable
+from allocator import Allocation, AllocatorError, Cause, DeviceId, DeviceResult, Features, Quantity, Reason
 from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import Keeping
@@ -27,7 +26,7 @@ from extender.pods.decision_case import Case, after_departures, fits, holding, i
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 from extender.pods.nominated.kept_reads import kept_reads
 
-WAITING: Final = "waiting for devices of terminating pods"
+WAITING: Final = Reason(Cause("terminating", "waiting for devices of terminating pods"))
 
 
 def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Allocation | No:
@@ -40,12 +39,15 @@ def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> 
         InvalidClaimError, SelectorError: the pod can run on no node.
         TimeoutError: the solver's time is up.
     """
-    found: Allocation | No = No("")
-    for case in _cases(node, pod, snapshot, solver):
-        found = No(case.reason) if isinstance(case, Blocked) else case.at(node)
-        if isinstance(found, Allocation):
-            break
+    cases = _cases(node, pod, snapshot, solver)
+    found = _at(node, next(cases))
+    while isinstance(found, No) and (case := next(cases, None)) is not None:
+        found = _at(node, case)
     return found
+
+
+def _at(node: NodeObject, case: Case | Blocked) -> Allocation | No:
+    return No(case.reason) if isinstance(case, Blocked) else case.at(node)
 
 
 def confirmed(case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
@@ -62,7 +64,7 @@ def confirmed(case: Case, node: NodeObject, before: Case, found: Allocation) -> 
         TimeoutError: the solver's time is up.
     """
     needs, asked = case.claims.on(node), before.claims.on(node)
-    if isinstance(needs, str) or isinstance(asked, str):
+    if isinstance(needs, Reason) or isinstance(asked, Reason):
         return None
     claims = tuple([each.claim for each in needs.pending])
     if [claim.uid for claim in claims] != [each.claim.uid for each in asked.pending]:
@@ -83,7 +85,7 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
         if pod.kept.node == node.name:
             yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
             if awaits_kept(pod, held, solver):
-                yield Blocked(printable(WAITING))
+                yield Blocked(WAITING)
                 return
     elif any(
         other.kept.devices and other.priority < pod.priority
@@ -298,7 +300,7 @@ class Room:
     ) -> Allocation | None:
         """What a nominated pod gets on its node for the claims that it does not share, once others have departed."""
         node, was_undecided = snapshot.nodes[other.nominated_node], self.is_undecided
-        found: Allocation | No = No("")
+        found: Allocation | No | None = None
         self.is_undecided = True  # if an error ends this
         with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
             case = open_case(other, after_departures(snapshot, node, solver.features), solver)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator import Quantity
+from allocator import Cause, Quantity, Reason
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.kube.resources import DEVICE_QUOTAS
@@ -12,8 +12,8 @@ from extender.quota.device_quotas.usage import Measure, total
 Use: TypeAlias = Callable[[DeviceQuota, DeviceLimit], Amounts]
 """What is in use of a limit of a quota."""
 
-OVER: Final = "device quota "
-"""Reasons of nodes that a quota rules out begin with this."""
+OVER_QUOTA: Final = Cause("device-quota", "device quota {detail}")
+UNREADABLE_QUOTA: Final = Cause("device-quota-unreadable", "device quota {detail}")
 
 
 class Overrun(NamedTuple):
@@ -36,10 +36,11 @@ class Overrun(NamedTuple):
     kept: Quantity = Quantity(0)
 
     @property
-    def reason(self) -> str:
-        """The reason for the scheduler. It stays the same while the pod waits: a new text would wake the pod."""
+    def reason(self) -> Reason:
+        """The reason for the scheduler. It stays the same while the pod waits, so it tells nothing that is used."""
         cohort = "" if self.lent is None else f", and cohort {self.quota.cohort} has too little left"
-        return f"{OVER}{self.quota.name}: limit {self.limit.name} allows {self._of(self._hard)}{cohort}"
+        limit = f"{self.quota.name}: limit {self.limit.name} allows {self._of(self._hard)}{cohort}"
+        return Reason(OVER_QUOTA, detail=limit)
 
     @property
     def advice(self) -> str:
@@ -50,7 +51,7 @@ class Overrun(NamedTuple):
         return f"wait until claims of namespace {self.quota.namespace} give back devices, or raise {limit}"
 
     def __str__(self) -> str:
-        where = f"{OVER}{self.quota.name} of namespace {self.quota.namespace}, limit {self.limit.name}"
+        where = f"device quota {self.quota.name} of namespace {self.quota.namespace}, limit {self.limit.name}"
         cohort = "" if self.lent is None else f"; cohort {self.quota.cohort} has {self.lent} left to lend"
         kept = f" ({self.kept} of them kept for waiting pods)" if self.kept.nano else ""
         return f"{where}: {self.used} of {self._of(self._hard)} in use{kept}, and {self.asked} more needed{cohort}"
@@ -72,12 +73,12 @@ def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
     return () if found is None else tuple(sorted(found.values(), key=_name))
 
 
-def unreadable(namespace: str, snapshot: Snapshot) -> str:
-    """Why a quota of the namespace can't be read; empty if all can. Until then, nothing more is allocated there."""
+def unreadable(namespace: str, snapshot: Snapshot) -> Reason | None:
+    """A quota of the namespace that can't be read; None if all can. Until then, nothing more is allocated there."""
     for (kind, key), problem in snapshot.problems.items():
         if kind == DEVICE_QUOTAS.kind and key.namespace == namespace:
-            return f"device quota {key.name} can't be read: {problem}"
-    return ""
+            return Reason(UNREADABLE_QUOTA, detail=f"{key.name} can't be read: {problem}")
+    return None
 
 
 def cohort_of(quota: DeviceQuota, snapshot: Snapshot) -> Iterator[DeviceQuota]:

@@ -326,7 +326,7 @@ class Binder:
         snapshot = self._state.snapshot
         for each in (pod, snapshot.pod(pod.uid) or pod):
             if awaited := gang_refusal(each, snapshot):
-                raise WriteRefusedError(f"pod {pod.key}: {awaited}")
+                raise WriteRefusedError(f"pod {pod.key}: {awaited.in_words()}")
 
     async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject], why: str) -> None:
         left = await self._undo(pod, "", to_give_back(pod, claims, self._state.snapshot), why)

@@ -3,7 +3,7 @@
 The steps are those of a pinned pod without the reservation; a stand-in takes the place of the pod.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -116,7 +116,7 @@ def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider
     except TimeoutError as error:
         raise BindError("out of time: the nodes were still looked at") from error
     if not result.passed:
-        counts = Counter({**result.unresolvable, **result.failed}.values())
+        counts = result.unresolvable.counts() + result.failed.counts()
         raise BindError(", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
     scores = score_nodes(result.passed, result.merits, solver.policy)
     return max(zip(scores, result.passed, strict=True), key=lambda each: each[0])[1]

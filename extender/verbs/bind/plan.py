@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from allocator import Allocation, AllocationResult, AllocatorError
+from allocator import Allocation, AllocationResult, AllocatorError, InvalidClaimError, Reason, SelectorError
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import group_of
 from extender.cluster.objects.claim_annotations import is_immediate
@@ -27,8 +27,8 @@ from extender.negotiation.negotiation import Negotiation
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.claims_to_come import foreseen
 from extender.pods.decision_case import Case, found_at_hand, open_case
-from extender.pods.extended_resources.requests import in_words, request_words
-from extender.pods.feasibility import KEPT_ELSEWHERE
+from extender.pods.extended_resources.requests import request_nouns
+from extender.pods.feasibility import kept_elsewhere
 from extender.pods.gangs import gang_refusal, is_alone
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
@@ -173,11 +173,11 @@ class BindPlanner:
         snapshot = self._state.snapshot
         node = snapshot.nodes.get(node_name)
         if node is None:
-            raise BindError(f"node {node_name}: {UNKNOWN_NODE}")
+            raise BindError(f"node {node_name}: {UNKNOWN_NODE.in_words()}")
         if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
-            raise BindError(awaited)
+            raise BindError(awaited.in_words())
         if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
-            raise BindError(f"node {node_name}: {KEPT_ELSEWHERE.format(pod.kept.node)}")
+            raise BindError(f"node {node_name}: {kept_elsewhere(pod.kept.node).in_words()}")
         case = open_case(pod, snapshot, self._solver)
         if isinstance(case, Case) and case.claims.negotiated:
             case = open_case(pod, ready_to_bind(case.claims.negotiated, snapshot), self._solver)
@@ -186,10 +186,10 @@ class BindPlanner:
         if not isinstance(case, Blocked):
             return case, node
         if case.void is None:
-            raise BindError(case.reason)
+            raise BindError(case.reason.in_words())
         made += to_give_back(pod, [case.void], snapshot)
         self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
-        raise DoubleAllocationError(case.reason)
+        raise DoubleAllocationError(case.reason.in_words())
 
     async def _found(self, case: Case, node: NodeObject, until: float, off_loop: Offload) -> Allocation:
         """What the pod's claims would get: here if that takes a millisecond at most, else in a thread.
@@ -202,13 +202,13 @@ class BindPlanner:
             found = found_at_hand(replace(case, solver=solver), node)
             if found is None:
                 found = await off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
-        except AllocatorError as error:
-            raise BindError(in_words(str(error), request_words(case.pod))) from error
+        except (InvalidClaimError, SelectorError) as error:
+            raise BindError(error.told(request_nouns(case.pod))) from error
         except TimeoutError as error:
             self.late.note(case, node)
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
         if isinstance(found, No):
-            raise BindError(f"node {node.name}: {in_words(found.reason, request_words(case.pod))}")
+            raise BindError(f"node {node.name}: {found.reason.in_words(request_nouns(case.pod))}")
         return found
 
     def _confirmed(self, case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
@@ -221,7 +221,7 @@ class BindPlanner:
     def _promised(self, plan: BindPlan, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""
         needs = case.claims.on(node)
-        if not case.counts_resources or isinstance(needs, str):
+        if not case.counts_resources or isinstance(needs, Reason):
             return plan
         try:
             resources = case.resources(node, needs, found)
@@ -277,8 +277,8 @@ def to_give_back(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) ->
 def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> BindPlan:
     """Claims that are allocated already come first, then those to be allocated, a special claim last."""
     needs = claims.on(node)
-    if isinstance(needs, str):
-        raise BindError(f"node {node.name}: {needs}")
+    if isinstance(needs, Reason):
+        raise BindError(f"node {node.name}: {needs.in_words()}")
     there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
     new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
     new += zip(needs.pending, decided.results, strict=True)

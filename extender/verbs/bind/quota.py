@@ -1,6 +1,6 @@
 """The checks of a bind against DeviceQuotas: before its writes, and after them."""
 
-from allocator import Allocation
+from allocator import Allocation, Reason
 from extender.cluster.consumers import is_in_use
 from extender.cluster.controller_marks import is_marked
 from extender.cluster.objects.claims import ClaimObject
@@ -25,10 +25,10 @@ def check_planned(case: Case, node: NodeObject, found: Allocation, now: Snapshot
     needs = case.claims.on(node)
     quota = PodQuota.of(case.pod, now, case.solver)
     negotiated = case.claims.negotiated
-    if isinstance(needs, str) or not (needs.pending or negotiated) or quota is None:
+    if isinstance(needs, Reason) or not (needs.pending or negotiated) or quota is None:
         return
     if quota.unreadable:
-        raise QuotaExceededError(quota.unreadable)
+        raise QuotaExceededError(quota.unreadable.in_words())
     try:
         refusal = quota.refusal_of(needs.pending, found, negotiated)
     except TimeoutError as error:

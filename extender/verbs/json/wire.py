@@ -14,6 +14,8 @@ import orjson
 
 from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod, parse_waiting_pod
+from extender.pods.extended_resources.requests import request_nouns
+from extender.verbs.filter import FilterResult
 from extender.verbs.json.body import (
     NAME,
     NAMESPACE,
@@ -165,14 +167,14 @@ def decode_bind(body: bytes) -> BindArgs:
     return BindArgs(*(limited(text(root, field), field, most) for field, most in fields))
 
 
-def encode_filter(
-    args: FilterArgs, passed: Sequence[str], failed: Mapping[str, str], unresolvable: Mapping[str, str]
-) -> bytes:
-    """ExtenderFilterResult, with names or whole nodes, as the request had them.
+def encode_filter(args: FilterArgs, result: FilterResult) -> bytes:
+    """ExtenderFilterResult, with names or whole nodes, as the request had them, and with the reasons in words.
 
     Raises:
         WireError: a Node is nested too deeply to be sent back.
     """
+    noun, passed = request_nouns(args.pod), result.passed
+    failed, unresolvable = result.failed.in_words(noun), result.unresolvable.in_words(noun)
     reply: dict[str, object] = {"FailedNodes": failed, "FailedAndUnresolvableNodes": unresolvable}
     if args.nodes is None:
         reply["NodeNames"] = orjson.Fragment(passed.json) if isinstance(passed, Names) else passed

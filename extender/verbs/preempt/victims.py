@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from allocator import Reason
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.objects.budgets import Budget
@@ -210,8 +211,8 @@ class Evictions:
         if quotas_of(self.pod.namespace, self.snapshot):
             return range(len(self.candidates))
         case = open_case(self.pod, self.snapshot, solver)
-        needs = "" if isinstance(case, Blocked) else case.claims.on(self.node)
-        if isinstance(case, Blocked) or isinstance(needs, str):
+        needs = case.reason if isinstance(case, Blocked) else case.claims.on(self.node)
+        if isinstance(case, Blocked) or isinstance(needs, Reason):
             return range(len(self.candidates))
         claims = tuple(each.claim for each in (*case.claims.allocated, *needs.pending))
         reads = solver.reads(claims, self.snapshot.classes)
