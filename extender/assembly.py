@@ -24,6 +24,7 @@ from extender.background.controllers.scheduling_contexts import SchedulingContex
 from extender.background.controllers.waits import ControllerWaits
 from extender.background.gangs.gangs import Gangs
 from extender.background.gangs.in_part import GangsInPart
+from extender.background.keepers import HistoryKeeper, SizesKeeper, StatesKeeper
 from extender.background.preemption.kept_of_bound import KeptOfBound
 from extender.background.preemption.preemptor import PreemptionWrites, Preemptor
 from extender.background.preemption.scheduler_evictions import SchedulerEvictions
@@ -35,9 +36,6 @@ from extender.background.statuses.pool_requests import PoolRequests
 from extender.background.statuses.quota_status import QuotaStatus
 from extender.background.statuses.resource_classes import ResourceClasses
 from extender.background.task import BackgroundTask
-from extender.background.views.device_history import HistoryKeeper
-from extender.background.views.device_states import StatesKeeper
-from extender.background.views.pool_sizes import SizesKeeper
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings, ShapeSettings

@@ -20,7 +20,7 @@ from allocator import Limits, Selectors
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets
-from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.readiness.node_readiness import Expectations
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import EXPANDERS

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.readiness.node_readiness import Expectations
 from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import Sessions
 from extender.autoscaler.simulated_cluster import World

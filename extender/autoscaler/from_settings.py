@@ -8,8 +8,8 @@ from pathlib import Path
 
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.readiness.daemon_set_reader import DaemonSetReader
-from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.readiness.daemon_sets import DaemonSetReader
+from extender.autoscaler.readiness.node_readiness import Expectations
 from extender.autoscaler.sessions.peer_connection import PeerConnection
 from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import SessionLimits, Sessions

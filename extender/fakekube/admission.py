@@ -7,8 +7,7 @@ from typing import Any
 from allocator import parse_device_class
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.pods import parse_pod
-from extender.fakekube.manifests import ManifestObject
-from extender.fakekube.namespaces import parse_namespace
+from extender.fakekube.manifests import ManifestObject, parse_namespace
 from extender.kube.claim_rules import admin_problems
 from extender.kube.resources import CLAIMS, CLASSES, NAMESPACES, PODS, QUOTAS, TEMPLATES
 from extender.quota.resource_quotas.account import Account, Charge, charges_of

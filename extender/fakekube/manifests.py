@@ -10,11 +10,10 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from allocator import InvalidObjectError, Problem, pod_problems, schema_problems, validate
+from allocator import InvalidObjectError, ObjectReader, Problem, pod_problems, schema_problems, validate
 from allocator.tools import shown
 from extender.cluster.compute_claims.text_form import with_cores
 from extender.cluster.kinds import all_kinds
-from extender.fakekube.namespaces import parse_namespace
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCES, Resource
 from extender.quota.resource_quotas.limits import parse_resource_quota
@@ -398,3 +397,11 @@ def _metadata_text(obj: Mapping[str, object], field_name: str) -> str:
     metadata = obj.get("metadata")
     found = metadata.get(field_name) if isinstance(metadata, dict) else None
     return found if isinstance(found, str) else ""
+
+
+def parse_namespace(obj: Mapping[str, object]) -> Mapping[str, str]:
+    """The labels of a core/v1 Namespace. Raises InvalidObjectError: all fields with a wrong type."""
+    reader = ObjectReader("Namespace", obj, ("v1",))
+    labels = reader.metadata.text_mapping("labels")
+    reader.finish()
+    return labels

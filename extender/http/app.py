@@ -22,9 +22,8 @@ from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.http.callers.origins import Callers
-from extender.http.endpoints.by_listener import EndpointParts, add_endpoints
+from extender.http.endpoints.by_listener import EndpointParts, Listener, add_endpoints
 from extender.http.limits.bodies import Bodies
-from extender.http.listener import Listener
 from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.service import Service

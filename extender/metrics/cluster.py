@@ -1,16 +1,15 @@
-"""Metrics that are computed at each scrape: the known cluster, and its watches."""
+"""Metrics that are computed at each scrape: the known cluster, its DeviceQuotas, and its watches."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from extender.metrics.api_server import request_metrics, watch_metrics
 from extender.metrics.families import counter, gauge
-from extender.metrics.quotas import quota_metrics
 from extender.observe.overview import Overview
-from extender.observe.quota_use import quota_use
+from extender.observe.quota_use import LimitUse, quota_use
 from extender.tools.version import __version__
 
 
@@ -65,3 +64,15 @@ class ClusterMetrics(Collector):
         text = "Seconds since the last message of a kind's watch."
         ages = (((each.kind,), each.age) for each in kinds if each.age is not None)
         yield gauge("watch_age_seconds", text, labels, ages)
+
+
+def quota_metrics(used: Sequence[LimitUse]) -> Iterator[Metric]:
+    """Metrics of all limits."""
+    # The label is not "namespace": Prometheus gives this label to the pod that it scrapes.
+    labels = ("quota_namespace", "quota", "limit", "counts")
+    text = "Limits of DeviceQuotas, in devices or in the unit of a capacity."
+    yield gauge("quota_limit", text, labels, ((each[:4], each.hard) for each in used))
+    text = "What is in use of the limits of DeviceQuotas: allocated to claims, or kept for pods."
+    yield gauge("quota_used", text, labels, ((each[:4], each.used) for each in used))
+    text = "What is kept of the limits of DeviceQuotas, for nominated pods and gangs; it is in use, too."
+    yield gauge("quota_kept", text, labels, ((each[:4], each.kept) for each in used))

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from extender.metrics.buckets import WAITING_SECONDS
+from extender.metrics.families import WAITING_SECONDS
 
 
 class PreemptionMetrics:

@@ -4,7 +4,7 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from extender.metrics.buckets import CALL_SECONDS
+from extender.metrics.families import CALL_SECONDS
 
 
 class VerbMetrics:

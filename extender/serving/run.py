@@ -32,16 +32,15 @@ from extender.grpc.opening import open_grpc
 from extender.http.app import create_app
 from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
+from extender.http.endpoints.by_listener import Listener
 from extender.http.limits.connections import API, OPERATIONS, verbs_within
-from extender.http.listener import Listener
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
 from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
 from extender.metrics.groups import Metrics
-from extender.metrics.intake import IntakeMetrics
-from extender.metrics.log import LogMetrics
+from extender.metrics.process import IntakeMetrics, LogMetrics
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.libc_heap import give_back_after_bursts, give_back_early, heap_of_process

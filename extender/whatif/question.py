@@ -6,8 +6,7 @@ from typing import Final
 
 from allocator import Problem
 from allocator.tools import Fields
-from extender.whatif.edits.edit import Edit
-from extender.whatif.edits.entry_fields import refuse_unknown
+from extender.whatif.edits.edit import Edit, refuse_unknown
 from extender.whatif.edits.table import EDITS
 from extender.whatif.fork import Fork
 

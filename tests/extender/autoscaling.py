@@ -10,7 +10,7 @@ import yaml
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
-from extender.autoscaler.readiness.expected_drivers import Expectations
+from extender.autoscaler.readiness.node_readiness import Expectations
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.sessions.peers import Peers

@@ -15,8 +15,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics
-from extender.metrics.intake import IntakeMetrics
-from extender.metrics.log import LogMetrics
+from extender.metrics.process import IntakeMetrics, LogMetrics
 from extender.node.cci.metrics import CciMetrics
 from extender.tools.intake import Budget
 from tests.extender.livecluster import following, make_claim

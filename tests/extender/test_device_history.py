@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.background.views.device_history import HistoryKeeper
+from extender.background.keepers import HistoryKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.observe.device_history import KEPT, DeviceHistory

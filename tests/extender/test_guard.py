@@ -10,8 +10,8 @@ from extender.access.gate import Clocks, Gate
 from extender.access.reviews import Reviews
 from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
+from extender.http.endpoints.by_listener import Listener
 from extender.http.endpoints.tables import TABLES
-from extender.http.listener import Listener
 from extender.metrics.groups import Metrics
 from tests.extender.access_scene import ApiServer
 from tests.extender.http_scene import TWO_NODES, VERBS

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
 from extender.assembly import make_overview
-from extender.background.views.pool_sizes import SizesKeeper
+from extender.background.keepers import SizesKeeper
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live.follower import FollowTiming
 from extender.cluster.live.live_cluster import LiveCluster, Timing

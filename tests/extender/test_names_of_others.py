@@ -25,7 +25,7 @@ from extender.config.settings import Settings
 from extender.explain.names_within import LEFT_OUT, names_within, namespaces_of
 from extender.http.callers.guard import Guard
 from extender.http.callers.refusals import Refusals
-from extender.http.listener import Listener
+from extender.http.endpoints.by_listener import Listener
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, EVENTS, PODS

@@ -11,12 +11,13 @@ from extender.background.statuses.pool_requests import (
     PATIENCE_SECONDS,
     PAUSE_SECONDS,
     RETRY_SECONDS,
+    PoolRequest,
     PoolRequests,
+    answer_to,
 )
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import POOL_REQUESTS
-from extender.observe.pool_status import PoolRequest, answer_to
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, NOW, Cluster, Object, claim, local_slice, snapshot_of, taint_rule

@@ -10,7 +10,7 @@ from allocator import DeviceId
 from extender.cluster.objects.pod_fields import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
-from extender.metrics.quotas import quota_metrics
+from extender.metrics.cluster import quota_metrics
 from extender.observe.quota_use import quota_use
 from extender.observe.tables.quotas import quotas
 from extender.pods.claims import PodClaims, claims_of

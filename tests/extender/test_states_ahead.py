@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from allocator import DeviceState, Features, PoolId
-from extender.background.views.device_states import TURN_SECONDS, StatesKeeper
+from extender.background.keepers import TURN_SECONDS, StatesKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, SLICES
 from extender.observe.device_states import DeviceStates

@@ -14,11 +14,21 @@ from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
+from extender.kube.resources import DEVICE_QUOTAS
 from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.status import status_of
 from extender.tools.offload import Offload
 from extender.writes.lease import SharedLease
-from extender.writes.quota_status import write_quota_status
+
+
+async def write_quota_status(api: Api, key: ObjectKey, status: RawObject) -> None:
+    """Write what is used of a quota, whatever others have written.
+
+    Raises:
+        ApiError, OutcomeUnknownError: as `Api.patch_status`.
+    """
+    await api.patch_status(DEVICE_QUOTAS, key, {"status": status})
+
 
 logger = structlog.get_logger()
 

@@ -1,11 +1,14 @@
 """Which listener serves which endpoints: one table.
 
 A new endpoint is a module here with a function that adds it to an application, and a row of the table.
+
+Listeners are the ports of the service, by who may reach them.
 """
 
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from extender.autoscaler.autoscaler import Autoscaler
@@ -19,10 +22,20 @@ from extender.http.endpoints.operations import add_health, add_index
 from extender.http.endpoints.scheduler_verbs import add_scheduler_verbs
 from extender.http.endpoints.tables import add_tables
 from extender.http.endpoints.what_if import add_what_if
-from extender.http.listener import Listener
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.service import Service
 from extender.whatif.asking import WhatIf
+
+
+class Listener(Enum):
+    """A port of the service."""
+
+    SERVER = auto()
+    """For kube-scheduler and people on the same host."""
+    OPERATIONS = auto()
+    """For probes and Prometheus: open to the network, so nothing can be changed there, and nothing is secret."""
+    API = auto()
+    """For callers off the node. Each has to prove who it is, and needs a right for what it asks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,10 @@
 """kube-scheduler's verbs: filter, prioritize, preempt, bind. One entry each; a new verb is another entry.
 
-Filter and prioritize have no side effects if a call is simulated (`extender.autoscaler.simulated_calls`): then the
-autoscaler's verb answers it.
+Filter and prioritize have no side effects if a call is simulated: it cannot come from a scheduler's own work. Then the
+autoscaler's verb answers it. A Cluster Autoscaler that calls scheduler extenders (kubernetes/autoscaler#9786) sends
+whole nodes, and some of them are made up. A kube-scheduler with ``nodeCacheCapable: false`` sends whole nodes as well,
+but only those that exist. So the objects tell. An object that our watch does not know may just be new: then its
+resourceVersion is newer than everything that the watch has shown.
 """
 
 from collections import Counter
@@ -13,20 +16,34 @@ from typing import Any, Final
 
 from allocator.tools import JSON
 from extender.autoscaler.autoscaler import Autoscaler, InSession
-from extender.autoscaler.simulated_calls import is_simulated
 from extender.autoscaler.verbs.filter import filter_simulated, simulated
 from extender.autoscaler.verbs.prioritize import prioritize_simulated
 from extender.background.task import share_of
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.http.verb_endpoints import Application, Endpoints
+from extender.kube.raw import revision_of
+from extender.kube.resources import NODES
 from extender.observe.decision_log import Draft
 from extender.pods.extended_resources.requests import request_nouns
 from extender.service import Service
 from extender.verbs.filter import FilterResult
 from extender.verbs.json import wire
+from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
 from extender.verbs.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
+
+
+def is_simulated(args: FilterArgs, state: ClusterState) -> bool:
+    """Whether whole nodes were sent, and the pod or one of the nodes does not exist."""
+    if args.nodes is None or not args.pod.needs_devices or state.not_ready:
+        return False
+    if state.is_made_up(args.pod):
+        return True
+    unknown = (node for name, node in args.nodes.items() if name not in state.snapshot.nodes)
+    return any(revision_of(dict(node)) <= state.seen(NODES) for node in unknown)
+
 
 _NO_USE: Final = "evicting pods would not suffice"
 

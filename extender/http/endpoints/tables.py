@@ -24,9 +24,8 @@ from extender.observe.overview import Overview
 from extender.observe.pod_and_claim_states import ClaimState, PodState
 from extender.observe.tables.claims import claims
 from extender.observe.tables.decisions import decisions
-from extender.observe.tables.kinds import kinds
+from extender.observe.tables.kinds import kinds, problems
 from extender.observe.tables.pods import WaitingReasons, pods
-from extender.observe.tables.problems import problems
 from extender.observe.tables.quotas import quotas
 
 _CLUSTER: Final = Table(

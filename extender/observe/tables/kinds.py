@@ -1,10 +1,11 @@
-"""The table of watched kinds: how well the cluster is known."""
+"""How well the cluster is known: the table of watched kinds, and the table of objects that can't be read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
+from extender.cluster.snapshot import Snapshot
 from extender.observe.overview import KindHealth
-from extender.observe.tables.table import Item, Row, TableView
+from extender.observe.tables.table import Item, Row, TableView, matches
 
 
 def kinds(found: Iterable[KindHealth]) -> TableView:
@@ -23,3 +24,16 @@ def _kind(health: KindHealth) -> Item:
         "ready": not health.problem,
         "problem": health.problem,
     }
+
+
+def problems(snapshot: Snapshot, *, kind: str = "") -> TableView:
+    """The objects that can't be read, and why."""
+    columns = ("kind", "object", "problem")
+
+    def rows() -> Iterator[Row]:
+        for (its_kind, key), problem in sorted(snapshot.problems.items()):
+            if matches(kind, its_kind):
+                item = {"kind": its_kind, "object": str(key), "problem": problem}
+                yield Row((its_kind, *key), partial(dict, item))
+
+    return TableView(columns, rows())

@@ -10,8 +10,7 @@ from allocator.tools import JSON, Fields, hint, label_key, shown
 from extender.autoscaler.templates.blueprints import Blueprint, learned
 from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES
 from extender.cluster.objects.nodes import NodeObject
-from extender.whatif.edits.edit import Edit
-from extender.whatif.edits.entry_fields import read_count, refuse_unknown
+from extender.whatif.edits.edit import Edit, read_count, refuse_unknown
 from extender.whatif.fork import Fork, NewNode
 
 _FIELDS: Final = frozenset({"template", "like", "count", "labels"})

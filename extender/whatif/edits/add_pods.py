@@ -10,8 +10,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import DEFAULT_SCHEDULER
-from extender.whatif.edits.edit import Edit
-from extender.whatif.edits.entry_fields import read_count, refuse_unknown
+from extender.whatif.edits.edit import Edit, read_count, refuse_unknown
 from extender.whatif.edits.request_values import VALUES, read_spec
 from extender.whatif.fork import Fork
 

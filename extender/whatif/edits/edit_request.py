@@ -13,8 +13,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.explain.absence import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.pods.claims import named_claims
-from extender.whatif.edits.edit import Edit
-from extender.whatif.edits.entry_fields import refuse_unknown
+from extender.whatif.edits.edit import Edit, refuse_unknown
 from extender.whatif.edits.request_values import VALUES, read_values, written
 from extender.whatif.fork import Fork
 

@@ -1,15 +1,43 @@
-"""Works out the states of devices before somebody asks, so that the first page of the console need not wait for it."""
+"""Keepers: what people look at is worked out before they ask.
+
+The history of devices says who has held a device. The states of devices are there before the first page of the console
+asks. The log is told of pools and nodes that get too many devices.
+"""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import structlog
+
 from allocator import PoolId
 from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
+from extender.kube.resources import CLAIMS, SLICES
+from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates, pools_of
+from extender.observe.pool_sizes import PoolSizes, TooLarge
 from extender.tools.offload import Offload
+
+
+class HistoryKeeper(BackgroundTask):
+    """Keeps the history of devices.
+
+    Args:
+        state: has the claims. While they are not known, there is nothing to compare.
+        history: is told of them.
+    """
+
+    def __init__(self, state: ClusterState, history: DeviceHistory) -> None:
+        self._state = state
+        self._history = history
+
+    async def tick(self) -> None:
+        """Look at the claims that have changed."""
+        if not self._state.doubt_of(CLAIMS):
+            self._history.look(self._state.snapshot)
+
 
 TURN_SECONDS: Final = 0.05
 """The longest turn, but for the last pool. With four turns a second, the work takes a fifth of a core at most."""
@@ -57,3 +85,36 @@ class StatesKeeper(BackgroundTask):
             pool, _ = self._left.popitem()
             if pool in snapshot.inventory.pools:
                 states_of(pool)
+
+
+logger = structlog.get_logger()
+
+
+class SizesKeeper(BackgroundTask):
+    """Looks at the sizes of pools.
+
+    Args:
+        state: has the pools. While they are not known, there is nothing to look at.
+        sizes: finds what is too large.
+        tell: gets each that becomes too large.
+    """
+
+    def __init__(self, state: ClusterState, sizes: PoolSizes, tell: Callable[[TooLarge], None] | None = None) -> None:
+        self._state = state
+        self._sizes = sizes
+        self._tell = tell or _warn
+        self._told: frozenset[tuple[str, str]] = frozenset()
+
+    async def tick(self) -> None:
+        """Look at the pools that have changed."""
+        if self._state.doubt_of(SLICES):
+            return
+        found = self._sizes.too_large(self._state.snapshot)
+        for each in found:
+            if (each.kind, each.name) not in self._told:
+                self._tell(each)
+        self._told = frozenset((each.kind, each.name) for each in found)
+
+
+def _warn(found: TooLarge) -> None:
+    logger.warning("too many devices to search in time", problem=str(found), devices=found.devices, limit=found.most)
