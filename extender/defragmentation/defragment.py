@@ -21,6 +21,7 @@ from extender.observe.tables.pods import asked_for
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import after_departures
 from extender.pods.extended_resources.requests import request_nouns
+from extender.pods.feasibility import Part
 from extender.verbs.filter import FilterResult
 
 MOVES: Final = 3
@@ -134,7 +135,7 @@ class _Advisor:
 
     def _tried(self, refusal: FilterResult) -> Iterator[MoveProposal | str]:
         pod, search = self.shape.pod, self.search
-        if refusal.is_blocked or refusal.is_over_quota:
+        if refusal.is_blocked or Part.QUOTA in refusal.by:
             claims = claims_of(pod, search.trials.snapshot)
             otherwise = claims.reason.in_words() if isinstance(claims, Blocked) else "no node suits the pod"
             yield next(iter(refusal.unresolvable.counts(request_nouns(pod))), otherwise)

@@ -5,6 +5,7 @@ in a fork of the cluster, once the victims are gone there: a pod that could not 
 """
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from allocator import Allocation, Cause, Reason
@@ -26,18 +27,25 @@ def kept_elsewhere(node: str) -> Reason:
     return Reason(_KEPT_ELSEWHERE, detail=node)
 
 
+class Part(Enum):
+    """What refuses pods."""
+
+    GANG = "gang"
+    """The pod is to be bound together with other pods of its gang."""
+    QUOTA = "quota"
+    """A DeviceQuota of the namespace."""
+    CLAIMS = "claims"
+    """A claim of the pod that cannot be used, or the pod itself."""
+    DEVICES = "devices"
+    """The devices of nodes, and what else is compared on each node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why a pod can be bound to no node, whatever the nodes have.
+    """Why a pod can be bound to no node, whatever the nodes have, and what refuses it."""
 
-    Attributes:
-        awaits_gang: the pod is to be bound together with other pods of its gang.
-        is_over_quota: a DeviceQuota is the reason.
-    """
-
+    by: Part
     reason: Reason
-    awaits_gang: bool = False
-    is_over_quota: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +81,21 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
         TimeoutError: selectors of the quotas took too long.
     """
     if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
-        return Refused(awaited, awaits_gang=True)
+        return Refused(Part.GANG, awaited)
     case = open_case(pod, snapshot, solver)
     if isinstance(case, Blocked):
-        return Refused(case.reason)
+        return Refused(Part.CLAIMS, case.reason)
     if case.claims.is_empty:
         return Admitted(case)
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
-        return Refused(not_ready(waiting))
+        return Refused(Part.CLAIMS, not_ready(waiting))
     quota = PodQuota.of(pod, snapshot, solver)
     if quota is None:
         return Admitted(case)
     refusal = quota.refusal(case.claims)
     if refusal is not None:
-        return Refused(refusal.reason, is_over_quota=True)
+        return Refused(Part.QUOTA, refusal.reason)
     is_open = quota.depends_on_devices(case.claims) and not quota.suffices(case.claims)
     return Admitted(case, quota if is_open else None)
 

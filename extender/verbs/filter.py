@@ -12,6 +12,8 @@ A reason is a value until it is shown. Its cause stands in the module of what re
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
 
 from allocator import STOPPED, InvalidClaimError, Merit, Reason, SelectorError
 from allocator.tools import JSON
@@ -24,7 +26,7 @@ from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, V
 from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.decision_case import Case, after_departures, fits
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.feasibility import Admitted, Refused, admitted, kept_elsewhere
+from extender.pods.feasibility import Admitted, Part, Refused, admitted, kept_elsewhere
 from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.pods.pod_quota import PodQuota
@@ -52,6 +54,25 @@ class Bounds:
     patience: float = math.inf
 
 
+class Code(Enum):
+    """How a part of the house has refused a pod."""
+
+    NOWHERE = "nowhere"
+    """Whatever the nodes have, the pod can run on none of them."""
+    ON_NODES = "on nodes"
+    """It was compared on each node."""
+    UNKNOWN = "unknown"
+    """On some node a limit has stopped the search."""
+
+
+_WAITS_FOR: Final = {
+    Part.GANG: PendingReason.GANG,
+    Part.QUOTA: PendingReason.QUOTA,
+    Part.CLAIMS: PendingReason.CLAIMS,
+}
+"""What a pod waits for that a part has refused; the first of them counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilterResult:
     """The result for each node.
@@ -62,10 +83,7 @@ class FilterResult:
         unresolvable: nodes where the pod does not fit, with the reason.
         merits: the merit of each node that passed; empty for pods that need no devices.
         steps: devices tried.
-        undecided: no node passed, and the search of at least one was stopped.
-        is_blocked: a claim of the pod cannot be used, whatever the nodes have.
-        is_over_quota: no node passed, and a DeviceQuota is the reason for at least one of them.
-        awaits_gang: no node passed, because the pod is to be bound together with other pods of its gang.
+        by: if no node passed, the parts of the house that have refused the pod, on one node at least.
         in_vain: seconds at nodes that were hard to search, if no node passed.
     """
 
@@ -74,10 +92,7 @@ class FilterResult:
     unresolvable: Reasons = field(default_factory=Reasons)
     merits: Merits = field(default_factory=Merits)
     steps: int = 0
-    undecided: bool = False
-    is_blocked: bool = False
-    is_over_quota: bool = False
-    awaits_gang: bool = False
+    by: Mapping[Part, Code] = field(default_factory=dict)
     in_vain: float = 0.0
 
     @property
@@ -87,13 +102,20 @@ class FilterResult:
             return PendingReason.FITS
         if self.failed:
             return PendingReason.TERMINATING
-        if self.awaits_gang:
-            return PendingReason.GANG
-        if self.is_over_quota:
-            return PendingReason.QUOTA
-        if self.is_blocked:
-            return PendingReason.CLAIMS
-        return PendingReason.SEARCH if self.undecided else PendingReason.DEVICES
+        for part, waits_for in _WAITS_FOR.items():
+            if part in self.by:
+                return waits_for
+        return PendingReason.SEARCH if self.is_undecided else PendingReason.DEVICES
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the pod can run on no node, whatever the nodes have."""
+        return Code.NOWHERE in self.by.values()
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether no node passed, and the search of at least one was stopped."""
+        return Code.UNKNOWN in self.by.values()
 
 
 def filter_nodes(
@@ -143,8 +165,7 @@ def ask(
         return FilterResult(names)
     found = admitted(pod, snapshot, solver)
     if isinstance(found, Refused):
-        nowhere = _nowhere(names, found.reason)
-        return replace(nowhere, awaits_gang=found.awaits_gang, is_over_quota=found.is_over_quota)
+        return _nowhere(names, found)
     case = found.case
     if case.claims.is_empty:
         return FilterResult(names)
@@ -155,8 +176,8 @@ def ask(
     return FilterQuestion(case, names, decider, nodes, bounds, found.quota, late)
 
 
-def _nowhere(names: Sequence[str], reason: Reason) -> FilterResult:
-    return FilterResult((), unresolvable=Reasons.alike(names, reason), is_blocked=True)
+def _nowhere(names: Sequence[str], refused: Refused) -> FilterResult:
+    return FilterResult((), unresolvable=Reasons.alike(names, refused.reason), by={refused.by: Code.NOWHERE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +334,16 @@ class FilterQuestion:
             return self.evaluate(known)
         found = self.evaluate(self.lookup([name for name in known.names if name not in given_up]))
         unknown = Reasons.alike(tuple(given_up), Reason(STOPPED, detail="time"))
-        return replace(found, unresolvable=found.unresolvable.beside(unknown), undecided=not found.passed)
+        by = {} if found.passed else {**found.by, Part.DEVICES: Code.UNKNOWN}
+        return replace(found, unresolvable=found.unresolvable.beside(unknown), by=by)
 
     def _only_there(self, kept: str) -> FilterResult:
         """The result for a pod of a gang: its node was chosen with those of the other pods."""
         there = [name for name in self.names if name == kept]
         found = self.evaluate(self.lookup(there))
         unresolvable = self._kept_elsewhere(kept).beside(found.unresolvable)
-        return replace(found, unresolvable=unresolvable, awaits_gang=not (found.passed or found.failed))
+        by = found.by if found.passed or found.failed else {**found.by, Part.GANG: Code.ON_NODES}
+        return replace(found, unresolvable=unresolvable, by=by)
 
     def _kept_elsewhere(self, kept: str) -> Reasons:
         """The reason against the nodes other than the one where something is kept for the pod."""
@@ -330,7 +353,7 @@ class FilterQuestion:
         try:
             return answer()
         except (InvalidClaimError, SelectorError) as error:
-            return _nowhere(self.names, error.reason)
+            return _nowhere(self.names, Refused(Part.CLAIMS, error.reason))
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
         ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
@@ -345,18 +368,24 @@ class FilterQuestion:
         failed, nominated = Reasons(), self.case.pod.nominated_node
         if nominated and nominated in unresolvable and self._fits_later(nominated):
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
-        undecided = not merits and not all(verdict.lasting for verdict in decided.verdicts)
-        is_over_quota = not merits and any(reason.cause is OVER_QUOTA for reason in over.values())
+        by = {} if merits else self._refused_by(decided.verdicts, over.values())
         return FilterResult(
             tuple(merits),
             failed,
             unresolvable,
             merits,
             decided.steps,
-            undecided,
-            is_over_quota=is_over_quota,
+            by,
             in_vain=0.0 if merits else sum(decided.hard.values()),
         )
+
+    @staticmethod
+    def _refused_by(verdicts: Verdicts, over: Collection[Reason]) -> Mapping[Part, Code]:
+        """The parts that have refused the pod on nodes of which none passed."""
+        lasting = all(verdict.lasting for verdict in verdicts)
+        of_quota = any(reason.cause is OVER_QUOTA for reason in over)
+        by_devices = {Part.DEVICES: Code.ON_NODES if lasting else Code.UNKNOWN}
+        return {Part.QUOTA: Code.ON_NODES, **by_devices} if of_quota else by_devices
 
     def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, Reason]]:
         """The nodes whose devices are within quota and take no more of their node than is left.

@@ -12,7 +12,8 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.verbs.filter import FilterResult
+from extender.pods.feasibility import Part
+from extender.verbs.filter import Code, FilterResult
 from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
@@ -228,7 +229,7 @@ async def test_a_pod_that_was_asked_about_too_early_is_woken() -> None:
     await scene.schedule()
     await scene.turns(1)
     early = scene.known("x0")
-    refused = FilterResult((), unresolvable=Reasons.alike(["a"], UNKNOWN_NODE), is_blocked=True, awaits_gang=True)
+    refused = FilterResult((), unresolvable=Reasons.alike(["a"], UNKNOWN_NODE), by={Part.GANG: Code.NOWHERE})
     scene.task.on_rejected(Rejection(early, ["a"], refused, scene.cluster.state.snapshot))
     await scene.turns(1)
     raw = await scene.cluster.api.get(PODS, ObjectKey("ns", "x0"))
@@ -346,7 +347,7 @@ async def test_a_member_keeps_its_devices_when_a_limit_stops_the_search_on_its_n
     kept = {name: scene.known(name).kept for name in ("x0", "x1")}
     assert all(each.devices for each in kept.values())
     quick, scene.solver = scene.solver, replace(scene.solver, limits=Limits(steps=1))
-    assert scene.filter("x0").undecided
+    assert scene.filter("x0").is_undecided
     woken = scene.known("x0").resource_version
     await scene.turns(1)
     assert {name: scene.known(name).kept for name in kept} == kept

@@ -107,7 +107,7 @@ async def test_a_search_that_has_too_little_time_is_stopped_and_no_no() -> None:
     *_, found = [await scene.filter(selector) for selector in selectors(10)]
     assert found.unresolvable.in_words()["hard"] == "search stopped by the limit on time"
     assert found.unresolvable.in_words()["small"] == "no device matches request gpu"
-    assert found.undecided
+    assert found.is_undecided
 
 
 async def test_another_namespace_has_its_part() -> None:

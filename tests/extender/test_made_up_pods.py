@@ -18,6 +18,7 @@ from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
 from extender.cluster.objects.pods import Pod
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
+from extender.pods.feasibility import Part
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene as GangScene
@@ -42,7 +43,7 @@ def hear(scene: GangScene, asked: Pod) -> None:
     """Filter rejects a pod of a gang; the task hears of it."""
     snapshot = scene.cluster.state.snapshot
     result = filter_nodes(asked, ["a"], snapshot, scene.solver)
-    assert result.awaits_gang
+    assert Part.GANG in result.by
     scene.task.on_rejected(Rejection(asked, ["a"], result, snapshot))
 
 

@@ -14,6 +14,7 @@ from extender.metrics.cluster import quota_metrics
 from extender.observe.quota_use import quota_use
 from extender.observe.tables.quotas import quotas
 from extender.pods.claims import PodClaims, claims_of
+from extender.pods.feasibility import Part
 from extender.pods.pod_quota import PodQuota, kept_of, total_of
 from extender.quota.device_quotas.status import status_of
 from extender.quota.device_quotas.totals import Totals
@@ -60,7 +61,7 @@ def refusal(snapshot: Snapshot, name: str = "p") -> str:
     result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], ["a", "b"], snapshot, solver())
     if result.passed:
         return ""
-    return next(iter(result.unresolvable.in_words().values())) if result.is_over_quota else "..."
+    return next(iter(result.unresolvable.in_words().values())) if Part.QUOTA in result.by else "..."
 
 
 def in_use(snapshot: Snapshot, name: str = "p") -> str:

@@ -313,7 +313,7 @@ async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
     cluster = scene.cluster
     service = make_service(cluster.api, cluster.state, scene.solver, Settings(), Metrics(CollectorRegistry()))
     asking = FilterArgs(parsed(pod("p", "p-c")), ["a"])
-    assert (await service.filter(asking)).undecided
+    assert (await service.filter(asking)).is_undecided
     scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0
     await service.background.tick()
     assert mark(await cluster.api.get(PODS, ObjectKey("ns", "p")))

@@ -48,6 +48,7 @@ from extender.fairness.turns import Turns
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.metrics.gangs import GangMetrics
 from extender.pods.decision_case import refreshed
+from extender.pods.feasibility import Part
 from extender.pods.gangs import Gang, gang_at, is_alone
 from extender.tools.offload import Offload
 from extender.writes.pods.nominations import Nominator
@@ -107,7 +108,7 @@ class Gangs(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
         key = rejection.sent.gang_key
-        if key is None or not rejection.result.awaits_gang:
+        if key is None or Part.GANG not in rejection.result.by:
             return
         was_known, watch = self._rejected.note(rejection), self._shown(key)
         if watch is not None:

@@ -64,7 +64,7 @@ class RejectedMembers:
         if before is not None and before.names and len(names) < 2:
             names = before.names
         since, was_ready = self._clock() if before is None else before.since, not rejection.result.is_blocked
-        is_undecided = rejection.result.undecided
+        is_undecided = rejection.result.is_undecided
         member = RejectedMember(since, names, latest, was_ready, is_undecided)
         self._keep(rejection.sent, member, rejection.snapshot)
         return before is not None

@@ -43,6 +43,7 @@ from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.metrics.preemption import PreemptionMetrics
+from extender.pods.feasibility import Part
 from extender.pods.gangs import is_alone
 from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
@@ -165,7 +166,7 @@ class Preemptor(BackgroundTask):
         Victims are chosen half a second after the first call: as other pods come and go, a scheduler asks all the time.
         """
         pod = rejection.sent
-        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and not rejection.result.is_over_quota
+        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and Part.QUOTA not in rejection.result.by
         if may_preempt and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due

@@ -43,7 +43,7 @@ def fitting_node(
         suiting = next((node for node in taken if not rejection(pod.requirements, node)), None)
         if suiting is not None:
             return suiting
-        undecided = undecided or result.undecided
+        undecided = undecided or result.is_undecided
     if undecided:
         raise UndecidedError
     return None

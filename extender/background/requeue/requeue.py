@@ -22,6 +22,7 @@ from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.pods.decision_case import refreshed
+from extender.pods.feasibility import Part
 from extender.pods.gangs import gang_refusal
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread
@@ -98,13 +99,13 @@ class Requeue(BackgroundTask):
         pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
         self.forget(pod)
         self._release(pod.uid)
-        if rejection.result.awaits_gang:
+        if Part.GANG in rejection.result.by:
             return
         own = None if len(names) >= len(snapshot.nodes) else self._names.shared(sorted(names))
         missed = snapshot.version < self._seen.version
         rejected = RejectedPod(pod, own, Attention.NOW if missed else self._least)
         self._rejected.keep(rejection.share, pod.uid, rejected)
-        if rejection.result.undecided and not missed:
+        if rejection.result.is_undecided and not missed:
             rejected.postpone(self._decider.solver.clock())
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
