@@ -43,9 +43,9 @@ from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.verbs.merits import Merits
+from extender.verbs.open_pods import OpenPods
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_by_cpu, score_nodes
-from extender.verbs.volume_gate import VolumeGate
 
 _T = TypeVar("_T")
 
@@ -98,7 +98,7 @@ class Service:
         self._most = scheduling.most_nodes
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._volume_gate = VolumeGate(overview.state, binder.has_decided)
+        self._open_pods = OpenPods(overview.state, binder.has_decided)
         self._search_budget = WaitingBudget(SEARCH_SHARE)
         self._claim_arrival = ClaimArrival(overview.state)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
@@ -162,15 +162,17 @@ class Service:
             return FilterResult(args.names)
         solver = self._for_call()
         await self._first_sync()
-        await self._volume_gate.wait(pod)
+        await self._open_pods.wait_for_volumes(pod)
         snapshot, result = await self._decided(args, solver)
         is_real = not self._state.is_made_up(pod)
         if is_real and result.is_blocked:
             snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
+        if is_real and await self._is_overtaken(pod, result):
+            snapshot, result = await self._decided(args, solver)
         self._note(args, result)
         if is_real:
             if result.passed:
-                self._volume_gate.give(pod)
+                self._open_pods.add(pod)
             self.background.note(args, result, snapshot)
         return result
 
@@ -188,6 +190,13 @@ class Service:
             await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
             snapshot = self._state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
+
+    async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
+        """Whether pods before may have taken what was found. Waits until what they have is known."""
+        policy = policy_of(pod, self._solver.policy)
+        if policy is None or not result.passed:
+            return False
+        return await self._open_pods.wait_for_devices(pod, result.merits, policy)
 
     async def _with_its_claims(
         self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult

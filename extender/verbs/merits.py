@@ -1,11 +1,12 @@
 """Merits by node: there may be thousands of nodes, and few distinct merits."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Final
 
-from allocator import Merit
+from allocator import Merit, Policy
 
 NOTHING: Final = -1
 
@@ -29,6 +30,13 @@ class Merits(Mapping[str, Merit]):
         if tuple(names) == self._names:  # prioritize usually asks about what filter has named, in that order
             return self._codes
         return list(map(self._by_name.get, names, repeat(NOTHING)))
+
+    def best(self, policy: Policy) -> Sequence[tuple[Merit, int]]:
+        """The merits of the nodes that have the highest score, each with the number of these nodes."""
+        counts = Counter(self._codes)
+        scores = policy.scores({code: self.kinds[code] for code in counts})
+        most = max(scores.values(), default=0)
+        return [(self.kinds[code], count) for code, count in counts.items() if scores[code] == most]
 
     def __getitem__(self, name: str) -> Merit:
         return self.kinds[self._by_name[name]]

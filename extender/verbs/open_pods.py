@@ -1,0 +1,118 @@
+"""Open pods: filter has found nodes for them, and nobody knows yet which node each will have.
+
+kube-scheduler asks about the next pod while it still binds the one before. In these milliseconds nobody knows the
+devices of the one before. Sometimes the next answer would be wrong for that:
+
+- volumes: a pod's volumes may be made on its node between filter and bind. After that the pod can go nowhere else, so
+  no other pod may get its devices. They are safe when the scheduler has nominated the pod for the node (Kubernetes
+  1.35, feature NominatedNodeNameForExpectation) or binds it.
+- last devices: if the best nodes of a pod have devices for one pod alone, the pod before takes them. The next bind
+  would fail, and the scheduler would try that pod again after a backoff of a second or more.
+
+Then the call waits for the outcome of the pods before.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from allocator import Policy
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.kube.raw import revision
+from extender.pods.extended_resources.requests import wanted
+from extender.verbs.merits import Merits
+
+MOST_SECONDS: Final = 0.08
+"""The longest time that a filter call waits for the outcome of earlier pods. A nomination takes milliseconds, and is on
+its way when the next call comes. If a scheduler forgets a pod, the calls of other schedulers must not wait for long."""
+
+_POLL_SECONDS: Final = 0.002
+
+_MOST_PODS: Final = 16
+"""Pods that are remembered. A scheduler filters one pod at a time, and binds or nominates it soon."""
+
+_MOST_NODES: Final = 8
+"""If more nodes than these are the best ones, two pods seldom get the same of them."""
+
+
+class OpenPods:
+    """Pods that filter has found nodes for, until their node is known.
+
+    Args:
+        state: the cluster.
+        has_decided: whether a bind of the pod with this uid is running, and others see its devices.
+    """
+
+    def __init__(self, state: ClusterState, has_decided: Callable[[str], bool]) -> None:
+        self._state = state
+        self._has_decided = has_decided
+        self._open: dict[str, Pod] = {}
+
+    def add(self, pod: Pod) -> None:
+        """Filter has found nodes for a pod."""
+        self._open[pod.uid] = pod
+        if len(self._open) > _MOST_PODS:
+            del self._open[next(iter(self._open))]
+
+    async def wait_for_volumes(self, pod: Pod) -> None:
+        """Wait for the outcome of the pods before, if this pod or one of them has volumes."""
+        self._open.pop(pod.uid, None)
+        if any(pod.has_volumes or other.has_volumes for other in self._open.values()):
+            await self._wait(lambda: any(pod.has_volumes or other.has_volumes for other in self._open.values()))
+
+    async def wait_for_devices(self, pod: Pod, merits: Merits, policy: Policy) -> bool:
+        """Wait for the outcome of the pods before, if they may take what this pod is about to be promised.
+
+        Args:
+            pod: for which filter has just found nodes.
+            merits: of these nodes.
+            policy: of the pod.
+
+        Returns:
+            Whether the cluster may have changed, so that the pod has to be decided again.
+        """
+        snapshot = self._state.snapshot
+        if not self._open or not _takes_devices(pod, snapshot) or not _takes_last_devices(merits, policy):
+            return False
+        if not self._is_any_taking():
+            return False
+        await self._wait(self._is_any_taking)
+        return self._state.snapshot is not snapshot
+
+    async def _wait(self, matters: Callable[[], bool]) -> None:
+        """Wait until no pod is open that matters. Whoever is open after the longest time is forgotten."""
+        for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
+            self._open = {uid: other for uid, other in self._open.items() if self._is_unknown(other)}
+            if not matters():
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        self._open.clear()
+
+    def _is_any_taking(self) -> bool:
+        snapshot = self._state.snapshot
+        return any(self._is_unknown(each) and _takes_devices(each, snapshot) for each in self._open.values())
+
+    def _is_unknown(self, pod: Pod) -> bool:
+        """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
+        known = self._state.snapshot.pod(pod.uid)
+        is_old = known is None or revision(known.resource_version) <= revision(pod.resource_version)
+        return is_old and not self._has_decided(pod.uid)
+
+
+def _takes_devices(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod has claims that are not allocated yet."""
+    claims = [snapshot.claims.get(key) for key in claim_keys(pod)]
+    return (
+        len(claims) < len(pod.claims)
+        or bool(wanted(pod))
+        or any(each is None or each.claim.allocation is None for each in claims)
+    )
+
+
+def _takes_last_devices(merits: Merits, policy: Policy) -> bool:
+    """Whether few nodes are the best ones for a pod, and the pod leaves no device free on one of them."""
+    best = merits.best(policy)
+    return sum(count for _, count in best) <= _MOST_NODES and any(merit.free == 0.0 for merit, _ in best)

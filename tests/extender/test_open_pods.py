@@ -1,0 +1,192 @@
+"""A filter call waits for what became of the pods before, where volumes or last devices are at stake; not for long."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from extender.kube.raw import Event, EventType
+from extender.kube.resources import PODS
+from extender.tools.offload import at_once
+from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.open_pods import MOST_SECONDS, OpenPods
+from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, state_of
+from tests.kit.virtualtime import run
+
+VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+SOON = 0.05
+NOBODY = frozenset[str]().__contains__
+
+
+def with_volumes(obj: Object) -> Object:
+    return {**obj, "spec": {**obj["spec"], "volumes": [VOLUME]}}
+
+
+PLAIN, STATEFUL = pod("before", "c"), with_volumes(pod("before", "c"))
+
+
+def later(obj: Object, **metadata: Any) -> Event:
+    changed = {**obj, "metadata": {**obj["metadata"], "resourceVersion": "2", **metadata}}
+    return Event(EventType.MODIFIED, PODS, changed)
+
+
+def waited(before: Object, now: Object, event: Event | None = None) -> float:
+    """Seconds that the filter call of a pod waits after the one of another.
+
+    Args:
+        event: what happens to the other soon; None: it is being bound then.
+    """
+
+    async def scene() -> float:
+        state, binding = state_of([before]), set[str]()
+        turns = OpenPods(state, binding.__contains__)
+        turns.add(parsed(before))
+        loop = asyncio.get_running_loop()
+        if event is None:
+            loop.call_later(SOON, binding.add, "uid-before")
+        else:
+            loop.call_later(SOON, state.apply, event)
+        await turns.wait_for_volumes(parsed(now))
+        return loop.time()
+
+    return run(scene())
+
+
+def test_where_no_volumes_are_at_stake_nobody_waits() -> None:
+    assert waited(PLAIN, pod("now", "d")) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [(STATEFUL, pod("now", "d")), (PLAIN, with_volumes(pod("now", "d")))],
+    ids=["the one before has volumes", "this one has volumes"],
+)
+@pytest.mark.parametrize(
+    "event",
+    [
+        later(pod("before", "c", nominated="a")),
+        later(pod("before", "c", on="a")),
+        later(pod("before", "c")),
+        None,
+    ],
+    ids=["nominated", "bound", "changed, as by a failure", "being bound"],
+)
+def test_it_waits_until_something_is_heard(before: Object, now: Object, event: Event | None) -> None:
+    assert waited(before, now, event) == pytest.approx(SOON, abs=0.01)
+
+
+def test_it_does_not_wait_for_ever_and_for_the_same_pod_only_once() -> None:
+    async def scene() -> list[float]:
+        turns = OpenPods(state_of([STATEFUL]), NOBODY)
+        turns.add(parsed(STATEFUL))
+        times = []
+        for name in ("now", "next"):
+            await turns.wait_for_volumes(parsed(pod(name)))
+            times.append(asyncio.get_running_loop().time())
+        return times
+
+    assert run(scene()) == pytest.approx([MOST_SECONDS, MOST_SECONDS])
+
+
+def test_nobody_waits_for_himself() -> None:
+    assert waited(STATEFUL, STATEFUL) == 0
+
+
+def test_what_was_heard_before_filter_was_asked_does_not_count() -> None:
+    newer = {**STATEFUL, "metadata": {**STATEFUL["metadata"], "resourceVersion": "2"}}
+
+    async def scene() -> float:
+        state = state_of([STATEFUL])
+        turns = OpenPods(state, NOBODY)
+        turns.add(parsed(newer))
+        state.apply(later(STATEFUL))
+        await turns.wait_for_volumes(parsed(pod("now")))
+        return asyncio.get_running_loop().time()
+
+    assert run(scene()) == pytest.approx(MOST_SECONDS)
+
+
+# --- last devices -------------------------------------------------------------------------------------------
+
+
+def nodes(**devices: int) -> list[Object]:
+    """Nodes with so many devices each."""
+    return [each for name, count in devices.items() for each in (node(name), local_slice(name, count))]
+
+
+def pods(*names: str) -> list[Object]:
+    """Pods with a claim each."""
+    return [each for name in names for each in (pod(name, name), claim(name))]
+
+
+def answered(*world: Object, bound: bool = True) -> tuple[list[str], float]:
+    """The nodes for pod q, asked about right after pod p, and the seconds that the answer takes.
+
+    Args:
+        world: the cluster.
+        bound: pod p is bound to node a soon.
+    """
+
+    async def scene() -> tuple[list[str], float]:
+        cluster = Cluster.of(GPU, *world)
+        service, loop = cluster.service(off_loop=at_once), asyncio.get_running_loop()
+        names = sorted(cluster.state.snapshot.nodes)
+
+        async def filtered(name: str) -> list[str]:
+            asked = cluster.state.snapshot.pod(f"uid-{name}") or parsed(pod(name))
+            return list((await service.filter(FilterArgs(asked, names))).passed)
+
+        async def bind() -> None:
+            await asyncio.sleep(SOON)
+            await service.bind(BindArgs("p", "ns", "uid-p", "a"))
+
+        await filtered("p")
+        binding = asyncio.create_task(bind()) if bound else None
+        found = await filtered("q"), loop.time()
+        if binding is not None:
+            await binding
+        return found
+
+    return run(scene())
+
+
+def test_an_answer_that_the_pod_before_would_make_wrong_waits_for_its_bind() -> None:
+    passed, seconds = answered(*nodes(a=1, b=1), *pods("p", "q"))
+    assert (passed, seconds) == (["b"], pytest.approx(SOON, abs=0.01))
+
+
+TAKEN = claim("r", allocated=["a/gpu-0"], at="a", users=["p", "q"])
+NOTHING_AT_STAKE = {
+    "a device is left for the next one": [*nodes(a=2, b=2), *pods("p", "q")],
+    "many nodes are as good": [*nodes(**dict.fromkeys("abcdefghi", 1)), *pods("p", "q")],
+    "the one before has its claim already": [*nodes(a=2, b=1), pod("p", "r"), TAKEN, *pods("q")],
+    "this one has its claim already": [*nodes(a=2, b=1), *pods("p"), pod("q", "r"), TAKEN],
+    "the one before needs no devices": [*nodes(a=1, b=1), pod("p"), *pods("q")],
+}
+
+
+@pytest.mark.parametrize("world", NOTHING_AT_STAKE.values(), ids=NOTHING_AT_STAKE.keys())
+def test_where_no_last_device_is_at_stake_nobody_waits(world: list[Object]) -> None:
+    passed, seconds = answered(*world)
+    assert "a" in passed
+    assert seconds == 0
+
+
+def test_for_a_pod_that_is_never_bound_the_next_one_waits_the_longest_time() -> None:
+    passed, seconds = answered(*nodes(a=1, b=1), *pods("p", "q"), bound=False)
+    assert (passed, seconds) == (["a", "b"], pytest.approx(MOST_SECONDS))
+
+
+@pytest.mark.parametrize(
+    ("volume", "expected"),
+    [
+        (VOLUME, True),
+        ({"name": "data", "ephemeral": {"volumeClaimTemplate": {}}}, True),
+        ({"name": "data", "emptyDir": {}}, False),
+    ],
+    ids=["claimed", "ephemeral", "of the node"],
+)
+def test_which_volumes_count(volume: Object, expected: bool) -> None:
+    raw = pod("p")
+    raw["spec"]["volumes"] = [volume]
+    assert parsed(raw).has_volumes == expected
