@@ -175,6 +175,11 @@ def ready_to_bind(claims: Sequence[NegotiatedClaim], snapshot: Snapshot) -> Snap
     return snapshot
 
 
+def names_controller(claim: Claim, snapshot: Snapshot) -> bool:
+    """Whether a controller decides about a request of a claim."""
+    return bool(snapshot.controllers) and any(_controllers(each, snapshot) for each in claim.spec.requests)
+
+
 def _controllers(request: Request, snapshot: Snapshot) -> set[str]:
     names = (snapshot.controllers.get(each.device_class, "") for each in request.alternatives)
     return {name for name in names if name}

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
@@ -21,7 +22,8 @@ from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.filter import filter_nodes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes
-from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod
+from tests.extender.negotiation_scene import negotiated_class
+from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod, request
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 
@@ -141,6 +143,20 @@ async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> N
     beside = kept.beside(asked, snapshot, scene.solver)
     assert beside is not None
     assert filter_nodes(asked, "abc", beside, scene.solver, decider=kept.decider).passed == ("c",)
+
+
+LICENSE = negotiated_class()
+
+
+async def test_a_controller_of_other_claims_changes_nothing() -> None:
+    scene = await planned(LICENSE, claim("l-c", request(device_class="license")), pod("l", "l-c"))
+    asked, snapshot = asking(scene, "s")
+    kept = cluster_with_kept(scene)
+    beside = kept.beside(asked, snapshot, scene.solver)
+    assert beside is not None
+    with_answers = snapshot._replace(answers=snapshot.answers.set("uid-l-c", ANY_NODE_SUITS))
+    assert kept.beside(asked, with_answers, scene.solver) is beside
+    assert kept.beside(*asking(scene, "l"), scene.solver) is None, "answers count for this pod, and make no version"
 
 
 @pytest.mark.parametrize(

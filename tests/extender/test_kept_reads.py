@@ -10,6 +10,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.pods.nominated.kept_reads import kept_reads
 from tests.extender.ganging import Scene, members, nodes
+from tests.extender.negotiation_scene import negotiated_class
 from tests.kit.clusters import GPU, Object, claim, device_class, local_slice, node, pod, taint_rule
 
 
@@ -72,6 +73,10 @@ async def known_after(change: Callable[[Scene], Awaitable[None]]) -> str | None:
     now = basis(scene)
     assert now is not None
     return memory.find("x0", now)
+
+
+async def test_a_controller_of_another_class_does_not_count() -> None:
+    assert basis(await kept(there=[*nodes("ab"), negotiated_class()])) is not None
 
 
 async def test_there_is_none_if_somebody_has_the_device() -> None:

@@ -12,6 +12,7 @@ from immutables import Map
 
 from allocator import NOTHING_USED, PoolId, Usage
 from extender.cluster.change_log import Change, ChangeLog
+from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import KeptIndex, with_uid
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
@@ -19,6 +20,7 @@ from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
+from extender.pods.negotiated_claims import names_controller
 from extender.pods.node_resources import is_counted
 from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on
 
@@ -63,12 +65,13 @@ class ClusterWithKept:
             snapshot: the cluster, no fork.
             solver: the allocator, for as long as there is time.
         """
+        claims = (snapshot.claims.get(key) for key in claim_keys(pod))
         if (
             pod.kept.node
             or pod.uid in snapshot.woken
             or not snapshot.kept.users
-            or snapshot.controllers
             or is_counted(snapshot, solver.features)
+            or any(each is not None and names_controller(each.claim, snapshot) for each in claims)
         ):
             return None
         if not self._lock.acquire(blocking=False):
@@ -94,9 +97,11 @@ class ClusterWithKept:
 
     def _follow(self, snapshot: Snapshot, solver: Solver) -> bool:
         """Move on to a later snapshot; False if it is an earlier one."""
-        if snapshot is self._seen:
+        if (
+            snapshot.version == self._seen.version
+        ):  # answers of controllers, which count for other pods only, may differ
             return True
-        if snapshot.version <= self._seen.version:
+        if snapshot.version < self._seen.version:
             return False
         changes = self._changes_since(self._seen.version)
         if changes is None:

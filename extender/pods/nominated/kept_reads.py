@@ -7,6 +7,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.pods.negotiated_claims import names_controller
 from extender.pods.node_resources import is_counted
 
 _SHARED: Final = frozenset({"consumes_counters", "allow_multiple_allocations"})
@@ -27,7 +28,7 @@ def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ..
     claims = [snapshot.claims.get(key) for key in claim_keys(pod)]
     if pod.containers or pod.extended_claim or not all(each and _is_simple(each.claim, snapshot) for each in claims):
         return None
-    if snapshot.controllers or is_counted(snapshot, solver.features):
+    if is_counted(snapshot, solver.features):
         return None
     if any(snapshot.usage.device(each) != FREE for each in pod.kept.devices):
         return None
@@ -39,7 +40,8 @@ def kept_reads(pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[object, ..
 
 
 def _is_simple(claim: Claim, snapshot: Snapshot) -> bool:
-    """Whether a claim asks for a number of devices, and has none yet."""
+    """Whether a claim asks for a number of devices, and has none yet, and no controller decides about it."""
     ways = (way for request in claim.spec.requests for way in request.alternatives)
     is_free = claim.allocation is None and claim.uid not in snapshot.assumed and not claim.spec.optional
-    return is_free and not claim.deleting and all(way.mode is not AllocationMode.ALL for way in ways)
+    is_ours = is_free and not claim.deleting and not names_controller(claim, snapshot)
+    return is_ours and all(way.mode is not AllocationMode.ALL for way in ways)

@@ -8,6 +8,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.pods.negotiated_claims import names_controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,10 @@ class NominationReads:
 
 
 def is_local(nominated: Iterable[Pod], snapshot: Snapshot) -> bool:
-    """Whether what pods get depends on their node alone. Quotas of a namespace may withhold optional requests."""
-    claims = (snapshot.claims.get(key) for pod in nominated for key in claim_keys(pod))
-    return not any(each is not None and each.claim.spec.optional for each in claims)
+    """Whether what pods get depends on their node alone.
+
+    Quotas of a namespace may withhold optional requests. What a controller says may change at any time.
+    """
+    found = (snapshot.claims.get(key) for pod in nominated for key in claim_keys(pod))
+    claims = [each.claim for each in found if each is not None]
+    return not any(each.spec.optional or names_controller(each, snapshot) for each in claims)
