@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format lock house corpus bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house corpus bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -33,7 +33,10 @@ serve: export DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES=config/node-templates.yam
 serve: $(VENV)/.runtime  ## run the service on 127.0.0.1:$(PORT) over MANIFESTS (the example cluster)
 	$(BIN)/dra-extender serve --port $(PORT) --manifests $(MANIFESTS)
 
-test: $(VENV)/.dev  ## run the quick suites, with branch coverage
+test: $(VENV)/.dev  ## run the quick suites
+	$(BIN)/python -m pytest -n auto
+
+coverage: $(VENV)/.dev  ## run the quick suites, and print the lines and branches that they do not reach
 	$(BIN)/python -m pytest -n auto --cov --cov-report=term:skip-covered
 
 # The newest version, unless the caller names one, or brings the programs.
@@ -48,6 +51,16 @@ test-older:  ## run those tests of the suite that every version of Kubernetes ha
 test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA driver) in a sandbox: root, Linux with cgroup v1, Go and gcc; a first build takes minutes
 	$(BIN)/python -m tests.kit.node.binaries
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
+
+# Each target runs, whatever became of the one before; the last lines say which failed.
+SUITES := coverage test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-tenants
+nightly: export HOSTILE :=
+nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
+	@failed=; for each in $(SUITES); do \
+		began=$$(date +%s); $(MAKE) $$each || failed="$$failed $$each"; \
+		echo "make $$each: $$(($$(date +%s) - began)) s"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "failed:$$failed"; exit 1; fi
 
 # The pictures of docs/ are written with PICTURES=docs/images.
 test-console: export PICTURES ?=
