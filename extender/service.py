@@ -193,10 +193,10 @@ class Service:
 
     async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
         """Whether pods before may have taken what was found. Waits until what they have is known."""
-        policy = policy_of(pod, self._solver.policy)
-        if policy is None or not result.passed:
+        if not result.passed or not self._open_pods.open:
             return False
-        return await self._open_pods.wait_for_devices(pod, result.merits, policy)
+        policy = policy_of(pod, self._solver.policy)
+        return policy is not None and await self._open_pods.wait_for_devices(pod, result.merits, policy)
 
     async def _with_its_claims(
         self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult

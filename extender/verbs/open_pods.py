@@ -41,6 +41,9 @@ _MOST_NODES: Final = 8
 class OpenPods:
     """Pods that filter has found nodes for, until their node is known.
 
+    Attributes:
+        open: these pods, by uid.
+
     Args:
         state: the cluster.
         has_decided: whether a bind of the pod with this uid is running, and others see its devices.
@@ -49,19 +52,19 @@ class OpenPods:
     def __init__(self, state: ClusterState, has_decided: Callable[[str], bool]) -> None:
         self._state = state
         self._has_decided = has_decided
-        self._open: dict[str, Pod] = {}
+        self.open: dict[str, Pod] = {}
 
     def add(self, pod: Pod) -> None:
         """Filter has found nodes for a pod."""
-        self._open[pod.uid] = pod
-        if len(self._open) > _MOST_PODS:
-            del self._open[next(iter(self._open))]
+        self.open[pod.uid] = pod
+        if len(self.open) > _MOST_PODS:
+            del self.open[next(iter(self.open))]
 
     async def wait_for_volumes(self, pod: Pod) -> None:
         """Wait for the outcome of the pods before, if this pod or one of them has volumes."""
-        self._open.pop(pod.uid, None)
-        if any(pod.has_volumes or other.has_volumes for other in self._open.values()):
-            await self._wait(lambda: any(pod.has_volumes or other.has_volumes for other in self._open.values()))
+        self.open.pop(pod.uid, None)
+        if any(pod.has_volumes or other.has_volumes for other in self.open.values()):
+            await self._wait(lambda: any(pod.has_volumes or other.has_volumes for other in self.open.values()))
 
     async def wait_for_devices(self, pod: Pod, merits: Merits, policy: Policy) -> bool:
         """Wait for the outcome of the pods before, if they may take what this pod is about to be promised.
@@ -75,9 +78,7 @@ class OpenPods:
             Whether the cluster may have changed, so that the pod has to be decided again.
         """
         snapshot = self._state.snapshot
-        if not self._open or not _takes_devices(pod, snapshot) or not _takes_last_devices(merits, policy):
-            return False
-        if not self._is_any_taking():
+        if not (_takes_devices(pod, snapshot) and _takes_last_devices(merits, policy) and self._is_any_taking()):
             return False
         await self._wait(self._is_any_taking)
         return self._state.snapshot is not snapshot
@@ -85,15 +86,15 @@ class OpenPods:
     async def _wait(self, matters: Callable[[], bool]) -> None:
         """Wait until no pod is open that matters. Whoever is open after the longest time is forgotten."""
         for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
-            self._open = {uid: other for uid, other in self._open.items() if self._is_unknown(other)}
+            self.open = {uid: other for uid, other in self.open.items() if self._is_unknown(other)}
             if not matters():
                 return
             await asyncio.sleep(_POLL_SECONDS)
-        self._open.clear()
+        self.open.clear()
 
     def _is_any_taking(self) -> bool:
         snapshot = self._state.snapshot
-        return any(self._is_unknown(each) and _takes_devices(each, snapshot) for each in self._open.values())
+        return any(self._is_unknown(each) and _takes_devices(each, snapshot) for each in self.open.values())
 
     def _is_unknown(self, pod: Pod) -> bool:
         """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
