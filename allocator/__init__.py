@@ -76,7 +76,7 @@ from allocator.model.configuration import FROM_CLASS as FROM_CLASS
 from allocator.model.configuration import AllocatedConfig as AllocatedConfig
 from allocator.model.device_classes import DeviceClass as DeviceClass
 from allocator.model.device_classes import GroupResource as GroupResource
-from allocator.model.device_controllers import ParametersRef as ParametersRef
+from allocator.model.device_classes import ParametersRef as ParametersRef
 from allocator.model.devices import AttributeValue as AttributeValue
 from allocator.model.devices import CounterConsumption as CounterConsumption
 from allocator.model.devices import Device as Device

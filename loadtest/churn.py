@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi

@@ -1,10 +1,27 @@
-"""Device classes."""
+"""Device classes, and the objects with parameters that controllers of their devices are given."""
 
 from dataclasses import dataclass
 
 from allocator.model.configuration import OpaqueConfig
-from allocator.model.device_controllers import ParametersRef
 from allocator.model.nodes import NodeSelector
+
+
+@dataclass(frozen=True, slots=True)
+class ParametersRef:
+    """An object with parameters for a controller (KEP-3063, ``parametersRef``).
+
+    Attributes:
+        namespace: only in a class; a claim names objects of its own namespace.
+    """
+
+    api_group: str
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        kind = f"{self.kind}.{self.api_group}" if self.api_group else self.kind
+        return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name}"
 
 
 @dataclass(frozen=True, slots=True)

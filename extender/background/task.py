@@ -1,11 +1,13 @@
 """What a background task is: told what filter has answered, and given a turn several times a second."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from sys import intern
 from typing import Final
 
+from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.pods.decision_case import refreshed
@@ -111,3 +113,19 @@ class BackgroundTask:
 
     async def tick(self) -> None:
         """Do what there is to do now."""
+
+
+_MOST: Final = 64
+"""Different lists that are looked for."""
+
+
+class NodeLists:
+    """The lists that came lately. Names come anew with each request, and a list of 5,000 takes 350 KB."""
+
+    def __init__(self) -> None:
+        self._known: Recent[tuple[str, ...]] = Recent(_MOST)
+
+    def shared(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The names in their order, as they are in memory already."""
+        found = tuple(map(intern, names))
+        return self._known.find(found) or self._known.keep(found, found)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.messages import FOUND_PROBLEMS, fail, refuse, say, warn
 from extender.cli.options import ConfigOption, command_app, examples, parse_path

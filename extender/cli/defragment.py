@@ -32,7 +32,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.defragmentation.advice import Advice, ShapeAdvice
 from extender.defragmentation.defragment import MOVES, SECONDS, SearchBounds, defragment
-from extender.explain.absence import unknown_pod
+from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError

@@ -12,7 +12,7 @@ import typer
 
 from extender.assembly import make_solver
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.audit import listed
@@ -38,11 +38,11 @@ from extender.cluster.objects.pods import parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
-from extender.explain.absence import unknown_pod
 from extender.explain.claim_admission import read_admission
 from extender.explain.document import as_json
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
+from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError

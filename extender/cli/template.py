@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from allocator.tools import dns_subdomain
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.autoscaler.templates.node_description import UnknownGroupError, describe
 from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.cli.messages import fail, note, print_data, warn

@@ -1,19 +1,39 @@
 """What is known of one signature: verdicts, and the keys that equivalent nodes have in common.
 
+The signature of claims says what they ask for, without names. Claims with equal signatures get equal verdicts.
+
 Several threads may add to it at once; see `extender.decisions.evaluate`.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from allocator import AttributeReads, PoolUsage, Single, runs_of
+from allocator import AttributeReads, Claim, DeviceClass, Policy, PoolUsage, Single, runs_of
 from allocator.tools import Recent
 from extender.decisions.node_view import NodeView, Numbers
 from extender.decisions.shapes import Weigher
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import Verdict
 from extender.decisions.verdict_index import VerdictIndex
+
+
+def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass], policy: Policy) -> Hashable:
+    """Equal for claims that get the same answer from every node, with the same merit.
+
+    Requests keep their names, which constraints refer to and reasons mention; configuration decides nothing.
+    """
+    asked = tuple(claim.spec.asked for claim in claims)
+    names = {a.device_class for requests, _, _ in asked for request in requests for a in request.alternatives}
+    if policy.weighs_classes:
+        names = set(classes)
+    return (
+        policy.name,
+        policy.reads,
+        asked,
+        frozenset((name, found.selectors) for name in names if (found := classes.get(name)) is not None),
+    )
+
 
 _WEIGHED: Final = 2
 """Weighers of one signature that are remembered: pods with equal claims mostly request equal CPU."""

@@ -20,12 +20,11 @@ from allocator.tools import Recent
 from extender.cluster.change_log import Change
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.cache import SignatureCache
+from extender.decisions.cache import SignatureCache, signature_of
 from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder
 from extender.decisions.shapes import Weigher, Weighing
-from extender.decisions.signature import signature_of
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
 

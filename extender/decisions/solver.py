@@ -1,9 +1,13 @@
-"""The allocator, with everything that is the same for all pods."""
+"""The allocator, with everything that is the same for all pods.
+
+Some answers are remembered while the objects that they were made from are the same.
+"""
 
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from operator import is_
+from typing import Final, Generic, TypeVar
 
 from allocator import (
     BEST_FIT,
@@ -36,15 +40,38 @@ from allocator import (
     selection_of,
     single_of,
 )
+from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.remembered import Remembered
 from extender.decisions.shapes import Shapes, Weighing
 from extender.quota.device_quotas.kept import KeptClaim
 from extender.quota.device_quotas.totals import Totals
 from extender.tools.faults import Faults
 
 _T = TypeVar("_T")
+
+_MOST: Final = 10_000
+
+
+class Remembered(Generic[_T]):
+    """One answer for each key. Objects are compared by identity: values of a snapshot are the same until they change.
+
+    Safe to use from several threads: at worst an answer is lost.
+    """
+
+    def __init__(self) -> None:
+        self._known: Recent[tuple[tuple[object, ...], _T]] = Recent(_MOST)
+
+    def find(self, key: Hashable, basis: tuple[object, ...]) -> _T | None:
+        """The answer that was made from these very objects; None if there is none."""
+        found = self._known.find(key)
+        is_same = found is not None and len(found[0]) == len(basis) and all(map(is_, found[0], basis))
+        return found[1] if found is not None and is_same else None
+
+    def keep(self, key: Hashable, basis: tuple[object, ...], answer: _T) -> None:
+        """Remember an answer in place of the one before."""
+        self._known.keep(key, (basis, answer))
+
 
 _BRIEF: Final = Limits(steps=64, seconds=0.001)
 _LEAST_SECONDS: Final = 0.002

@@ -14,10 +14,9 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
-from extender.explain.absence import needs_no_devices
 from extender.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.explain.claim_references import advice, resource_advice, with_claims_made
-from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
+from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
 from extender.explain.gangs import gang_hindrance, gang_note
 from extender.explain.judged_pod import JudgedPod
 from extender.explain.proposals.suggestions import Suggest
@@ -26,7 +25,7 @@ from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.pods.claims import Blocked, bound_pod, unready
 from extender.pods.decision_case import Case, open_case
 from extender.pods.extended_resources.requests import request_words
-from extender.pods.extended_resources.unserved import without_devices
+from extender.pods.extended_resources.special_claim import without_devices
 from extender.pods.nominated.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.pods.pod_quota import PodQuota
 

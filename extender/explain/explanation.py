@@ -1,13 +1,16 @@
 """An explanation as a value; `extender.explain.text` and `extender.explain.document` write it."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from allocator import DeviceId, LeftOut, Obstacle, Quantity, ReadValues
+from allocator.tools import did_you_mean, nearest
 from extender.explain.change import ProposedChange
 from extender.explain.holders import Holder
+from extender.kube.api import ObjectKey
 
 
 class Conclusion(Enum):
@@ -254,3 +257,31 @@ class Explanation:
     def is_of_one_node(self) -> bool:
         """Whether only one node was examined."""
         return sum(len(group.nodes) for group in self.nodes) + len(self.places) + self.rejections.count == 1
+
+
+_MOST_COMPARED: Final = 2000
+"""Names, those next to the wanted one in the order of the alphabet. To compare more takes too long."""
+
+
+def unknown_pod(key: ObjectKey, known: Iterable[ObjectKey]) -> str:
+    """A pod does not exist; names the pod with devices that was probably meant.
+
+    Args:
+        key: of the pod.
+        known: the pods with devices.
+    """
+    others = list(known)
+    elsewhere = sorted(other.namespace for other in others if other.name == key.name)
+    if elsewhere:
+        meant = f"{nearest(key.namespace, elsewhere) or elsewhere[0]}/{key.name}"
+    else:
+        names = sorted(other.name for other in others if other.namespace == key.namespace)
+        place = bisect_left(names, key.name)
+        near = nearest(key.name, names[max(0, place - _MOST_COMPARED // 2) : place + _MOST_COMPARED // 2])
+        meant = near and f"{key.namespace}/{near}"
+    return f"pod {key} does not exist{did_you_mean(meant)}"
+
+
+def needs_no_devices(key: ObjectKey) -> str:
+    """A pod exists and needs no devices."""
+    return f"pod {key} needs no devices: its devices do not restrict the choice of a node"

@@ -16,11 +16,10 @@ from allocator.tools import dns_label, dns_subdomain
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
-from extender.explain.absence import needs_no_devices, unknown_pod
 from extender.explain.claim_admission import read_admission
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation
+from extender.explain.explanation import Explanation, needs_no_devices, unknown_pod
 from extender.explain.names_within import names_within, namespaces_of
 from extender.explain.proposals.suggestions import Suggest
 from extender.explain.verb_priority import VerbPriority

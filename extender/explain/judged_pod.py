@@ -1,4 +1,7 @@
-"""One pod on all nodes: each node judged as filter judges it, and the causes of the answers."""
+"""One pod on all nodes: each node judged as filter judges it, and the causes of the answers.
+
+It says in words why one node suits better than another.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +21,7 @@ from allocator import (
     InvalidClaimError,
     LeftOut,
     Merit,
+    Policy,
     Reason,
     SelectorError,
     Wanted,
@@ -45,7 +49,6 @@ from extender.explain.explanation import (
     Proposal,
 )
 from extender.explain.holders import Holders, held_by
-from extender.explain.merits import ranking, why_here
 from extender.explain.preemption import preemption_of
 from extender.explain.proposals.claim_edits import constraint_text
 from extender.explain.proposals.node_changes import Bundles
@@ -60,6 +63,29 @@ from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER_QUOTA
 from extender.verbs.filter import Bounds, FilterQuestion
 from extender.verbs.reasons import Reasons
+
+
+def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:
+    """How an allocation compares with the allocations on other nodes."""
+    every = list(others)
+    if len(every) == 1:
+        return ""
+    parts = []
+    if len({each.optional for each in every}) > 1:
+        best = merit.optional == max(each.optional for each in every)
+        parts.append("the most optional requests" if best else "fewer optional requests")
+    if len({each.preference for each in every}) > 1:
+        best = merit.preference == max(each.preference for each in every)
+        parts.append("the most preferred alternatives" if best else "less preferred alternatives")
+    if policy.why is None:
+        return "; ".join(parts) or f"the policy {policy.name} ranks nodes by nothing else"
+    return "; ".join([*parts, *policy.why(merit, every)]) or "no node is better than another"
+
+
+def ranking(scores: Mapping[str, int]) -> list[str]:
+    """Nodes, the best first."""
+    return sorted(scores, key=lambda node: (-scores[node], node))
+
 
 _AT_ONCE: Final = 100
 """Nodes that are decided between two pauses."""

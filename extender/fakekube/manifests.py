@@ -14,10 +14,10 @@ from allocator import InvalidObjectError, ObjectReader, Problem, pod_problems, s
 from allocator.tools import shown
 from extender.cluster.compute_claims.text_form import with_cores
 from extender.cluster.kinds import all_kinds
+from extender.cluster.objects.resource_classes import VERSION
 from extender.kube.api import ObjectKey
-from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCES, Resource
+from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCE_CLASSES, RESOURCES, Resource
 from extender.quota.resource_quotas.limits import parse_resource_quota
-from extender.resource_classes.text_form import from_text_form
 from extender.tools.yamltext import SyntaxProblem, documents
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
@@ -405,3 +405,20 @@ def parse_namespace(obj: Mapping[str, object]) -> Mapping[str, str]:
     labels = reader.metadata.text_mapping("labels")
     reader.finish()
     return labels
+
+
+_SELECTOR: Final = "resourceSelector"
+_NAMES: Final = (_SELECTOR, "labelSelector", "resourceSelectorRequirements")
+"""The names of the field in the examples of the text."""
+
+
+def from_text_form(obj: Mapping[str, object]) -> dict[str, object]:
+    """A ResourceClass without ``apiVersion`` as an object of our kind; any other object as it is."""
+    if obj.get("kind") != RESOURCE_CLASSES.kind or obj.get("apiVersion") is not None:
+        return dict(obj)
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        written = [name for name in _NAMES if name in spec]
+        if len(written) == 1:
+            spec = {_SELECTOR if name in written else name: value for name, value in spec.items()}
+    return {**obj, "apiVersion": VERSION, "spec": spec}

@@ -21,8 +21,7 @@ from extender.access.reviews import REVIEWS, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import Catalog
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import Catalog, read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live.follower import FollowTiming
 from extender.cluster.live.live_cluster import LiveCluster, Timing, connect

@@ -9,18 +9,16 @@ from anyio.from_thread import start_blocking_portal
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service, make_solver, suggestions
-from extender.autoscaler.templates.catalog import Catalog
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import Catalog, read_catalog
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
-from extender.explain.absence import unknown_pod
 from extender.explain.claim_admission import read_admission
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation
+from extender.explain.explanation import Explanation, unknown_pod
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED, Loaded, ManifestObject, load, load_objects

@@ -25,7 +25,7 @@ from extender.observe.pod_and_claim_states import PendingReason
 from extender.pods.claims_to_come import unmade
 from extender.pods.decision_case import refreshed
 from extender.pods.extended_resources.requests import request_nouns, request_words
-from extender.pods.extended_resources.unserved import without_devices
+from extender.pods.extended_resources.special_claim import without_devices
 from extender.service import Service
 from extender.simulation.placement import PlacedDevice, Placement
 from extender.tools.faults import RefusedError

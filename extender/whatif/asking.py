@@ -17,7 +17,7 @@ import anyio.to_thread
 from extender.autoscaler.simulated_cluster import with_claims
 from extender.autoscaler.templates.catalog import Catalog
 from extender.cluster.snapshot import Snapshot
-from extender.explain.absence import unknown_pod
+from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.service import Service
 from extender.tools.faults import RefusedError

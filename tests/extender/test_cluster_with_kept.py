@@ -13,7 +13,7 @@ from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.remembered import Remembered
+from extender.decisions.solver import Remembered
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.pods.gangs import gang_at, gang_refusal

@@ -12,7 +12,7 @@ from extender.assembly import make_service
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.explain.absence import unknown_pod
+from extender.explain.explanation import unknown_pod
 from extender.http.limits.bodies import FREE_BYTES
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError

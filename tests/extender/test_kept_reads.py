@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.decisions.remembered import Remembered
+from extender.decisions.solver import Remembered
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.pods.nominated.kept_reads import kept_reads

@@ -15,7 +15,7 @@ from extender.kube.connection.transport import HttpReply, HttpRequest
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
-from extender.kubectl.list_watch import RowChange, changes, watch
+from extender.kubectl.commands.lists_and_explanations import RowChange, changes, watch
 from extender.kubectl.listings import DEVICES, PENDING, ListOutput, Rows, read_rows
 from extender.kubectl.main import app
 from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
+from extender.background.statuses.quota_status import status_of
 from extender.cluster.objects.pod_fields import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
@@ -16,7 +17,6 @@ from extender.observe.tables.quotas import quotas
 from extender.pods.claims import PodClaims, claims_of
 from extender.pods.feasibility import Part
 from extender.pods.pod_quota import PodQuota, kept_of, total_of
-from extender.quota.device_quotas.status import status_of
 from extender.quota.device_quotas.totals import Totals
 from extender.verbs.filter import filter_nodes
 from tests.extender.test_device_quota import elsewhere, limited, memory, quota, selecting

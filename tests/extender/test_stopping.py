@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from httpx import AsyncClient, ConnectError, ReadError
 
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi

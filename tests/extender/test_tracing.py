@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.connection.transport import HttpRequest as Asking

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.from_settings import read_catalog
+from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot

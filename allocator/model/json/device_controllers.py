@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator.model.device_controllers import ParametersRef
+from allocator.model.device_classes import ParametersRef
 from allocator.model.json.common import read_node_selector
 from allocator.model.nodes import NodeSelector
 from allocator.tools import jsontext

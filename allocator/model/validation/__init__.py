@@ -11,8 +11,7 @@ from allocator.model import field_rules as rules
 from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.slices.validation import check_slice
 from allocator.model.validation.claims import ClaimRules
-from allocator.model.validation.device_classes import check_class
-from allocator.model.validation.taint_rules import check_taint_rule
+from allocator.model.validation.device_classes import check_class, check_taint_rule
 from allocator.tools.fields import Fields, Problem
 from allocator.tools.names import dns_label, dns_subdomain
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from allocator import Features, Node
 from extender.autoscaler.templates.blueprints import Blueprint, learned
-from extender.autoscaler.templates.node_templates import NodeTemplate
+from extender.autoscaler.templates.node_templates import NodeTemplate, TemplateError, load_templates
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
+from extender.config.settings import Settings
+from extender.tools.text_file import UnreadableError, read_text
 
 OF_KUBERNETES: Final = "node.kubernetes.io/"
 """Prefix of the taints by which Kubernetes tells the condition of a node. They say nothing of a group."""
@@ -115,3 +118,18 @@ def _alike(nodes: Sequence[NodeObject]) -> NodeObject:
     )
     least = min(nodes, key=lambda node: (node.cpu is None, node.cpu))
     return replace(least, node=replace(first.node, labels=labels), taints=taints)
+
+
+def read_catalog(settings: Settings) -> Catalog:
+    """The catalog of nodes to come; reads the file with their templates.
+
+    Raises:
+        TemplateError: the file can't be read, or is invalid.
+    """
+    wanted = settings.autoscaler
+    path = wanted.node_templates
+    try:
+        text = read_text(Path(path)) if path else ""
+    except UnreadableError as error:
+        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
+    return Catalog(load_templates(text, file=path), wanted.learn_from_label)

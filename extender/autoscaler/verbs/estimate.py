@@ -11,8 +11,7 @@ from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.sessions.sessions import Planned
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.verbs.documented import EXAMPLE_NODE, OF_SESSION
-from extender.autoscaler.verbs.sent_objects import as_pending, as_room
+from extender.autoscaler.verbs.sent_objects import EXAMPLE_NODE, OF_SESSION, as_pending, as_room
 from extender.tools.wording import suggestion
 from extender.verbs.json import wire
 from extender.verbs.json.body import WireError, as_object, optional, required, root_of, text

@@ -6,8 +6,7 @@ from typing import Final
 
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.verbs.documented import EXAMPLE_NODE, OF_SESSION
-from extender.autoscaler.verbs.sent_objects import as_node, identified
+from extender.autoscaler.verbs.sent_objects import EXAMPLE_NODE, OF_SESSION, as_node, identified
 from extender.cluster.objects.nodes import NodeObject
 from extender.decisions.evaluate import Decider
 from extender.verbs.filter import FilterResult

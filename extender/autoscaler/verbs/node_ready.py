@@ -4,7 +4,7 @@ from typing import Final
 
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.readiness.node_readiness import Readiness, node_readiness
-from extender.autoscaler.verbs.documented import OF_SESSION
+from extender.autoscaler.verbs.sent_objects import OF_SESSION
 from extender.verbs.json import wire
 from extender.verbs.json.body import root_of, text
 from extender.verbs.verb import Doc, Verb, count_facts

@@ -9,8 +9,7 @@ from immutables import Map
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.sessions.peers import SESSION
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.verbs.documented import EXAMPLE_NODE
-from extender.autoscaler.verbs.sent_objects import as_node, identified
+from extender.autoscaler.verbs.sent_objects import EXAMPLE_NODE, as_node, identified
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import No, Solver

@@ -1,15 +1,24 @@
-"""Pods and Nodes that callers send: whole API objects to values."""
+"""Pods and Nodes that callers send: whole API objects to values; and what the documentation of several verbs shares."""
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from allocator import InvalidObjectError
 from allocator.tools import JSON
 from extender.autoscaler.scale_up.demand import NodeRoom, parse_demand, parse_room
 from extender.autoscaler.scale_up.plan import PendingPod
+from extender.autoscaler.sessions.peers import SESSION
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.verbs.json.body import WireError, as_object, as_pod, optional
+
+OF_SESSION: Final[Mapping[str, str]] = {SESSION: "The id that start gave; without it the latest snapshot answers."}
+
+EXAMPLE_NODE: Final[JSON] = {
+    "metadata": {"name": "general-template", "labels": {"example.com/machine": "general"}},
+    "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
+}
 
 
 def as_pending(value: JSON, where: str) -> PendingPod:

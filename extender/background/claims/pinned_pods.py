@@ -25,7 +25,7 @@ from extender.fairness.fair_memory import FairMemory
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube_scheduler import no_attempt
 from extender.pods.claims import bound_pod
-from extender.pods.extended_resources.unserved import without_devices
+from extender.pods.extended_resources.special_claim import without_devices
 from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.writes.events import Note

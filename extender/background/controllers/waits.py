@@ -12,8 +12,7 @@ from functools import partial
 from typing import Final
 
 from extender.background.controllers.work import ControllerWork
-from extender.background.node_lists import NodeLists
-from extender.background.task import BackgroundTask, Found, Rejection, share_of
+from extender.background.task import BackgroundTask, Found, NodeLists, Rejection, share_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extender.background.node_lists import NodeLists
-from extender.background.task import Rejection
+from extender.background.task import NodeLists, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import FairMemory

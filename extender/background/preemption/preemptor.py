@@ -25,11 +25,10 @@ from typing import Final, NamedTuple
 import structlog
 
 from allocator import AllocatorError
-from extender.background.node_lists import NodeLists
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
 from extender.background.requeue.fitting import UndecidedError, fitting_node
-from extender.background.task import BackgroundTask, Found, Rejection
+from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys

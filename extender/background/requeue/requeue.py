@@ -9,10 +9,9 @@ from typing import Final
 
 import structlog
 
-from extender.background.node_lists import NodeLists
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
-from extender.background.task import BackgroundTask, Found, Rejection
+from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
 from extender.cluster.objects.pods import Pod

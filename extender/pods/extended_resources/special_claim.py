@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator import AllocationResult, Cause, GroupResource, Reason, missing_class, selector_matches
+from allocator import AllocationResult, Cause, Features, GroupResource, Reason, missing_class, selector_matches
 from extender.cluster.consumers import is_in_use
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
@@ -213,3 +213,24 @@ def _with_assumed(claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> ClaimObje
     if claim.claim.allocation is not None or assumed_allocation is None or assumed_allocation.pod_uid != pod.uid:
         return claim
     return replace(claim, claim=replace(claim.claim, allocation=assumed_allocation.allocation))
+
+
+def without_devices(pod: Pod, snapshot: Snapshot, features: Features) -> str:
+    """Why a pod that has a node starts without devices for its extended resources; empty if it gets them.
+
+    kubelet waits for claims that the pod names. It does not wait for a special claim (Kubernetes 1.36): without
+    ``status.extendedResourceClaimStatus`` it starts the pod at once, and ignores resources that the node does not have.
+    """
+    node = snapshot.nodes.get(pod.node_name)
+    if node is None or not (pod.containers and features.extended_resource) or pod.extended_claim is not None:
+        return ""
+    needs = special_of(pod, snapshot).on(node)
+    if isinstance(needs, Reason):
+        return f"the pod has node {node.name}, and kubelet starts it without devices: {needs.in_words()}"
+    resources = sorted({each.resource for each in needs.status.mappings}) if needs.status is not None else []
+    if not resources:
+        return ""
+    return (
+        f"the pod has node {node.name}, and kubelet starts it without {', '.join(resources)}: kubelet does not wait "
+        "for devices of a device class; remove spec.nodeName, so that a scheduler allocates them"
+    )

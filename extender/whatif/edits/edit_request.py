@@ -10,7 +10,7 @@ from extender.autoscaler.simulated_cluster import with_claims
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.explain.absence import unknown_pod
+from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
 from extender.pods.claims import named_claims
 from extender.whatif.edits.edit import Edit, refuse_unknown
