@@ -11,7 +11,6 @@ from typing import Any
 
 from immutables import Map
 
-from allocator.tools import NO_TEXT, printable
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import Holding, World, with_claims
 from extender.cluster.controller_marks import Mark
@@ -30,7 +29,7 @@ from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.negotiated_claims import NegotiatedClaim
+from extender.pods.negotiated_claims import NegotiatedClaim, unanswered
 
 _NAME_BYTES = 100
 """What the name of a node in an answer takes, with the reason and its place, about."""
@@ -67,7 +66,7 @@ class Negotiating:
             try:
                 found = await self._allocated(name, claims, world, pod, node)
             except _NoAnswerError as error:
-                answers |= {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
+                answers |= {each.uid: ControllerAnswer(unanswered(str(error))) for each in claims}
             else:
                 granted |= found
                 answers |= {each.uid: ControllerAnswer(asked=(node.name,)) for each in claims}
@@ -146,8 +145,8 @@ class Negotiating:
         try:
             answer, _ = await self._answer(UNSUITABLE_NODES, name, claims, world, pod, suitable)
         except _NoAnswerError as error:
-            return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
-        return {each.uid: ControllerAnswer(NO_TEXT, answer.unsuitable.get(each.uid, {}), names) for each in claims}
+            return {each.uid: ControllerAnswer(unanswered(str(error))) for each in claims}
+        return {each.uid: ControllerAnswer(None, answer.unsuitable.get(each.uid, {}), names) for each in claims}
 
     async def _allocated(
         self, name: str, claims: Sequence[NegotiatedClaim], world: World, pod: Pod, node: NodeObject

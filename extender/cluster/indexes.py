@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from immutables import Map
 
-from allocator import FREE, AllocationResult, ClaimSpec, DeviceId, Usage
-from allocator.tools import NO_TEXT, Printable
+from allocator import FREE, AllocationResult, ClaimSpec, DeviceId, Reason, Usage
+from allocator.tools import Printable
 from extender.cluster.objects.pod_fields import GangKey, Membership
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import NONE, Amounts, added, counted
@@ -305,12 +305,12 @@ class ControllerAnswer:
     """The latest answer of a controller about one claim.
 
     Attributes:
-        problem: why there is no answer about the claim; empty if there is one.
+        problem: why there is no answer about the claim; None if there is one.
         unsuitable: the nodes that the controller refuses, each with the reason.
         asked: the nodes that it was asked about; None: all nodes.
     """
 
-    problem: Printable = NO_TEXT
+    problem: Reason | None = None
     unsuitable: Mapping[str, Printable] = field(default_factory=dict)
     asked: Collection[str] | None = frozenset()
 

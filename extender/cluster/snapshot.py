@@ -5,7 +5,7 @@ runs the same code as the live cluster.
 """
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from immutables import Map
@@ -45,6 +45,17 @@ from extender.kube.api import ObjectKey
 _T = TypeVar("_T")
 
 _NO_OBJECTS: Final[Map[Any, Any]] = Map()
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Stands for an object that can't be read, or that an API server would not take, with the problem."""
+
+    problem: str
+    is_refused: bool = False
+
+    def __str__(self) -> str:
+        return f"refused: {self.problem}" if self.is_refused else self.problem
 
 
 class Snapshot(NamedTuple):
@@ -112,7 +123,7 @@ class Snapshot(NamedTuple):
     assumed: Map[str, AssumedAllocation] = Map()
     keeping: Map[str, AssumedNomination] = Map()
     plain: Map[type, Map[Any, Any]] = Map()
-    problems: Map[tuple[str, ObjectKey], str] = Map()
+    problems: Map[tuple[str, ObjectKey], Unreadable] = Map()
 
     # --- questions ------------------------------------------------------------------------------------------
 
@@ -356,9 +367,9 @@ class Snapshot(NamedTuple):
             return self._replace(plain=self.plain.set(kind, objects))
         return self._replace(plain=self.plain.delete(kind)) if kind in self.plain else self
 
-    def with_problem(self, kind: str, key: ObjectKey, text: str) -> "Snapshot":
+    def with_problem(self, kind: str, key: ObjectKey, problem: Unreadable) -> "Snapshot":
         """With an object noted that can't be read."""
-        return self._replace(problems=self.problems.set((kind, key), text))
+        return self._replace(problems=self.problems.set((kind, key), problem))
 
     def without_problem(self, kind: str, key: ObjectKey) -> "Snapshot":
         """Without a problem of an object."""

@@ -11,7 +11,7 @@ from allocator import InvalidObjectError, PoolId
 from extender.cluster.kinds import Topic, WatchedKind
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, pools_of, same_devices
+from extender.cluster.snapshot import Snapshot, Unreadable, pools_of, same_devices
 from extender.kube.api import ObjectKey, RawObject
 
 
@@ -60,17 +60,6 @@ _LONGEST_TEXT: Final = 1000
 """Most characters of an unexpected error's text."""
 
 
-REFUSED: Final = "refused: "
-"""The beginning of the problem of an object that an API server would not take."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """Stands for an object that cannot be read or is refused, with the problem."""
-
-    problem: str
-
-
 def read(kind: WatchedKind[Any], obj: RawObject) -> object:
     """The object as a value of its kind, or as `Unreadable`."""
     try:
@@ -100,9 +89,9 @@ class SnapshotEdit:
         self.snapshot = now._replace(kept=now.kept.seen(now.kept.users, now.usage))
         for of, key in (*self.snapshot.problems, *other.snapshot.problems):
             if of == kind.resource.kind:
-                text = other.snapshot.problems.get((of, key))
+                problem = other.snapshot.problems.get((of, key))
                 self.snapshot = self.snapshot.without_problem(of, key)
-                self.snapshot = self.snapshot if text is None else self.snapshot.with_problem(of, key, text)
+                self.snapshot = self.snapshot if problem is None else self.snapshot.with_problem(of, key, problem)
         self.touch(other.touched)
 
     def put(self, kind: WatchedKind[Any], key: ObjectKey, new: object, *, listed: bool) -> None:
@@ -110,7 +99,7 @@ class SnapshotEdit:
         old = kind.find(self.snapshot, key)
         if isinstance(new, Unreadable):
             self.drop(kind, key)
-            self.snapshot = self.snapshot.with_problem(kind.resource.kind, key, new.problem)
+            self.snapshot = self.snapshot.with_problem(kind.resource.kind, key, new)
             self.touch(kind.touched(key, old, None))
             return
         if isinstance(new, ClaimObject):

@@ -13,7 +13,8 @@ from allocator import Slice
 from extender.cluster.cluster_state import Sink
 from extender.cluster.kinds import WatchedKind, all_kinds
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.snapshot_edit import Unreadable, read
+from extender.cluster.snapshot import Unreadable
+from extender.cluster.snapshot_edit import read
 from extender.fakekube.resource_quota_admission import QuotaAdmission
 from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.claim_rules import (

@@ -12,7 +12,7 @@ import structlog
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.resource_classes import ResourceClass
-from extender.cluster.snapshot_edit import REFUSED, Unreadable
+from extender.cluster.snapshot import Unreadable
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.backlog import Backlog
@@ -87,7 +87,7 @@ class EmbeddedCluster:
             resource = LOADED[kind]
             if kind in RESOURCES and not self.api.has(resource, key):
                 absent = {"metadata": {"namespace": key.namespace, "name": key.name}}
-                self.state.apply(Event(EventType.ADDED, resource, absent, Unreadable(f"{REFUSED}{problem}")))
+                self.state.apply(Event(EventType.ADDED, resource, absent, Unreadable(str(problem), is_refused=True)))
 
     def has(self, manifest: Manifest) -> bool:
         """Whether there is an object of this kind, namespace and name."""

@@ -20,7 +20,7 @@ from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion, PodName
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.pods.negotiated_claims import waiting
+from extender.pods.negotiated_claims import awaited, unanswered
 from extender.writes.claims.claim_writes import ClaimWrites
 
 _T = TypeVar("_T")
@@ -71,7 +71,7 @@ class ContextController:
     async def _unsuitable(self, question: NegotiatedQuestion, pod: PodName) -> NegotiatedAnswer:
         if any(each.uid == pod.uid for each in question.claims):
             text = "which is asked for pods only, and allocates immediate claims by itself"
-            raise ControllerPendingError(f"{waiting(self._name)}, {text}")
+            raise ControllerPendingError(unanswered(f"{awaited(self._name).in_words()}, {text}"))
         names = [each.name for each in question.nodes]
         try:
             async with asyncio.timeout(self._post_seconds):
@@ -83,7 +83,7 @@ class ContextController:
         for each in question.claims:
             refused = self._contexts.answer(context, each.uid)
             if refused is None:
-                raise ControllerPendingError(f"{waiting(self._name)} since {context.created}")
+                raise ControllerPendingError(unanswered(f"{awaited(self._name).in_words()} since {context.created}"))
             asked = frozenset(context.potential)
             told = {name: _UNSUITABLE if name in refused else NO_TEXT if name in asked else _LATER for name in names}
             found[each.uid] = {name: reason for name, reason in told.items() if reason}

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from allocator import Reason
 from allocator.tools import printable
 from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion
 
@@ -21,7 +22,11 @@ class ControllerAwayError(ControllerError):
 
 
 class ControllerPendingError(ControllerError):
-    """A controller was asked and will answer later; the text is a whole reason, with the controller's name."""
+    """A controller was asked and will answer later; the reason has the controller's name."""
+
+    def __init__(self, reason: Reason) -> None:
+        self.reason = reason
+        super().__init__(reason.in_words())
 
 
 class Controller(Protocol):

@@ -13,7 +13,7 @@ from extender.negotiation.controller import Controller, ControllerAwayError, Con
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import claim_ask
-from extender.pods.negotiated_claims import NegotiatedClaim, waiting
+from extender.pods.negotiated_claims import NegotiatedClaim, awaited
 
 _PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
@@ -106,7 +106,7 @@ class KnownController:
             code = "refused" if answer.refused else "ok"
         except ControllerAwayError as error:
             if self._answered > began:  # it has answered another question meanwhile: it is slow, and not away
-                raise ControllerPendingError(waiting(self.name)) from error
+                raise ControllerPendingError(awaited(self.name)) from error
             self._fail(str(error))
             raise
         except ControllerPendingError:

@@ -12,6 +12,7 @@ from typing import Final
 import structlog
 from immutables import Map
 
+from allocator import Reason
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark
@@ -28,7 +29,7 @@ from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, Negotiated
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.decision_case import refreshed
-from extender.pods.negotiated_claims import NegotiatedClaim, waiting
+from extender.pods.negotiated_claims import NegotiatedClaim, awaited, unanswered
 from extender.writes.claims.claim_json import Reservation
 
 logger = structlog.get_logger()
@@ -193,7 +194,7 @@ class Negotiation:
             questions = []
             for name, group in groups:
                 if hindrance := self._hindrance(name, group, tries_again=tries_again):
-                    self._hear(pod.namespace, {each.uid: ControllerAnswer(hindrance) for each in group})
+                    self._hear(pod.namespace, {each.uid: ControllerAnswer(unanswered(hindrance)) for each in group})
                     continue
                 inquiry = _Inquiry(name, pod, tuple(group), asked, nodes)
                 is_limited = in_verb and not self.simulation
@@ -204,7 +205,7 @@ class Negotiation:
         """Whether a controller has not answered yet about a pod, because filter has not waited for the answer."""
         claims = negotiated_claims(pod, self._state.snapshot)
         return any(
-            each.answer.problem == waiting(each.controller)
+            each.answer.problem == awaited(each.controller)
             or any(each.uid in question.uids for question in self._questions.get(each.controller, ()))
             for each in claims
         )
@@ -335,7 +336,7 @@ class Negotiation:
                 task.result()
                 return
         known.metrics.deferred(name)
-        late = self._late.setdefault(name, ControllerAnswer(waiting(name)))  # of many pods, it is in memory once
+        late = self._late.setdefault(name, ControllerAnswer(awaited(name)))  # of many pods, it is in memory once
         unusable = (each for each in inquiry.claims if not self._is_usable(each, inquiry.names))
         self._hear(namespace, {each.uid: late for each in unusable})
 
@@ -375,24 +376,24 @@ class Negotiation:
         try:
             asks = [await known.about(each) for each in claims]
         except ParametersError as error:
-            return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
+            return {each.uid: ControllerAnswer(unanswered(str(error))) for each in claims}
         held = self._allocating.held(name)
         question = NegotiatedQuestion(
             UNSUITABLE_NODES, tuple(asks), pod_name(inquiry.pod), suitable, simulation=self.simulation, held=held
         )
-        problem = NO_TEXT
+        problem: Reason | None = None
         try:
             answer = await known.ask(question) if suitable else NegotiatedAnswer(known.version)
         except ControllerAwayError:
-            return {each.uid: ControllerAnswer(known.problem) for each in claims}
+            return {each.uid: ControllerAnswer(unanswered(known.problem)) for each in claims}
         except ControllerPendingError as error:
-            return {each.uid: ControllerAnswer(printable(str(error))) for each in claims}
+            return {each.uid: ControllerAnswer(error.reason) for each in claims}
         except ControllerError as error:  # it may be about these claims: others are asked about
-            answer, problem = NegotiatedAnswer(known.version), printable(f"controller {name}: {error}")
+            answer, problem = NegotiatedAnswer(known.version), unanswered(f"controller {name}: {error}")
         heard = _Heard(self._clock(), answer.version, held)
         for each in claims:
             self._heard.keep(inquiry.pod.namespace, each.uid, heard)
-        if problem:
+        if problem is not None:
             return {each.uid: ControllerAnswer(problem, asked=names) for each in claims}
         return {each.uid: self._shared(answer.unsuitable.get(each.uid, {}), names) for each in claims}
 
@@ -410,7 +411,7 @@ class Negotiation:
 
     def _shared(self, unsuitable: Mapping[str, Printable], names: frozenset[str]) -> ControllerAnswer:
         """An answer. Equal answers about many pods are in memory once."""
-        answer = ControllerAnswer(NO_TEXT, unsuitable, names)
+        answer = ControllerAnswer(None, unsuitable, names)
         if answer != self._latest:
             self._latest = answer
         return self._latest

@@ -27,7 +27,6 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.snapshot_edit import REFUSED
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
@@ -263,7 +262,8 @@ def _check_classes(spec: ClaimSpec, snapshot: Snapshot) -> None:
 
 def _absent(what: str, resource: Resource, key: ObjectKey, snapshot: Snapshot) -> Reason:
     """Why an object is not in the snapshot: it can't be read, or it does not exist."""
-    problem = snapshot.problems.get((resource.kind, key), "")
-    if problem.startswith(REFUSED):
-        return Reason(_UNREADABLE, detail=f"{what} is {problem}")
-    return Reason(_UNREADABLE, detail=f"{what} can't be read: {problem}") if problem else Reason(_MISSING, detail=what)
+    found = snapshot.problems.get((resource.kind, key))
+    if found is None:
+        return Reason(_MISSING, detail=what)
+    why = f"is {found}" if found.is_refused else f"can't be read: {found}"
+    return Reason(_UNREADABLE, detail=f"{what} {why}")

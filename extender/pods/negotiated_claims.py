@@ -21,7 +21,6 @@ from allocator import (
     parameters_ref,
     selector_matches,
 )
-from allocator.tools import Printable, printable
 from extender.cluster.indexes import ANY_NODE_SUITS, UNASKED, ControllerAnswer
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
@@ -30,8 +29,8 @@ from extender.cluster.snapshot import Snapshot
 _AS_WRITTEN: Final = Cause("not-negotiable", "claim {claim}: {detail}")
 _UNSUITABLE: Final = Cause("controller-class", "device class {detail}: the node is not suitable")
 _REFUSED: Final = Cause("controller", "controller {detail}")
+_AWAITED: Final = Cause("controller-awaited", "waiting for controller {detail}")
 _NO_ANSWER: Final = Cause("controller-answer", "{detail}")
-"""Why there is no answer of a controller, in its own words or in those of its connection."""
 
 
 class NegotiationError(Exception):
@@ -98,15 +97,15 @@ class NegotiatedClaim:
     def refusals(self, names: Sequence[str]) -> Mapping[Reason, Sequence[str]]:
         """The refused ones of some nodes, by reason; as `refusal`, for a claim that may be anywhere."""
         answer = self.answer
-        if answer.problem:
-            return {Reason(_NO_ANSWER, detail=answer.problem): names}
+        if answer.problem is not None:
+            return {answer.problem: names}
         by_text: dict[str, list[str]] = {}
         for name in names if answer.unsuitable else ():
             if text := answer.unsuitable.get(name):
                 by_text.setdefault(text, []).append(name)
         found: dict[Reason, Sequence[str]] = {self._told(text): refused for text, refused in by_text.items()}
         if answer.asked is not None and (unasked := [name for name in names if name not in answer.asked]):
-            found[Reason(_NO_ANSWER, detail=waiting(self.controller))] = unasked
+            found[awaited(self.controller)] = unasked
         return found
 
     def refusal(self, node: NodeObject) -> Reason | None:
@@ -115,22 +114,25 @@ class NegotiatedClaim:
             names = ", ".join(each.name for each in self.classes if each.suitable_nodes is not None)
             return Reason(_UNSUITABLE, detail=names)
         answer = self.answer
-        if answer.problem:
-            return Reason(_NO_ANSWER, detail=answer.problem)
+        if answer.problem is not None:
+            return answer.problem
         if text := answer.unsuitable.get(node.name):
             return self._told(text)
-        if answer.asked is None or node.name in answer.asked:
-            return None
-        return Reason(_NO_ANSWER, detail=waiting(self.controller))
+        return None if answer.asked is None or node.name in answer.asked else awaited(self.controller)
 
     def _told(self, text: str) -> Reason:
         """The controller's own reason against a node."""
         return Reason(_REFUSED, detail=f"{self.controller}: {text}")
 
 
-def waiting(controller: str) -> Printable:
-    """What is said of a node that a controller has not judged yet."""
-    return printable(f"waiting for controller {controller}")
+def awaited(controller: str) -> Reason:
+    """The reason for a node, or a claim, that a controller has not judged yet."""
+    return Reason(_AWAITED, detail=controller)
+
+
+def unanswered(text: str) -> Reason:
+    """The reason for a claim about which there is no answer of a controller, in whole words."""
+    return Reason(_NO_ANSWER, detail=text)
 
 
 def negotiated(claim: ClaimObject, snapshot: Snapshot) -> NegotiatedClaim | None:

@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from allocator import CAUSES, Cause, Limits
+from extender.cluster.snapshot import Unreadable
 from extender.explain.change import combined, configured
 from extender.explain.claim_references import with_claims_made
 from extender.explain.document import as_json
@@ -132,7 +133,9 @@ def test_names_are_those_of_what_exists(name: str) -> None:
 )
 def test_what_can_not_be_read_is_to_be_corrected_not_made(kind: str, key: ObjectKey, advice: str) -> None:
     objects = (node("n"), pod("p", "gpu"), *([claim("gpu")] if kind == "DeviceClass" else []))
-    case = Case(objects, change=lambda snapshot: snapshot.with_problem(kind, key, "spec: 1 is not an object"))
+    case = Case(
+        objects, change=lambda snapshot: snapshot.with_problem(kind, key, Unreadable("spec: 1 is not an object"))
+    )
     explanation = case.explained()
     assert explanation.advice == advice
     assert "gpu can't be read: spec: 1 is not an object" in as_text(explanation)

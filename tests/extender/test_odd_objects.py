@@ -9,7 +9,8 @@ import pytest
 from allocator.tools.jsontext import Verbatim
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import all_kinds
-from extender.cluster.snapshot_edit import Unreadable, read
+from extender.cluster.snapshot import Unreadable
+from extender.cluster.snapshot_edit import read
 from extender.kube.api import RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.raw import Event, EventType, key_of
@@ -159,7 +160,7 @@ def test_what_cannot_be_read_is_a_problem_of_its_object_alone(kind: str, odd: st
         assert listed.replace(resource, [obj, other], 8)
         for state in (watched, listed):
             assert (list(state.snapshot.problems) == [(kind, key_of(obj))]) == is_bad, place
-            assert all(len(orjson.dumps(problem)) < 10_000 for problem in state.snapshot.problems.values())
+            assert all(len(orjson.dumps(problem.problem)) < 10_000 for problem in state.snapshot.problems.values())
             assert reader.find(state.snapshot, key_of(other)) is not None, place
         assert not listed.doubt_of(resource)
         watched.apply(Event(EventType.DELETED, resource, obj))

@@ -25,6 +25,7 @@ from extender.negotiation.protocol import (
     ProtocolError,
     answer_of,
 )
+from extender.pods.negotiated_claims import unanswered
 from extender.writes.events import Note
 from extender.writes.pods.patches import refused
 from tests.extender.negotiation_scene import Scene, pods
@@ -83,7 +84,9 @@ def test_whatever_a_controller_answers_what_is_shown_of_it_is_printable(kind: st
 @pytest.mark.parametrize(
     "error",
     [
-        *(kind(EVIL) for kind in (ControllerError, ControllerAwayError, ControllerPendingError)),
+        ControllerError(EVIL),
+        ControllerAwayError(EVIL),
+        ControllerPendingError(unanswered(EVIL)),
         ApiError(403, "Forbidden", f'admission webhook "{EVIL}" denied the request: {EVIL}'),
         UnreachableError("GET /api", EVIL),
         OutcomeUnknownError(f"claim {EVIL}", EVIL),

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from extender.cluster.kinds import all_kinds
-from extender.cluster.snapshot_edit import Unreadable, read
+from extender.cluster.snapshot import Unreadable
+from extender.cluster.snapshot_edit import read
 from extender.kube.encoding import loads
 from extender.kube.resources import RESOURCES, Resource
 from tests.hostile.specimens import specimens

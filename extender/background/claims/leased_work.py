@@ -13,7 +13,7 @@ from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
-from extender.pods.negotiated_claims import waiting
+from extender.pods.negotiated_claims import awaited
 from extender.verbs.bind.errors import ControllerRefusesError
 from extender.writes.lease import SharedLease
 
@@ -155,7 +155,7 @@ class LeasedWork(Generic[_W]):
             return
         each.rejected.postpone(self._solver.clock(), _CONTROLLER_SECONDS if controllers else LONGEST_SECONDS)
         if controllers:
-            each.reason = each.reason or ", ".join(map(waiting, sorted(controllers)))
+            each.reason = each.reason or ", ".join(awaited(name).in_words() for name in sorted(controllers))
             self._asking[each.uid] = each.rejected.pod.namespace
             self._work.begin(each.uid, each.subject, controllers, partial(self._served, each))
             return

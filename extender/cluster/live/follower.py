@@ -226,7 +226,7 @@ class Follower:
             return
         for (kind, key), problem in self._problems.items():
             if kind == self.resource.kind and before.get((kind, key)) != problem:
-                _log.warning("object can't be read", resource=str(self.resource), object=str(key), problem=problem)
+                _log.warning("object can't be read", resource=str(self.resource), object=str(key), problem=str(problem))
 
     def _passed(self, at: int) -> None:
         self._since = self._newest = max(self._newest, at)

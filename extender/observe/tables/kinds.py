@@ -33,7 +33,7 @@ def problems(snapshot: Snapshot, *, kind: str = "") -> TableView:
     def rows() -> Iterator[Row]:
         for (its_kind, key), problem in sorted(snapshot.problems.items()):
             if matches(kind, its_kind):
-                item = {"kind": its_kind, "object": str(key), "problem": problem}
+                item = {"kind": its_kind, "object": str(key), "problem": str(problem)}
                 yield Row((its_kind, *key), partial(dict, item))
 
     return TableView(columns, rows())
