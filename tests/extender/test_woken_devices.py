@@ -75,6 +75,28 @@ async def test_what_is_left_beside_it_goes_to_others() -> None:
 
 
 @in_virtual_time
+async def test_of_equal_priority_the_pod_that_is_out_of_its_backoff_is_woken_first() -> None:
+    """The older one would leave the device idle for seconds."""
+    queue = SchedulerQueue(Cluster.of(*world(*runs("same", "a/gpu-0", on="a", priority=1000))))
+    queue.add(*waits("old", 1000))
+    for _ in range(2):
+        await queue.run(2.2)
+        queue.move()
+        await queue.schedule()
+    queue.add(*waits("young", 1000))
+    await queue.run(2.2)
+    queue.move()
+    await queue.schedule()
+    assert (queue.tries["old"], queue.tries["young"]) == (3, 2), "one waits 4 s, the other 2 s"
+    await queue.run(2.2)
+    await queue.end("same")
+    began = queue.now
+    await queue.until(lambda: bool(queue.bound()))
+    assert queue.bound() == {"young"}
+    assert queue.now - began < 1
+
+
+@in_virtual_time
 async def test_a_pod_of_higher_priority_may_take_it() -> None:
     queue = await woken()
     queue.add(*waits("boss", 2000))

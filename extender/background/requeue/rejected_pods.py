@@ -42,6 +42,16 @@ LONGEST_SECONDS: Final = 300.0
 """Between two such looks: as long as kube-scheduler itself leaves a pod that it knows no hope for."""
 
 
+FIRST_BACKOFF_SECONDS: Final = 1.0
+LONGEST_BACKOFF_SECONDS: Final = 10.0
+"""How long kube-scheduler leaves a rejected pod alone: the time doubles with each try. As in the file that we ship."""
+
+
+def backoff(tries: int) -> float:
+    """Seconds until a scheduler tries a pod again that was rejected so many times in a row."""
+    return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(tries - 1, 30), LONGEST_BACKOFF_SECONDS)
+
+
 class Attention(Enum):
     """When a rejected pod is to be looked at."""
 
@@ -58,13 +68,25 @@ class RejectedPod:
         names: the nodes asked about, sorted; the others the scheduler had ruled out itself. None for all.
         again: when to look at it in any case, by the solver's clock.
         pause: seconds from a search that is stopped until that time.
+        ready: when its scheduler will have left it in its backoff for long enough, as far as is known.
+        tries: how often filter was asked about it in a row.
     """
 
     pod: Pod
     names: tuple[str, ...] | None
     attention: Attention = Attention.CHANGES
+    ready: float = -math.inf
+    tries: int = 0
     again: float = math.inf
     pause: float = AGAIN_SECONDS
+
+    def turn(self, now: float) -> tuple[object, ...]:
+        """Its place in the order in which pods are woken: by priority, by the end of its backoff, then by age.
+
+        A pod that is woken in its backoff leaves idle what it was woken for.
+        """
+        priority, created = self.pod.order[:2]
+        return priority, max(self.ready, now), created
 
     @property
     def was_judged(self) -> bool:

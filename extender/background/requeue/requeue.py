@@ -10,7 +10,14 @@ from typing import Final
 import structlog
 
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
+from extender.background.requeue.rejected_pods import (
+    MOST_AT_ONCE,
+    Attention,
+    Candidate,
+    RejectedPod,
+    backoff,
+    judge_pods,
+)
 from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
@@ -96,16 +103,18 @@ class Requeue(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod with the nodes that it was asked about. A pod that waits for its gang is woken with it."""
         pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
-        self.forget(pod)
+        before = self._rejected.pop(pod.uid)
         self._release(pod.uid)
         if Part.GANG in rejection.result.by:
             return
         own = None if len(names) >= len(snapshot.nodes) else self._names.shared(sorted(names))
         missed = snapshot.version < self._seen.version
-        rejected = RejectedPod(pod, own, Attention.NOW if missed else self._least)
+        now, tries = self._decider.solver.clock(), 1 if before is None else before.tries + 1
+        attention = Attention.NOW if missed else self._least
+        rejected = RejectedPod(pod, own, attention, ready=now + backoff(tries), tries=tries)
         self._rejected.keep(rejection.share, pod.uid, rejected)
         if rejection.result.is_undecided and not missed:
-            rejected.postpone(self._decider.solver.clock())
+            rejected.postpone(now)
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Remember the pod, if there is room in the share of its namespace or in the place of a pod that was judged."""
@@ -222,9 +231,10 @@ class Requeue(BackgroundTask):
             self._state.keep_for(pod.uid, kept)
 
     def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[Candidate]:
-        """Rejected pods that may be helped: the most important first, then the oldest, then who has waited longest."""
+        """Rejected pods that may be helped, in their order."""
+        now = self._decider.solver.clock()
         writes = Counter(each.namespace for each in self._waking.values())
-        for each in sorted(self._rejected.values(), key=lambda rejected: rejected.pod.order[:2]):
+        for each in sorted(self._rejected.values(), key=lambda rejected: rejected.turn(now)):
             if snapshot.pod(each.pod.uid) is None:
                 each.attention = Attention.NOW  # once the watch shows the pod: perhaps a caller has made it up
                 continue
