@@ -77,13 +77,13 @@ async def test_what_is_left_beside_it_goes_to_others() -> None:
 @in_virtual_time
 async def test_of_equal_priority_the_pod_that_is_out_of_its_backoff_is_woken_first() -> None:
     """The older one would leave the device idle for seconds."""
-    queue = SchedulerQueue(Cluster.of(*world(*runs("same", "a/gpu-0", on="a", priority=1000))))
+    queue = SchedulerQueue(Cluster.of(*world(*runs("same", "a/gpu-0", on="a", priority=1000))), hears=False)
     queue.add(*waits("old", 1000))
     for _ in range(2):
         await queue.run(2.2)
         queue.move()
         await queue.schedule()
-    queue.add(*waits("young", 1000))
+    queue.add(pod("young", "young-c", priority=1000, created="2026-01-02T00:00:00Z"), claim("young-c"))
     await queue.run(2.2)
     queue.move()
     await queue.schedule()
