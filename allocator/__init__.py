@@ -20,20 +20,16 @@ from allocator.cel import Program as Program
 from allocator.cel import compile_expression as compile_expression
 from allocator.cel.selectors import Selectors as Selectors
 from allocator.checks.counters import competitors as competitors
-from allocator.checks.counters import counter_demand as counter_demand
 from allocator.checks.device_state import DeviceState as DeviceState
 from allocator.checks.inspector import Inspector as Inspector
 from allocator.checks.inspector import Wanted as Wanted
 from allocator.checks.inspector import ways_to_serve as ways_to_serve
-from allocator.checks.table import CAUSES as CAUSES
 from allocator.checks.taint_rules import NO_RULES as NO_RULES
 from allocator.checks.taint_rules import TaintRules as TaintRules
 from allocator.checks.taints import BLOCKING_EFFECTS as BLOCKING_EFFECTS
-from allocator.checks.taints import blocking_taint as blocking_taint
 from allocator.checks.taints import taint_text as taint_text
 from allocator.checks.taints import tolerates as tolerates
 from allocator.class_members import ClassMembers as ClassMembers
-from allocator.device_states import Hindrance as Hindrance
 from allocator.device_states import PoolStates as PoolStates
 from allocator.device_states import Vantage as Vantage
 from allocator.device_states import vantages as vantages
@@ -127,7 +123,6 @@ from allocator.model.optional import required as required
 from allocator.model.optional import without as without
 from allocator.model.problems import AllocatorError as AllocatorError
 from allocator.model.problems import InvalidObjectError as InvalidObjectError
-from allocator.model.quantity import Format as Format
 from allocator.model.quantity import Quantity as Quantity
 from allocator.model.semver import Version as Version
 from allocator.model.slices.device_fields.node_resources import HUGE_PAGES as HUGE_PAGES
@@ -156,8 +151,6 @@ from allocator.policies.best_fit import BEST_FIT as BEST_FIT
 from allocator.policies.first_fit import FIRST_FIT as FIRST_FIT
 from allocator.policies.fragmentation import fragmentation as fragmentation
 from allocator.policies.leftover import NOTHING_LEFT as NOTHING_LEFT
-from allocator.policies.leftover import DeviceModel as DeviceModel
-from allocator.policies.leftover import Leftover as Leftover
 from allocator.policies.merit import Merit as Merit
 from allocator.policies.policy import MAX_SCORE as MAX_SCORE
 from allocator.policies.policy import Policy as Policy

@@ -7,7 +7,6 @@ import pytest
 
 from allocator import (
     BEST_FIT,
-    CAUSES,
     Allocation,
     AllocatorError,
     Claim,
@@ -28,6 +27,7 @@ from allocator import (
     allocate,
 )
 from allocator.checks.counters import SHORT
+from allocator.checks.table import CAUSES
 from allocator.model.devices import Capacity, RequestPolicy
 from allocator.outcome import Unserved
 from tests.allocator.worlds import (

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from allocator import Format, Quantity
+from allocator import Quantity
+from allocator.model.quantity import Format
 
 BINARY, DECIMAL, EXPONENT = Format.BINARY_SI, Format.DECIMAL_SI, Format.DECIMAL_EXPONENT
 

@@ -5,16 +5,8 @@ from typing import Any
 
 import pytest
 
-from allocator import (
-    DeviceId,
-    DeviceTaint,
-    TaintRule,
-    TaintRules,
-    Toleration,
-    Unsatisfiable,
-    blocking_taint,
-    tolerates,
-)
+from allocator import DeviceId, DeviceTaint, TaintRule, TaintRules, Toleration, Unsatisfiable, tolerates
+from allocator.checks.taints import blocking_taint
 from tests.allocator.worlds import DRIVER, World, claim, device, pool, want
 
 SICK = DeviceTaint("health", "NoSchedule", "sick")

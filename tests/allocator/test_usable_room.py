@@ -11,7 +11,6 @@ from allocator import (
     DeviceClass,
     DeviceRequest,
     Features,
-    Leftover,
     Limits,
     Needs,
     Request,
@@ -22,6 +21,7 @@ from allocator import (
     Usage,
     fragmentation,
 )
+from allocator.policies.leftover import Leftover
 from tests.allocator.worlds import DRIVER, SELECTORS, World, claim, device, held, pool, q, ticks, want
 
 ANY = DeviceClass("gpu", (f'device.driver == "{DRIVER}"',))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from allocator import CAUSES, Cause, Unsatisfiable
+from allocator import Cause, Unsatisfiable
+from allocator.checks.table import CAUSES
 from allocator.outcome import Unserved
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS

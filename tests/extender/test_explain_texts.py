@@ -11,7 +11,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator import CAUSES, Cause, Limits
+from allocator import Cause, Limits
+from allocator.checks.table import CAUSES
 from extender.cluster.snapshot import Unreadable
 from extender.explain.change import combined, configured
 from extender.explain.claim_references import with_claims_made

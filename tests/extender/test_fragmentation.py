@@ -11,7 +11,6 @@ from immutables import Map
 from allocator import (
     NOTHING_LEFT,
     DeviceClass,
-    DeviceModel,
     Features,
     Limits,
     Merit,
@@ -21,6 +20,7 @@ from allocator import (
     parse_claim,
     parse_device_class,
 )
+from allocator.policies.leftover import DeviceModel
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
