@@ -42,6 +42,7 @@ from allocator.equivalence.fingerprint import device_circumstances as device_cir
 from allocator.equivalence.fingerprint import interchangeable as interchangeable
 from allocator.equivalence.fingerprint import pool_structure as pool_structure
 from allocator.equivalence.fingerprint import runs_of as runs_of
+from allocator.equivalence.fingerprint import slice_structure as slice_structure
 from allocator.equivalence.selections import selection_of as selection_of
 from allocator.equivalence.selections import without_selectors as without_selectors
 from allocator.equivalence.single_device import NotFound as NotFound
@@ -162,6 +163,7 @@ from allocator.pools import Candidate as Candidate
 from allocator.pools import Inventory as Inventory
 from allocator.pools import NodePool as NodePool
 from allocator.pools import Pool as Pool
+from allocator.pools import SliceView as SliceView
 from allocator.reason import Cause as Cause
 from allocator.reason import Reason as Reason
 from allocator.reason import request_noun as request_noun

@@ -46,9 +46,9 @@ class Candidate:
     unsupported: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SliceView:
-    """What pools need to know of the devices of a slice.
+    """What pools need to know of the devices of a slice. It is the same object as long as the slice is.
 
     Attributes:
         candidates: the devices, as listed.
@@ -120,6 +120,7 @@ class NodePool:
         incomplete: the problem is that slices are missing.
         candidates: devices that the node can reach, slices by name, devices as listed.
         attributes: the attributes of each candidate.
+        slices: the slices of the candidates; empty if the pool has candidates of a part of its slices (`among`).
         fields: the fields that are set and not empty in at least one candidate or its slice.
         elsewhere: devices that only other nodes reach, and that consume counters of the pool.
         counter_sets: counter set to counter to its full value.
@@ -131,6 +132,7 @@ class NodePool:
     incomplete: bool = False
     candidates: tuple[Candidate, ...] = ()
     attributes: tuple[Mapping[str, AttributeValue], ...] = ()
+    slices: tuple[SliceView, ...] = ()
     fields: frozenset[str] = frozenset()
     elsewhere: tuple[Device, ...] = ()
     counter_sets: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
@@ -147,6 +149,7 @@ class NodePool:
             self,
             candidates=tuple(kept),
             attributes=tuple([candidate.device.attributes for candidate in kept]),
+            slices=(),
             elsewhere=(*self.elsewhere, *consumers),
         )
 
@@ -226,9 +229,10 @@ class Pool:
         problem = _contradiction(seen, others, features)
         if problem:
             return NodePool(self.id, problem)
-        views = [each.view for each in seen]
+        views = tuple([each.view for each in seen])
         return NodePool(
             self.id,
+            slices=views,
             candidates=tuple(chain.from_iterable([view.candidates for view in views])),
             attributes=tuple(chain.from_iterable([view.attributes for view in views])),
             fields=frozenset().union(*[view.fields for view in views]),

@@ -22,7 +22,7 @@ from allocator.model.device_classes import DeviceClass
 from allocator.model.devices import AttributeValue, Device
 from allocator.model.nodes import Node
 from allocator.policies.policy import Policy
-from allocator.pools import Candidate, NodePool
+from allocator.pools import Candidate, NodePool, SliceView
 from allocator.reason import Cause
 from allocator.search.constraints import CONSTRAINTS, exact, values_of
 from allocator.search.limits import SearchBudget
@@ -107,23 +107,32 @@ def _reads(expressions: Iterable[tuple[Callable[[str], Reads], str]], budget: Se
             continue
 
 
-def pool_structure(view: NodePool) -> Hashable:
-    """What drivers publish of a pool, without attributes."""
+def slice_structure(view: SliceView) -> Hashable:
+    """What drivers publish of a slice, without attributes."""
+    published = _Published()
+    return tuple([published.of(candidate) for candidate in view.candidates]), tuple(published.numbers)
+
+
+def pool_structure(view: NodePool, slices: Sequence[Hashable]) -> Hashable:
+    """What drivers publish of a pool, without attributes.
+
+    Args:
+        view: the pool, with all devices of its slices.
+        slices: for each slice of the pool, its `slice_structure`, or a value that stands for it.
+    """
     if view.problem:
         return view.id.driver, view.incomplete
-    published = _Published()
     counter_sets = view.counter_sets.items()
     return (
         view.id.driver,
         view.has_binding_conditions,
-        tuple([published.of(candidate) for candidate in view.candidates]),
-        tuple(published.numbers),
+        tuple(slices),
         tuple([checks.drawn_by(device) for device in view.elsewhere]),
         tuple([(name, tuple([(n, each.nano) for n, each in counters.items()])) for name, counters in counter_sets]),
     )
 
 
-def attribute_column(view: NodePool, attribute: str) -> Hashable:
+def attribute_column(view: SliceView, attribute: str) -> Hashable:
     """The values of an attribute, device by device."""
     values = tuple([of_device.get(attribute, _ABSENT) for of_device in view.attributes])
     types = set(map(type, values))
@@ -132,7 +141,7 @@ def attribute_column(view: NodePool, attribute: str) -> Hashable:
     return tuple(map(_typed, values))
 
 
-def attribute_columns(view: NodePool) -> Hashable:
+def attribute_columns(view: SliceView) -> Hashable:
     """The values of all attributes, device by device."""
     return tuple(
         tuple((name, _typed(value)) for name, value in sorted(of_device.items())) for of_device in view.attributes

@@ -1,9 +1,10 @@
 """Node views: everything that a verdict on a node depends on, and what node views have in common."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from allocator import (
     NOTHING_USED,
@@ -12,15 +13,21 @@ from allocator import (
     Node,
     NodePool,
     PoolUsage,
+    SliceView,
     attribute_column,
     attribute_columns,
     common_values,
     device_circumstances,
     interchangeable,
     pool_structure,
+    slice_structure,
 )
 from allocator.tools import Recent
 from extender.cluster.snapshot import Snapshot
+
+_STRUCTURE: Final = " structure"
+_EVERYTHING: Final = " everything"
+"""They stand for no attribute: names have no spaces."""
 
 _STATES: Final = 5000
 """The most states that have a number. The state of a node with many devices takes a kilobyte."""
@@ -45,11 +52,45 @@ class Numbers:
         return self._numbers.keep(value, next(self._next)) if found is None else found
 
 
+class SliceNumbers:
+    """What decisions depend on of each slice, as numbers. They are found once, however often the pool changes.
+
+    Args:
+        numbers: the numbers of all values.
+    """
+
+    def __init__(self, numbers: Numbers) -> None:
+        self._numbers = numbers
+        self._known: WeakKeyDictionary[SliceView, dict[str, int]] = WeakKeyDictionary()
+
+    def structure(self, view: SliceView) -> int:
+        """The number of everything but attributes."""
+        return self._number(view, _STRUCTURE, slice_structure)
+
+    def column(self, view: SliceView, attribute: str) -> int:
+        """The number of the values of an attribute."""
+        return self._number(view, attribute, lambda view: attribute_column(view, attribute))
+
+    def columns(self, view: SliceView) -> int:
+        """The number of the values of all attributes."""
+        return self._number(view, _EVERYTHING, attribute_columns)
+
+    def _number(self, view: SliceView, what: str, value_of: Callable[[SliceView], Hashable]) -> int:
+        known = self._known.get(view)
+        if known is None:
+            known = self._known[view] = {}
+        found = known.get(what)
+        if found is None:
+            found = known[what] = self._numbers.of(value_of(view))
+        return found
+
+
 @dataclass(slots=True, eq=False)
 class PoolFingerprint:
     """A pool as some nodes see it, with the numbers of what decisions depend on.
 
     Attributes:
+        slices: the numbers of slices.
         structure: the number of everything but attributes.
         devices: of a roaming pool, the number of the devices that these nodes see, because usage is known by device
             name. None for other pools.
@@ -57,6 +98,7 @@ class PoolFingerprint:
     """
 
     view: NodePool
+    slices: SliceNumbers
     structure: int
     devices: int | None
     numbers_by_reads: dict[tuple[str, ...] | None, int] = field(default_factory=dict)
@@ -66,10 +108,11 @@ class PoolFingerprint:
         names = None if reads.everything else reads.values
         found = self.numbers_by_reads.get(names)
         if found is None:
+            slices = self.view.slices
             columns = (
-                [attribute_columns(self.view)]
+                [self.slices.columns(each) for each in slices]
                 if names is None
-                else [attribute_column(self.view, name) for name in names]
+                else [self.slices.column(each, name) for name in names for each in slices]
             )
             found = self.numbers_by_reads[names] = numbers.of((self.structure, *columns)) if columns else self.structure
         return found
@@ -116,6 +159,7 @@ class NodeViewBuilder:
     def __init__(self, features: Features) -> None:
         self._features = features
         self.numbers = Numbers()
+        self._slices = SliceNumbers(self.numbers)
         # States come and go with pods, so only the latest have numbers. The number of pools does not grow.
         self._states = Numbers(_STATES)
 
@@ -143,6 +187,5 @@ class NodeViewBuilder:
     def _pool_fingerprint(self, view: NodePool, *, roams: bool) -> PoolFingerprint:
         number = self.numbers.of
         devices = (*(c.device for c in view.candidates), *view.elsewhere) if roams else ()
-        return PoolFingerprint(
-            view, number(pool_structure(view)), number(tuple([d.id for d in devices])) if roams else None
-        )
+        structure = number(pool_structure(view, [self._slices.structure(each) for each in view.slices]))
+        return PoolFingerprint(view, self._slices, structure, number(tuple([d.id for d in devices])) if roams else None)

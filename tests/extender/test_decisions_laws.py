@@ -43,7 +43,7 @@ def judged(fresh: Solver, world: Snapshot, found: NodeObject | None, claims: tup
     if found is None:
         return None, UNKNOWN_NODE
     answer = fresh.judge(world, found.node, claims)
-    return (answer.merit, "") if isinstance(answer, Allocation) else (None, answer.reason)
+    return (answer.merit, None) if isinstance(answer, Allocation) else (None, answer.reason)
 
 
 def fresh_answers(fresh: Solver, world: Snapshot, names: Sequence[str], claims: tuple[Claim, ...]) -> object:

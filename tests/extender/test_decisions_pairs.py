@@ -282,7 +282,7 @@ def fresh(scene: Scene, pair: Pair, names: Sequence[str]) -> object:
         answers = [solver.judge(snapshot, snapshot.nodes[name].node, claims) for name in names]
     except AllocatorError as error:
         return type(error), str(error)
-    return [(each.merit, "") if isinstance(each, Allocation) else (None, each.reason) for each in answers]
+    return [(each.merit, None) if isinstance(each, Allocation) else (None, each.reason) for each in answers]
 
 
 def decided(scene: Scene, pair: Pair, names: tuple[str, ...]) -> object:
