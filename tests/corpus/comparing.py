@@ -89,6 +89,11 @@ def _lines(found: Difference) -> Iterator[str]:
     if found.before is None or found.after is None:
         yield f"  only {'after' if found.before is None else 'before'}"
         return
+    if found.before.what != found.after.what:
+        # Two calls that have nothing to do with each other: what the world did before has led it another way.
+        yield f"  before: {found.before.what}"
+        yield f"  after: {found.after.what}"
+        return
     before, after = _readable(found.before), _readable(found.after)
     changed = [
         line

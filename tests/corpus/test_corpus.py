@@ -64,6 +64,11 @@ def test_the_first_difference_of_a_world_is_told_field_by_field() -> None:
     ]
 
 
+def test_another_call_in_the_place_of_one_is_named_and_not_compared() -> None:
+    lines = told([BOUND, ANSWERED], [replace(ANSWERED, place=BOUND.place), replace(BOUND, place=ANSWERED.place)])
+    assert lines[-2:] == ["  before: bind ns/p a", "  after: filter ns/q"]
+
+
 def test_an_entry_that_one_recording_lacks_is_a_difference() -> None:
     assert "  only before" in told([BOUND, ANSWERED], [BOUND])
     assert "  only after" in told([BOUND], [BOUND, ANSWERED])
