@@ -47,12 +47,18 @@ class Searching(Scene):
         latest: revision that the watch has told of.
     """
 
-    def __init__(self, *objects: RawObject, meanwhile: Callable[["Searching"], None], by: Solver | None = None) -> None:
+    def __init__(
+        self,
+        *objects: RawObject,
+        meanwhile: Callable[["Searching"], None],
+        by: Solver | None = None,
+        worked: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         super().__init__(*objects)
         self.searches = 0
         self.latest = 1_000_000
         self._meanwhile = meanwhile
-        self.binder = self.binder_by(by=by, off_loop=self._search)
+        self.binder = self.binder_by(by=by, off_loop=self._search, worked=worked)
 
     async def _search(self, work: Callable[[], _T]) -> _T:
         self.searches += 1
@@ -183,11 +189,14 @@ class Restless:
 
     Args:
         takes: seconds of a search.
+        works: the part of them that the search has a processor.
     """
 
-    def __init__(self, takes: float) -> None:
+    def __init__(self, takes: float, works: float = 1.0) -> None:
         self.takes = takes
+        self.works = works
         self.seconds = 0.0
+        self._worked = 0.0
 
     def __call__(self, scene: Searching) -> None:
         self.seconds += self.takes
@@ -196,10 +205,21 @@ class Restless:
     def solver(self) -> Solver:
         return replace(solver(), clock=lambda: self.seconds)
 
+    def worked(self) -> float:
+        """It is asked before and after each search."""
+        self._worked += self.takes * self.works
+        return self._worked
 
-def test_on_a_node_that_changes_all_the_time_a_quick_search_is_made_where_nothing_changes_meanwhile() -> None:
-    restless = Restless(LAST_SECONDS)
-    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver())
+
+@pytest.mark.parametrize(
+    "restless",
+    [Restless(LAST_SECONDS), Restless(20 * LAST_SECONDS, works=0.04)],
+    ids=["it is quick", "it has to wait for its turn"],
+)
+def test_on_a_node_that_changes_all_the_time_a_quick_search_is_made_where_nothing_changes_meanwhile(
+    restless: Restless,
+) -> None:
+    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver(), worked=restless.worked)
     assert (scene.run(scene.bind()), scene.searches) == ([""], MOST_TRIES)
     assert scene.devices("a") == ["n/gpu-0"]
     assert not late(scene)
@@ -207,7 +227,7 @@ def test_on_a_node_that_changes_all_the_time_a_quick_search_is_made_where_nothin
 
 def test_a_node_that_changes_all_the_time_is_given_up_if_its_search_takes_long_and_nothing_is_written() -> None:
     restless = Restless(2 * LAST_SECONDS)
-    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver())
+    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver(), worked=restless.worked)
     assert scene.run(scene.bind()) == ["node n: its devices change all the time"]
     assert (scene.searches, scene.held, scene.devices("a")) == (MOST_TRIES, set(), [])
     assert late(scene) == {"n"}

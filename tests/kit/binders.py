@@ -41,12 +41,13 @@ def binder_over(
     allocated: Callable[[Pod], None] = lambda _: None,
     tell: Callable[[Pod, Note], None] = lambda _pod, _note: None,
     off_loop: Offload = at_once,
+    worked: Callable[[], float] = lambda: 0.0,
 ) -> Binder:
     """A binder that searches first-fit, in virtual time, and knows no controllers."""
     writer = Writer(api, state, now)
     reports = Reports(double_allocations or unheard(), allocated, tell)
     negotiation = Negotiation(state, Allocating({}, ClaimWrites(api, state), now), lambda: 0.0)
-    times = BindTimes(deadline, BINDING_TIMEOUT)
+    times = BindTimes(deadline, BINDING_TIMEOUT, worked)
     return Binder(state, writer, by or solver(), reports, negotiation=negotiation, times=times, off_loop=off_loop)
 
 

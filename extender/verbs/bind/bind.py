@@ -101,7 +101,7 @@ class Binder:
         self._solver = solver
         self.times = times
         self._reports = reports
-        self._planner = BindPlanner(state, solver, reports.double_allocations, off_loop, negotiation)
+        self._planner = BindPlanner(state, solver, reports.double_allocations, off_loop, negotiation, times.worked)
         self.late = self._planner.late
         self.pinned = PinnedClaims(
             state,

@@ -2,10 +2,10 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from allocator import Allocation, AllocationResult, AllocatorError, InvalidClaimError, Reason, SelectorError
@@ -45,7 +45,9 @@ MOST_TRIES: Final = 5
 """The search is made in a thread at most this number of times, if something that it depends on changes meanwhile."""
 
 LAST_SECONDS: Final = 0.01
-"""If one of these searches took no longer, a last one is made on the event loop, where nothing changes meanwhile."""
+"""If one of these searches took no more of a processor, a last one is made on the event loop, where nothing changes
+meanwhile. The time until a search had its turn does not count: it is long when many pods are bound at once, and just
+then binds take the devices from each other."""
 
 
 NOTHING_OF_OURS: Final = AllocationResult()
@@ -54,15 +56,17 @@ NOTHING_OF_OURS: Final = AllocationResult()
 
 @dataclass(frozen=True, slots=True)
 class BindTimes:
-    """How long binds may take.
+    """How long binds may take, and how long their searches take.
 
     Attributes:
         deadline: seconds of a call, less than the scheduler's timeout.
         binding_timeout: how long a claim may wait for binding conditions after its allocation.
+        worked: the seconds that the present thread has had of a processor.
     """
 
     deadline: float
     binding_timeout: timedelta
+    worked: Callable[[], float] = time.thread_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ class BindPlanner:
     Attributes:
         late: the nodes on which binds were late.
 
-    Arguments: as those of `extender.verbs.bind.bind.Binder`.
+    Args:
+        worked: as `BindTimes.worked`. The others are those of `extender.verbs.bind.bind.Binder`.
     """
 
     def __init__(
@@ -105,9 +110,11 @@ class BindPlanner:
         double_allocations: DoubleAllocations,
         off_loop: Offload,
         negotiation: Negotiation,
+        worked: Callable[[], float],
     ) -> None:
         self._state = state
         self._solver = solver
+        self._worked = worked
         self._double_allocations = double_allocations
         self._off_loop = off_loop
         self._negotiation = negotiation
@@ -138,11 +145,10 @@ class BindPlanner:
             BindError: the pod can't be bound to the node.
         """
         case, node = self._opened(pod, node_name, made, foresees=foresees)
-        clock, quickest = self._solver.clock, math.inf
+        quickest = math.inf
         for _ in range(MOST_TRIES):
-            began = clock()
-            decided = await self._found(case, node, until, self._off_loop)
-            quickest = min(quickest, clock() - began)
+            decided, seconds = await self._found(case, node, until, self._off_loop)
+            quickest = min(quickest, seconds)
             before, now = case, self._state.snapshot
             changes = self._state.changes_since(before.snapshot.version)
             if still_holds(case, node, now, changes) and not self._state.not_ready:
@@ -152,7 +158,8 @@ class BindPlanner:
             if confirmed is not None:
                 return await self._decided(pod, case, node, confirmed)
         if quickest <= LAST_SECONDS:
-            return await self._decided(pod, case, node, await self._found(case, node, until, at_once))
+            decided, _ = await self._found(case, node, until, at_once)
+            return await self._decided(pod, case, node, decided)
         self.late.note(case, node)
         raise BindError(f"node {node_name}: its devices change all the time")
 
@@ -191,17 +198,24 @@ class BindPlanner:
         self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
         raise DoubleAllocationError(case.reason.in_words())
 
-    async def _found(self, case: Case, node: NodeObject, until: float, off_loop: Offload) -> Allocation:
+    async def _found(self, case: Case, node: NodeObject, until: float, off_loop: Offload) -> tuple[Allocation, float]:
         """What the pod's claims would get: here if that takes a millisecond at most, else in a thread.
+
+        Returns:
+            The allocation, and the seconds that a search took of a processor.
 
         Raises:
             BindError: nothing, and why; or there was too little time.
         """
         solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
+
+        def search() -> tuple[Allocation | No, float]:
+            began = self._worked()
+            return found_on(node, case.pod, case.snapshot, solver), self._worked() - began
+
         try:
-            found = found_at_hand(replace(case, solver=solver), node)
-            if found is None:
-                found = await off_loop(partial(found_on, node, case.pod, case.snapshot, solver))
+            at_hand = found_at_hand(replace(case, solver=solver), node)
+            found, seconds = await off_loop(search) if at_hand is None else (at_hand, 0.0)
         except (InvalidClaimError, SelectorError) as error:
             raise BindError(error.told(request_nouns(case.pod))) from error
         except TimeoutError as error:
@@ -209,7 +223,7 @@ class BindPlanner:
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
         if isinstance(found, No):
             raise BindError(f"node {node.name}: {found.reason.in_words(request_nouns(case.pod))}")
-        return found
+        return found, seconds
 
     def _confirmed(self, case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
         """The devices that were found, in the present snapshot; None: they have to be searched again."""
