@@ -13,7 +13,7 @@ from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.pods.decision_case import Case, open_case
-from extender.verbs.bind.plan import LAST_SECONDS, MOST_TRIES
+from extender.verbs.bind.plan import LAST_SECONDS, MOST_TRIES, QUICK_SECONDS
 from tests.extender.binding_scene import ALLOCATE, Scene
 from tests.kit.clusters import (
     Object,
@@ -52,13 +52,14 @@ class Searching(Scene):
         *objects: RawObject,
         meanwhile: Callable[["Searching"], None],
         by: Solver | None = None,
-        worked: Callable[[], float] = lambda: 0.0,
+        worked: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(*objects)
         self.searches = 0
         self.latest = 1_000_000
         self._meanwhile = meanwhile
-        self.binder = self.binder_by(by=by, off_loop=self._search, worked=worked)
+        ordinary = count(0.0, LAST_SECONDS / 2).__next__
+        self.binder = self.binder_by(by=by, off_loop=self._search, worked=worked or ordinary)
 
     async def _search(self, work: Callable[[], _T]) -> _T:
         self.searches += 1
@@ -223,6 +224,13 @@ def test_on_a_node_that_changes_all_the_time_a_quick_search_is_made_where_nothin
     assert (scene.run(scene.bind()), scene.searches) == ([""], MOST_TRIES)
     assert scene.devices("a") == ["n/gpu-0"]
     assert not late(scene)
+
+
+def test_a_very_quick_search_is_made_in_a_thread_once_alone() -> None:
+    restless = Restless(QUICK_SECONDS)
+    scene = Searching(HARD, pod("p", "a"), meanwhile=restless, by=restless.solver(), worked=restless.worked)
+    assert (scene.run(scene.bind()), scene.searches) == ([""], 1)
+    assert scene.devices("a") == ["n/gpu-0"]
 
 
 def test_a_node_that_changes_all_the_time_is_given_up_if_its_search_takes_long_and_nothing_is_written() -> None:

@@ -50,6 +50,9 @@ meanwhile. The time until a search had its turn does not count: it is long when 
 then binds take the devices from each other."""
 
 
+QUICK_SECONDS: Final = 0.003
+"""A search that took no more of a processor is made on the event loop at once, not in a thread again."""
+
 NOTHING_OF_OURS: Final = AllocationResult()
 """What our search finds for a claim that a controller serves alone."""
 
@@ -157,6 +160,8 @@ class BindPlanner:
             confirmed = self._confirmed(case, node, before, decided)
             if confirmed is not None:
                 return await self._decided(pod, case, node, confirmed)
+            if quickest <= QUICK_SECONDS:
+                break
         if quickest <= LAST_SECONDS:
             decided, _ = await self._found(case, node, until, at_once)
             return await self._decided(pod, case, node, decided)
