@@ -11,7 +11,7 @@ from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs
 from extender.verbs.open_pods import MOST_SECONDS, OpenPods
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, state_of
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import elapse, run
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 SOON = 0.05
@@ -137,7 +137,7 @@ def answered(*world: Object, bound: bool = True) -> tuple[list[str], float]:
             return list((await service.filter(FilterArgs(asked, names))).passed)
 
         async def bind() -> None:
-            await asyncio.sleep(SOON)
+            await elapse(SOON)
             await service.bind(BindArgs("p", "ns", "uid-p", "a"))
 
         await filtered("p")
