@@ -36,7 +36,7 @@ class Reasons(Mapping[str, Reason]):
     @property
     def distinct(self) -> Sequence[Reason]:
         """The reasons, in the order of the nodes. Two of them may be equal."""
-        return [self._kinds[code] for code in dict.fromkeys(self._codes)]
+        return [self._kinds[code] for code in self._numbers]
 
     def beside(self, others: "Reasons") -> "Reasons":
         """The reasons against these nodes, then those against others."""
@@ -57,12 +57,12 @@ class Reasons(Mapping[str, Reason]):
     def counts(self, noun: Callable[[str], str] = request_noun) -> Counter[str]:
         """How many nodes have each reason, in words and in the order of the nodes; ``noun`` as in `Reason.in_words`."""
         words, found = self._words(noun), Counter[str]()
-        for code, nodes in Counter(self._codes).items():
+        for code, nodes in self._numbers.items():
             found[words[code]] += nodes
         return found
 
     def _words(self, noun: Callable[[str], str]) -> Mapping[int, str]:
-        return {code: self._kinds[code].in_words(noun) for code in dict.fromkeys(self._codes)}
+        return {code: self._kinds[code].in_words(noun) for code in self._numbers}
 
     def __getitem__(self, name: str) -> Reason:
         return self._kinds[self._by_name[name]]
@@ -72,6 +72,11 @@ class Reasons(Mapping[str, Reason]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    @cached_property
+    def _numbers(self) -> Mapping[int, int]:
+        """How many nodes have each kind, in the order of the nodes."""
+        return Counter(self._codes)
 
     @cached_property
     def _by_name(self) -> Mapping[str, int]:

@@ -156,7 +156,7 @@ class Nominations:
         nomination.failed = self._solver.clock()
         if isinstance(error, ControllerRefusesError | QuotaExceededError):
             nomination.refusals += 1
-            nomination.cause = str(error).removeprefix(f"node {node}: ")
+            nomination.cause = error.why
 
     async def checked(self, pod: Pod, *, is_lost: bool) -> None:
         """A pod was checked. ``is_lost``: it can't get what is kept for it, even if its victims go."""

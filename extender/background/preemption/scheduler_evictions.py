@@ -120,7 +120,7 @@ class SchedulerEvictions(BackgroundTask):
         made = self._made.get(uid)
         if made is not None and made.node == node and isinstance(error, ControllerRefusesError | QuotaExceededError):
             made.refusals += 1
-            made.cause = str(error).removeprefix(f"node {node}: ")
+            made.cause = error.why
 
     async def tick(self) -> None:
         """See which evictions were made, and what they were good for; wake pods that had to wait."""

@@ -4,10 +4,15 @@ from allocator.tools import printable
 
 
 class BindError(Exception):
-    """The pod is not bound, as far as we know. The scheduler will try again. The text is printable."""
+    """The pod is not bound, as far as we know. The scheduler will try again. The text is printable.
 
-    def __init__(self, text: str) -> None:
-        super().__init__(printable(text))
+    Attributes:
+        why: the text without the node. It is the same for each node on which this is in the way.
+    """
+
+    def __init__(self, why: str, node: str = "") -> None:
+        self.why = printable(why)
+        super().__init__(printable(f"node {node}: {why}") if node else self.why)
 
 
 class ControllerRefusesError(BindError):

@@ -166,13 +166,13 @@ class BindPlanner:
             decided, _ = await self._found(case, node, until, at_once)
             return await self._decided(pod, case, node, decided)
         self.late.note(case, node)
-        raise BindError(f"node {node_name}: its devices change all the time")
+        raise BindError("its devices change all the time", node_name)
 
     async def _decided(self, pod: Pod, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with devices that suit at present. The new allocations are assumed."""
         claims, now = case.claims.negotiated, self._state.snapshot
         if problem := self._negotiation.problem_of(claims):
-            raise BindError(f"node {node.name}: {problem}")
+            raise BindError(problem, node.name)
         check_planned(case, node, found, now)
         plan = _plan_of(case.pod, case.claims, node, found, now)
         plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, found), pod)
@@ -185,11 +185,11 @@ class BindPlanner:
         snapshot = self._state.snapshot
         node = snapshot.nodes.get(node_name)
         if node is None:
-            raise BindError(f"node {node_name}: {UNKNOWN_NODE.in_words()}")
+            raise BindError(UNKNOWN_NODE.in_words(), node_name)
         if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
             raise BindError(awaited.in_words())
         if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
-            raise BindError(f"node {node_name}: {kept_elsewhere(pod.kept.node).in_words()}")
+            raise BindError(kept_elsewhere(pod.kept.node).in_words(), node_name)
         case = open_case(pod, snapshot, self._solver)
         if isinstance(case, Case) and case.claims.negotiated:
             case = open_case(pod, ready_to_bind(case.claims.negotiated, snapshot), self._solver)
@@ -227,7 +227,7 @@ class BindPlanner:
             self.late.note(case, node)
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
         if isinstance(found, No):
-            raise BindError(f"node {node.name}: {found.reason.in_words(request_nouns(case.pod))}")
+            raise BindError(found.reason.in_words(request_nouns(case.pod)), node.name)
         return found, seconds
 
     def _confirmed(self, case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
@@ -245,7 +245,7 @@ class BindPlanner:
         try:
             resources = case.resources(node, needs, found)
         except ShortageError as shortage:
-            raise BindError(f"node {node.name}: {shortage}") from shortage
+            raise BindError(str(shortage), node.name) from shortage
         self._state.promise(case.pod, node.name, case.pod.resources.with_claims(resources))
         return replace(plan, resources=resources)
 
@@ -265,7 +265,7 @@ class BindPlanner:
             reservations = await self._negotiation.allocate(pod, node, claims, plan.reservations)
             is_done = True
         except NegotiationRefusedError as error:
-            raise ControllerRefusesError(f"node {node.name}: {error}") from error
+            raise ControllerRefusesError(str(error), node.name) from error
         finally:
             if not is_done:
                 self._state.give_up(pod)
@@ -297,7 +297,7 @@ def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation,
     """Claims that are allocated already come first, then those to be allocated, a special claim last."""
     needs = claims.on(node)
     if isinstance(needs, Reason):
-        raise BindError(f"node {node.name}: {needs.in_words()}")
+        raise BindError(needs.in_words(), node.name)
     there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
     new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
     new += zip(needs.pending, decided.results, strict=True)
