@@ -24,6 +24,7 @@ from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.own import own_plane
 from tests.kit.controlplane.pair import pair
 from tests.kit.controlplane.scenario import SITE, bound, by_name, by_template, rejection
+from tests.kit.licensing import CLOSED
 from tests.kit.objects.manifests import (
     DEVICE_CLASS,
     add_node,
@@ -264,3 +265,26 @@ async def test_pods_that_a_controller_refuses_do_not_evict_without_end(
             left = await answers_during(lambda: bound_in(client, neighbor), seconds=12.0)
             assert left[-1] >= devices - 3, "each of three pods has evicted one"
             assert await bound_in(client, namespace) == 0
+
+
+async def test_nobody_is_evicted_for_cpu_for_a_pod_that_gets_no_license(
+    client: Client, plane: ControlPlane, namespace: str, neighbor: str, fleet: Sequence[str], important: str
+) -> None:
+    async with licensing(plane, client, ["Http"], 1) as (controller,):
+        closed = controller.folder.parent / CLOSED
+        closed.touch()
+        async with pair(client, plane, "licensed", serve=serving_with(plane, [controller])) as ours:
+            for number in range(len(fleet)):
+                await start(client, neighbor, f"cpu-{number}", cpu=MOST, scheduler=ours.name)
+            small = await start(client, neighbor, "small", cpu="1", scheduler=ours.name)
+            there = len(fleet) + 1
+            await wait_for_answer(lambda: bound_in(client, neighbor), lambda n: n == there, "all run", within=60)
+            await client.create(CLAIMS, controller.claim(namespace, "license"))
+            of: dict[str, Any] = {"cpu": MOST, "scheduler": ours.name, "priorityClassName": important}
+            key = await start(client, namespace, "high", entry("license"), **of)
+            assert await rejection(client, key, about="Insufficient cpu")
+            assert await answers_during(lambda: bound_in(client, neighbor), seconds=SECONDS) == [there]
+            closed.unlink()
+            await client.delete(PODS, small)  # the scheduler tries a pod that lacks CPU again when a pod ends
+            assert await client.wait_for(PODS, key, is_bound, within=30.0)
+            assert await bound_in(client, neighbor) == there - 2, "the small one, and one for the pod with its license"
