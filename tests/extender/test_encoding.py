@@ -37,7 +37,7 @@ def _opaque(length: int) -> bytes:
 
 
 async def test_while_long_opaque_parameters_are_read_others_are_answered() -> None:
-    text = _opaque(5_000)
+    text = _opaque(50_000)
     reading = asyncio.create_task(loads_aside(text, in_thread))
     turns = 0
     while not reading.done():

@@ -83,10 +83,10 @@ class RejectedPod:
     def turn(self, now: float) -> tuple[object, ...]:
         """Its place in the order in which pods are woken: by priority, by the end of its backoff, then by age.
 
-        A pod that is woken in its backoff leaves idle what it was woken for.
+        A pod that is woken in its backoff leaves idle what it was woken for. The first backoff does not count.
         """
         priority, created = self.pod.order[:2]
-        return priority, max(self.ready, now), created
+        return priority, max(self.ready, now + FIRST_BACKOFF_SECONDS), created
 
     @property
     def was_judged(self) -> bool:

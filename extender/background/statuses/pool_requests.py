@@ -22,6 +22,7 @@ from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import POOL_REQUESTS
 from extender.tools.offload import Offload
+from extender.writes.pool_status import write_pool_status
 
 MOST_ENTRIES: Final = 32
 """The most entries of a summary: the API's limit."""
@@ -296,24 +297,6 @@ def _is_unavailable(device: Device, snapshot: Snapshot) -> bool:
 
 def _cut(error: str) -> str:
     return error.encode()[:_LONGEST_ERROR].decode(errors="ignore")
-
-
-async def write_pool_status(api: Api, request: RawObject, status: RawObject) -> None:
-    """Write an answer, unless the request was answered meanwhile: an answer is final.
-
-    Args:
-        api: the API server.
-        request: as it was read, without a status.
-        status: the answer.
-
-    Raises:
-        ApiError, OutcomeUnknownError: as `Api.update_status`.
-    """
-    try:
-        await api.update_status(POOL_REQUESTS, {**request, "status": status})
-    except ApiError as error:
-        if not (error.is_conflict or error.is_missing):
-            raise
 
 
 logger = structlog.get_logger()

@@ -18,13 +18,13 @@ from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
-from extender.kube.resources import DEVICE_QUOTAS
 from extender.pods.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.totals import Total
 from extender.quota.device_quotas.usage import Taken, total
 from extender.tools.offload import Offload
 from extender.writes.lease import SharedLease
+from extender.writes.quota_status import write_quota_status
 
 MOST_CLAIMS: Final = 20
 """The most claims that a status names."""
@@ -103,15 +103,6 @@ def _devices(claim: ClaimObject) -> int:
 
 def _texts(amounts: Amounts) -> dict[str, str]:
     return {counted_name(name): str(amount) for name, amount in amounts.items()}
-
-
-async def write_quota_status(api: Api, key: ObjectKey, status: RawObject) -> None:
-    """Write what is used of a quota, whatever others have written.
-
-    Raises:
-        ApiError, OutcomeUnknownError: as `Api.patch_status`.
-    """
-    await api.patch_status(DEVICE_QUOTAS, key, {"status": status})
 
 
 logger = structlog.get_logger()
