@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
 
 from allocator import Claim, Consumer, Features
+from extender.cluster.indexes import NodeRequests
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pod_groups import PodGroup
@@ -106,3 +108,26 @@ def without_pods(snapshot: Snapshot, pods: Iterable[Pod]) -> Snapshot:
             snapshot = snapshot.with_claim(replace(claim, claim=released))
         snapshot = snapshot.without_pod(pod.key)
     return snapshot
+
+
+def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -> Snapshot:
+    """The cluster once pods that are gone or terminating have released what they have of a node and its devices."""
+    if snapshot.node_requests is not None:
+        leaving = (pod.key for pod in snapshot.pods_on(node.name) if pod.deleting)
+        snapshot = snapshot._replace(node_requests=reduce(NodeRequests.without_pod, leaving, snapshot.node_requests))
+    for pool in snapshot.inventory.for_node(node.node, features):
+        for uid in snapshot.holders.get(pool.id, ()):
+            found = snapshot.claim(uid)
+            if found is not None and uid not in snapshot.assumed and is_left(found.claim, snapshot):
+                released = replace(found.claim, allocation=None, reserved_for=())
+                snapshot = snapshot.with_claim(replace(found, claim=released))
+    return snapshot
+
+
+def is_left(claim: Claim, snapshot: Snapshot) -> bool:
+    """Whether all users of the claim are gone or terminating, so that its devices will be released."""
+    if any(consumer.resource != "pods" for consumer in claim.reserved_for):
+        return False
+    users = [consumer.uid for consumer in claim.reserved_for] or ([claim.owner_uid] if claim.owner_uid else [])
+    pods = [snapshot.pod(uid) for uid in users]
+    return bool(pods) and all(pod is None or pod.deleting or pod.is_finished for pod in pods)

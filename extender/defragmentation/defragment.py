@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import AllocatorError
+from extender.cluster.consumers import after_departures
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
@@ -19,7 +20,6 @@ from extender.defragmentation.trial import MoveTrials
 from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.decision_case import after_departures
 from extender.pods.extended_resources.requests import request_nouns
 from extender.pods.feasibility import Part
 from extender.verbs.filter import FilterResult

@@ -4,10 +4,8 @@ For a what-if, such as a cluster without some pods, the same code runs on a fork
 """
 
 from dataclasses import dataclass, replace
-from functools import reduce
 
-from allocator import Allocation, Claim, Features, Merit, Reason
-from extender.cluster.indexes import NodeRequests
+from allocator import Allocation, Merit, Reason
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
@@ -144,32 +142,9 @@ def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool
     return isinstance(case, Case) and isinstance(case.at(node), Allocation)
 
 
-def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -> Snapshot:
-    """The cluster once pods that are gone or terminating have released what they have of a node and its devices."""
-    if snapshot.node_requests is not None:
-        leaving = (pod.key for pod in snapshot.pods_on(node.name) if pod.deleting)
-        snapshot = snapshot._replace(node_requests=reduce(NodeRequests.without_pod, leaving, snapshot.node_requests))
-    for pool in snapshot.inventory.for_node(node.node, features):
-        for uid in snapshot.holders.get(pool.id, ()):
-            found = snapshot.claim(uid)
-            if found is not None and uid not in snapshot.assumed and is_left(found.claim, snapshot):
-                released = replace(found.claim, allocation=None, reserved_for=())
-                snapshot = snapshot.with_claim(replace(found, claim=released))
-    return snapshot
-
-
 def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
     """The cluster in which an allocation is taken."""
     usage = snapshot.usage
     for allocation in found.results:
         usage = usage.with_allocation(allocation)
     return snapshot._replace(usage=usage)
-
-
-def is_left(claim: Claim, snapshot: Snapshot) -> bool:
-    """Whether all users of the claim are gone or terminating, so that its devices will be released."""
-    if any(consumer.resource != "pods" for consumer in claim.reserved_for):
-        return False
-    users = [consumer.uid for consumer in claim.reserved_for] or ([claim.owner_uid] if claim.owner_uid else [])
-    pods = [snapshot.pod(uid) for uid in users]
-    return bool(pods) and all(pod is None or pod.deleting or pod.is_finished for pod in pods)

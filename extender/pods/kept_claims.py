@@ -9,16 +9,17 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from allocator import AllocationResult, AllocatorError, DeviceId, Reason, Usage
-from extender.cluster.consumers import claim_keys, claim_name
+from extender.cluster.consumers import after_departures, claim_keys, claim_name
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.pods.extended_resources.special_claim import special_of
-from extender.pods.negotiated_claims import NegotiationError, negotiated
+from extender.pods.negotiated_claims import NegotiationError, names_controller, negotiated
 from extender.pods.reduced_claims import reduced_claim
 from extender.quota.device_quotas.kept import KeptClaim
+from extender.quota.device_quotas.overrun import quotas_of
 from extender.quota.device_quotas.usage import in_flight
 
 Rank: TypeAlias = tuple[int, tuple[Any, ...]]
@@ -52,6 +53,8 @@ def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[
     assumed = [each for uid, each in snapshot.assumed.items() if _is_in(namespace, uid, each, snapshot)]
     basis = (uids, snapshot.allocated_in.get(namespace), *assumed, snapshot.inventory, *_rules(snapshot))
     basis = (*basis, keeping, snapshot.pods) if keeping else basis
+    if _depends_on_devices(namespace, snapshot) and any(uid in snapshot.kept.unnamed for uid in uids or ()):
+        basis = (*basis, snapshot.usage, snapshot.pods)
     key = "namespace", namespace
     found = solver.kept_claims.find(key, basis)
     if found is None:
@@ -64,6 +67,11 @@ def _is_in(namespace: str, claim_uid: str, assumed: AssumedAllocation, snapshot:
     """Whether an assumed allocation is for a claim or a pod of a namespace."""
     key = snapshot.claim_keys.get(claim_uid) or snapshot.pod_keys.get(assumed.pod_uid)
     return key is not None and key.namespace == namespace
+
+
+def _depends_on_devices(namespace: str, snapshot: Snapshot) -> bool:
+    """Whether it depends on the devices what a claim takes of the quotas of a namespace."""
+    return any(each.selectors or each.capacities for quota in quotas_of(namespace, snapshot) for each in quota.limits)
 
 
 def _nominated(namespace: str, snapshot: Snapshot) -> Iterator[Pod]:
@@ -105,6 +113,8 @@ def _held_in(namespace: str, snapshot: Snapshot) -> frozenset[DeviceId]:
 
 def _of_pod(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]:
     """The claims of a pod for which something is kept."""
+    if not pod.kept.devices:
+        return _unnamed(pod, snapshot, solver)
     node = snapshot.nodes.get(pod.nominated_node)
     own = tuple(map(snapshot.claims.get, claim_keys(pod)))
     special = snapshot.special.get(pod.uid)
@@ -120,13 +130,36 @@ def _of_pod(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]
     return found
 
 
+def _unnamed(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]:
+    """The claims of a pod that only its scheduler has nominated.
+
+    If the quotas depend on devices, those count that the pod would get on its node once its victims have gone.
+    """
+    claims = (*(each for each in _pending(pod, snapshot) if each is not None), *(_special(pod, snapshot) or ()))
+    found = _expected(pod, claims, snapshot, solver) if _depends_on_devices(pod.namespace, snapshot) else None
+    allocations: Sequence[AllocationResult | None] = found or [None] * len(claims)
+    return [KeptClaim(each.claim.uid, pod, each.claim.spec, got) for each, got in zip(claims, allocations, strict=True)]
+
+
+def _expected(
+    pod: Pod, claims: Sequence[ClaimObject], snapshot: Snapshot, solver: Solver
+) -> Sequence[AllocationResult] | None:
+    """What claims would get on the node of their pod; None if that is not known."""
+    node = snapshot.nodes.get(pod.nominated_node)
+    if node is None or not claims or any(names_controller(each.claim, snapshot) for each in claims):
+        return None
+    later = after_departures(snapshot, node, solver.features)
+    try:
+        found = solver.judge(later, node.node, tuple(each.claim for each in claims))
+    except AllocatorError:
+        return None
+    return None if isinstance(found, No) else found.results
+
+
 def _worked_out(pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[KeptClaim]:
     named = list(_pending(pod, snapshot))
     pending = [each for each in named if each is not None]
     special = _special(pod, snapshot)
-    if not pod.kept.devices:
-        yield from (KeptClaim(each.claim.uid, pod, each.claim.spec) for each in (*pending, *(special or ())))
-        return
     searched: list[ClaimObject] = []
     for each in pending:
         try:

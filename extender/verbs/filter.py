@@ -17,6 +17,7 @@ from typing import Final
 
 from allocator import STOPPED, InvalidClaimError, Merit, Reason, SelectorError
 from allocator.tools import JSON
+from extender.cluster.consumers import after_departures
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -24,7 +25,7 @@ from extender.decisions.evaluate import Decided, Decider, Lookup
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.observe.pod_and_claim_states import PendingReason
-from extender.pods.decision_case import Case, after_departures, fits
+from extender.pods.decision_case import Case, fits
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.feasibility import Admitted, Part, Refused, admitted, kept_elsewhere
 from extender.pods.gangs import is_alone

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
@@ -333,8 +333,19 @@ async def played(site: Site, steps: Sequence[tuple[str, Any]]) -> None:
         await site.turns()
 
 
+LEAST = World(
+    devices={"a": [True, False], "b": [True], "c": [False, True]},
+    slots={"a": 3, "b": 1, "c": 1},
+    running=[Running("ns", "a", 0, 0), Running("ns", "a", 1, 0), Running("team", "b", 0, 0), Running("ns", "c", 1, 0)],
+    waiting=[Waiting("team", 0, 1), Waiting("team", 1, 2)],
+    quotas={"team": ({"name": "gpu", "selectors": [{"cel": {"expression": LARGE}}], "devices": 2}, False)},
+)
+"""A pod that its scheduler has nominated is about to get one of the two large devices that its quota allows."""
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(histories())
+@example((LEAST, [("end", "v0")]))
 def test_each_pod_for_which_others_are_evicted_is_bound_or_was_refused_by_what_came_later(
     history: tuple[World, list[tuple[str, Any]]],
 ) -> None:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from allocator import Allocation, AllocatorError, Cause, DeviceId, DeviceResult, Features, Quantity, Reason
-from extender.cluster.consumers import claim_keys, without_pods
+from extender.cluster.consumers import after_departures, claim_keys, is_left, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import Keeping
 from extender.cluster.objects.pods import Pod
@@ -22,7 +22,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import Case, after_departures, fits, holding, is_left, open_case
+from extender.pods.decision_case import Case, fits, holding, open_case
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 from extender.pods.nominated.kept_reads import kept_reads
 

@@ -10,11 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from allocator import InvalidClaimError, SelectorError
+from extender.cluster.consumers import after_departures
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import after_departures, open_case
+from extender.pods.decision_case import open_case
 from extender.pods.feasibility import is_feasible
 from extender.pods.gangs import gang_refusal
 from extender.pods.nominated.held_devices import held_for_nominated

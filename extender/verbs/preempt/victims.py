@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from allocator import Reason
 from extender.cluster.binding_conditions import unmet
-from extender.cluster.consumers import claim_keys, without_pods
+from extender.cluster.consumers import after_departures, claim_keys, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -15,7 +15,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import after_departures, open_case
+from extender.pods.decision_case import open_case
 from extender.pods.feasibility import is_feasible
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.verbs.preempt.borrowers import Borrowers
