@@ -267,17 +267,19 @@ async def test_pods_that_a_controller_refuses_do_not_evict_without_end(
             assert await bound_in(client, namespace) == 0
 
 
+@pytest.mark.usefixtures("fleet")
 async def test_nobody_is_evicted_for_cpu_for_a_pod_that_gets_no_license(
-    client: Client, plane: ControlPlane, namespace: str, neighbor: str, fleet: Sequence[str], important: str
+    client: Client, plane: ControlPlane, namespace: str, neighbor: str, important: str
 ) -> None:
     async with licensing(plane, client, ["Http"], 1) as (controller,):
         closed = controller.folder.parent / CLOSED
         closed.touch()
         async with pair(client, plane, "licensed", serve=serving_with(plane, [controller])) as ours:
-            for number in range(len(fleet)):
+            nodes = len((await client.list(NODES)).items)  # those of the site, too, if it is there
+            for number in range(nodes):
                 await start(client, neighbor, f"cpu-{number}", cpu=MOST, scheduler=ours.name)
             small = await start(client, neighbor, "small", cpu="1", scheduler=ours.name)
-            there = len(fleet) + 1
+            there = nodes + 1
             await wait_for_answer(lambda: bound_in(client, neighbor), lambda n: n == there, "all run", within=60)
             await client.create(CLAIMS, controller.claim(namespace, "license"))
             of: dict[str, Any] = {"cpu": MOST, "scheduler": ours.name, "priorityClassName": important}

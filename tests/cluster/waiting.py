@@ -48,7 +48,7 @@ from tests.kit.objects.manifests import (
     template,
 )
 from tests.kit.objects.manifests import namespace as a_namespace
-from tests.kit.waiting import pause
+from tests.kit.waiting import pause, wait_for_answer
 
 LOOK_SECONDS: Final = 0.2
 """Between two looks at pods and claims: how exact the figures are."""
@@ -424,14 +424,19 @@ async def scene(
         await add_node(client, name)
     for index, (name, label) in enumerate(names.items()):
         await _furnish(client, namespace, name, KINDS[label], NODE_NAMES[index % len(NODE_NAMES)])
-    async with running_replicas(client, plane) as replicas:
-        random = Random(seed)  # noqa: S311 - it decides how long units live, and that may be guessed
-        found = Scene(client, plane, replicas, namespace, random, away_seconds)
-        found.relays = [Relay(found, label, name) for name, label in names.items()]
-        async with _beside(found.observe()):
-            yield found
-        assert await findings(client, namespace) == []
-    await _clear(client, namespace, names)
+    try:
+        async with running_replicas(client, plane) as replicas:
+            random = Random(seed)  # noqa: S311 - it decides how long units live, and that may be guessed
+            found = Scene(client, plane, replicas, namespace, random, away_seconds)
+            found.relays = [Relay(found, label, name) for name, label in names.items()]
+            async with _beside(found.observe()):
+                yield found
+            # Pods and claims are read one after the other, while units still end.
+            await wait_for_answer(
+                lambda: findings(client, namespace), lambda wrong: not wrong, "nothing is wrong", within=10
+            )
+    finally:
+        await _clear(client, namespace, names)
 
 
 def going(found: Scene) -> AbstractAsyncContextManager[None]:
