@@ -62,9 +62,13 @@ class OpenPods:
 
     async def wait_for_volumes(self, pod: Pod) -> None:
         """Wait for the outcome of the pods before, if this pod or one of them has volumes."""
+
+        def matters() -> bool:
+            return any(pod.has_volumes or other.has_volumes for other in self.open.values())
+
         self.open.pop(pod.uid, None)
-        if any(pod.has_volumes or other.has_volumes for other in self.open.values()):
-            await self._wait(lambda: any(pod.has_volumes or other.has_volumes for other in self.open.values()))
+        if matters():
+            await self._wait(matters)
 
     async def wait_for_devices(self, pod: Pod, merits: Merits, policy: Policy) -> bool:
         """Wait for the outcome of the pods before, if they may take what this pod is about to be promised.

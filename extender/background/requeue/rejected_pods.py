@@ -48,7 +48,7 @@ LONGEST_BACKOFF_SECONDS: Final = 10.0
 
 
 def backoff(tries: int) -> float:
-    """Seconds until a scheduler tries a pod again that was rejected so many times in a row."""
+    """Seconds until a scheduler tries a pod again. The pod was rejected ``tries`` times in a row."""
     return min(FIRST_BACKOFF_SECONDS * 2.0 ** min(tries - 1, 30), LONGEST_BACKOFF_SECONDS)
 
 
