@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house corpus bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -165,6 +165,9 @@ format: $(VENV)/.dev  ## rewrite the code in the project's style
 
 house: $(VENV)/.dev  ## count lines, modules and layers, and the modules and moves of traced calls (docs/testing.md); CALL="bind" prints the way of one call
 	$(BIN)/python -m tests.house $(if $(CALL),--call "$(CALL)")
+
+docs-modules: $(VENV)/.dev  ## write docs/reference/modules.md from the docstrings of the modules
+	$(BIN)/python -m tests.house.modules
 
 corpus: TO ?= .corpus
 corpus: $(VENV)/.dev  ## record in the folder TO what thousands of calls over random worlds are answered and write; AGAINST=<git revision, or folder of a recording> prints the first differences (docs/testing.md); ARGS

@@ -1,4 +1,4 @@
-"""Errors that carry data: claim, request, device. The text and the reason are made from the data."""
+"""Errors with data: whose fault, where, and which value. The text and the reason are made from the data."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""What drivers publish: slices, devices, attributes, capacities, counters, taints."""
+"""Slices as drivers publish them: devices, attributes, capacities, counters, taints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
-"""The devices of one node as candidates for requests, and what speaks against each of them.
+"""The devices of one node as candidates for requests. Each is judged once, and only when the search needs it.
 
-A device is judged for a request when the search first needs to know, and then once. That a selector fails on a device
+A selector fails on a device
 must not reject a pod whose search never needs that device.
 """
 

@@ -1,4 +1,4 @@
-"""The ledger: what one search has taken so far."""
+"""The ledger of one search: `take` takes a device and returns the undo, or refuses it with the cause."""
 
 from collections.abc import Hashable, Iterable
 from functools import partial

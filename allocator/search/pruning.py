@@ -1,4 +1,4 @@
-"""Pruning: what a search need not try, because it can't lead to a solution.
+"""Pruning: branches that a search skips, because they lead to no solution.
 
 There are three reasons: too few devices are left, the values of an attribute can't satisfy a constraint, or an
 interchangeable device has failed in the same place. The facts are computed once, at the first dead end of a search, in

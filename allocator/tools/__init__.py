@@ -1,4 +1,4 @@
-"""Tools that know nothing of devices: bounded memories, text that may be shown, names, JSON.
+"""Tools of both packages, which know nothing of devices: bounded memories, text that may be shown, names, JSON.
 
 This is the whole interface of the tools. Both packages use them, and they import nothing of either.
 """

@@ -1,4 +1,4 @@
-"""Verdicts on nodes: remembered while they hold, and shared by all claims of one signature.
+"""Verdicts on nodes, shared by all claims of one signature: `lookup` finds known ones, `evaluate` makes the others.
 
 A verdict depends on the signature of the claims, on the view of the node, and on what of the roaming pools is in use.
 A node gets another view when something changes for it, so a verdict that is kept by node view is never stale. Nodes

@@ -1,4 +1,4 @@
-"""Faults are unexpected errors: a fault at one pod concerns only that pod, and is logged once. And refused calls."""
+"""Unexpected errors: each is logged once, and fails only the pod that it concerns. And the error of a refused call."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

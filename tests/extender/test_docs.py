@@ -1,7 +1,6 @@
 """docs/: what it lists is what there is."""
 
 import re
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -190,25 +189,3 @@ async def test_every_table_is_described_with_what_narrows_it() -> None:
         (filters,) = re.findall(rf"^\| `{path}` \|[^|]*\|([^|]*)\|$", REFERENCE, re.MULTILINE)
         narrowing = {each["name"] for each in operation["parameters"]} - {"limit", "continue", "format"}
         assert set(re.findall(r"`(\w+)`", filters)) == narrowing
-
-
-def modules() -> list[Path]:
-    found = (path for package in ("allocator", "extender") for path in (ROOT / package).rglob("*.py"))
-    return sorted(path.relative_to(ROOT) for path in found if not path.stem.startswith("__"))
-
-
-def described() -> Iterator[Path]:
-    """The modules in the tables of the architecture; a row in bold names the folder of the rows below it."""
-    names = re.findall(
-        r"^(?:## |\| (?:\*\*)?)`([a-z_/]+(?:/|\.py))`", (DOCS / "architecture.md").read_text(), re.MULTILINE
-    )
-    folder = ROOT
-    for name in names:
-        if name.endswith("/"):
-            folder = Path(name)
-        else:
-            yield folder / name
-
-
-def test_every_module_has_one_line_in_the_architecture_and_every_line_a_module() -> None:
-    assert sorted(described()) == modules()

@@ -1,7 +1,7 @@
-"""Binding timeout: pods whose claims have devices that are not ready are waited for, until the claims give them back.
+"""Binding timeout: gives back claims whose devices did not become ready in time.
 
-Filter rejects such a pod until then; the claim's update wakes it. No event reports that the time is up, and an
-allocation that is void stays so. The claims are deallocated, so that the pod is scheduled anew.
+Until then, filter rejects the pod of such a claim; the claim's update wakes it. No event reports that the time is up,
+and an allocation that is void stays so. The claims are deallocated, so that the pod is scheduled anew.
 """
 
 from collections.abc import Callable, Iterator

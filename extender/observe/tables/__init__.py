@@ -1,1 +1,1 @@
-"""What there is to see of a running service: tables over snapshots, for people and for their programs."""
+"""Tables over snapshots: what a running service shows to people and programs."""

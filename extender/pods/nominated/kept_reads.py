@@ -1,4 +1,4 @@
-"""What it depends on what a pod gets of the devices that are kept for it by name."""
+"""The objects that decide what a pod gets of the devices that are kept for it by name."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the devices that are held for nominated pods depend on: the objects that are read to find these devices."""
+"""The objects that decide which devices are held for nominated pods."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,0 +1,51 @@
+"""Writes docs/reference/modules.md: the first line of the docstring of each module, by folder.
+
+``python -m tests.house.modules``.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.house.sizes import ROOT
+
+PAGE: Final = ROOT / "docs" / "reference" / "modules.md"
+_HEAD: Final = """\
+# Modules
+
+Each module with the first line of its docstring. [architecture.md](../architecture.md) says how they work together.
+`make docs-modules` writes this page from the code: change docstrings, not this page.
+"""
+
+
+def page(root: Path = ROOT) -> str:
+    """Return the page, in Markdown."""
+    folders = (init.parent for package in ("allocator", "extender") for init in (root / package).rglob("__init__.py"))
+    return "\n".join([_HEAD, *(_section(folder, root) for folder in sorted(folders))])
+
+
+def _section(folder: Path, root: Path) -> str:
+    place = folder.relative_to(root)
+    level = "##" if len(place.parts) == 1 else "###"
+    return "\n".join([f"{level} {place}/", "", _first_line(folder / "__init__.py"), "", *_table(folder, root)])
+
+
+def _table(folder: Path, root: Path) -> Iterator[str]:
+    """Yield the lines of a table of the modules in a folder; none if it has only folders."""
+    modules = sorted(path for path in folder.glob("*.py") if not path.stem.startswith("__"))
+    if modules:
+        yield from ("| module | what it is |", "|---|---|")
+        for path in modules:
+            words = _first_line(path).replace("|", "\\|")
+            yield f"| [{path.name}](../../{path.relative_to(root)}) | {words} |"
+        yield ""
+
+
+def _first_line(path: Path) -> str:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return docstring.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
