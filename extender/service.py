@@ -347,7 +347,7 @@ class Service:
         finally:
             in_vain = clock() - began if result is None else result.in_vain
             if in_vain:
-                budget.spend(pod.namespace, clock(), in_vain)
+                budget.spend(pod.namespace, in_vain)
         return result
 
     def _for_call(self) -> Solver:

@@ -56,13 +56,12 @@ class WaitingBudget:
         left = min(self._most / number - part.spent, self._most - self._total.spent)
         return max(0.0, left) + QUICK_SECONDS
 
-    def spend(self, namespace: str, now: float, seconds: float) -> None:
-        """Count a wait that ends now."""
+    def spend(self, namespace: str, seconds: float) -> None:
+        """Count a wait of a namespace that `left` was asked about."""
         costs = max(0.0, seconds - QUICK_SECONDS)
         for part in (self._total, self._parts.get(namespace)):
             if part is not None:
                 part.spent += costs
-                part.at = now
 
     def _restore(self, part: _Part, now: float, rate: float) -> None:
         part.spent = max(0.0, part.spent - rate * max(0.0, now - part.at))

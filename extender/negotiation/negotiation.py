@@ -330,7 +330,7 @@ class Negotiation:
             try:
                 await asyncio.wait({task}, timeout=left)
             finally:  # also if the caller has left
-                known.budget.spend(namespace, now(), now() - began)
+                known.budget.spend(namespace, now() - began)
                 known.metrics.waited(name, now() - began)
             if task.done():
                 task.result()

@@ -9,25 +9,32 @@ devices of the one before. Sometimes the next answer would be wrong for that:
 - last devices: if the best nodes of a pod have devices for one pod alone, the pod before takes them. The next bind
   would fail, and the scheduler would try that pod again after a backoff of a second or more.
 
-Then the call waits for the outcome of the pods before.
+Then the call waits for the outcome of the pods before. A tenant's pods whose outcome is never known must not delay the
+pods of others without end: so each namespace has a part of the time that calls may wait for open pods.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from allocator import Policy
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.fairness.waiting_budget import WaitingBudget
 from extender.kube.raw import revision
 from extender.pods.extended_resources.requests import wanted
+from extender.pods.negotiated_claims import names_controller
 from extender.verbs.merits import Merits
 
 MOST_SECONDS: Final = 0.08
 """The longest time that a filter call waits for the outcome of earlier pods. A nomination takes milliseconds, and is on
 its way when the next call comes. If a scheduler forgets a pod, the calls of other schedulers must not wait for long."""
+
+WAITING_SHARE: Final = 0.2
+"""How much of each second calls may wait for open pods, all of them together. The first 10 ms of each wait are free,
+and most binds decide within them."""
 
 _POLL_SECONDS: Final = 0.002
 
@@ -36,6 +43,9 @@ _MOST_PODS: Final = 16
 
 _MOST_NODES: Final = 8
 """If more nodes than these are the best ones, two pods seldom get the same of them."""
+
+_Matters: TypeAlias = Callable[[Pod], bool]
+"""Whether a call has to know what becomes of an open pod."""
 
 
 class OpenPods:
@@ -52,6 +62,7 @@ class OpenPods:
     def __init__(self, state: ClusterState, has_decided: Callable[[str], bool]) -> None:
         self._state = state
         self._has_decided = has_decided
+        self._budget = WaitingBudget(WAITING_SHARE)
         self.open: dict[str, Pod] = {}
 
     def add(self, pod: Pod) -> None:
@@ -63,12 +74,11 @@ class OpenPods:
     async def wait_for_volumes(self, pod: Pod) -> None:
         """Wait for the outcome of the pods before, if this pod or one of them has volumes."""
 
-        def matters() -> bool:
-            return any(pod.has_volumes or other.has_volumes for other in self.open.values())
+        def matters(other: Pod) -> bool:
+            return pod.has_volumes or other.has_volumes
 
         self.open.pop(pod.uid, None)
-        if matters():
-            await self._wait(matters)
+        await self._wait(matters)
 
     async def wait_for_devices(self, pod: Pod, merits: Merits, policy: Policy) -> bool:
         """Wait for the outcome of the pods before, if they may take what this pod is about to be promised.
@@ -82,29 +92,45 @@ class OpenPods:
             Whether the cluster may have changed, so that the pod has to be decided again.
         """
         snapshot = self._state.snapshot
-        if not (_takes_devices(pod, snapshot) and _takes_last_devices(merits, policy) and self._is_any_taking()):
+        if not (_takes_devices(pod, snapshot) and _takes_last_devices(merits, policy)):
             return False
-        await self._wait(self._is_any_taking)
+        await self._wait(lambda other: _decides_soon(other, self._state.snapshot))
         return self._state.snapshot is not snapshot
 
-    async def _wait(self, matters: Callable[[], bool]) -> None:
-        """Wait until no pod is open that matters. Whoever is open after the longest time is forgotten."""
-        for _ in range(round(MOST_SECONDS / _POLL_SECONDS)):
-            self.open = {uid: other for uid, other in self.open.items() if self._is_unknown(other)}
-            if not matters():
-                return
+    async def _wait(self, matters: _Matters) -> None:
+        """Wait until no pod is open that matters. A pod that is open after the longest time is forgotten."""
+        now = asyncio.get_running_loop().time
+        began, waited_for = now(), self._still_open(matters)
+        until = {each: began + min(MOST_SECONDS, self._budget.left(each, began)) for each in waited_for}
+        while waited_for:
             await asyncio.sleep(_POLL_SECONDS)
-        self.open.clear()
+            late = {each for each in waited_for if now() >= until[each]}
+            self.open = {uid: each for uid, each in self.open.items() if not (matters(each) and each.namespace in late)}
+            known = waited_for - self._still_open(matters)
+            for namespace in known:
+                self._budget.spend(namespace, now() - began)
+            waited_for -= known
 
-    def _is_any_taking(self) -> bool:
-        snapshot = self._state.snapshot
-        return any(self._is_unknown(each) and _takes_devices(each, snapshot) for each in self.open.values())
+    def _still_open(self, matters: _Matters) -> set[str]:
+        """Of the pods that matter, forget those whose outcome is known, and return the namespaces of the others."""
+        self.open = {uid: each for uid, each in self.open.items() if not matters(each) or self._is_unknown(each)}
+        return {each.namespace for each in self.open.values() if matters(each)}
 
     def _is_unknown(self, pod: Pod) -> bool:
         """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
         known = self._state.snapshot.pod(pod.uid)
         is_old = known is None or revision(known.resource_version) <= revision(pod.resource_version)
         return is_old and not self._has_decided(pod.uid)
+
+
+def _decides_soon(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether the bind of an open pod takes devices, and its search is the only thing that it waits for.
+
+    Controllers may take seconds.
+    """
+    claims = (snapshot.claims.get(key) for key in claim_keys(pod))
+    waits = any(each is not None and names_controller(each.claim, snapshot) for each in claims)
+    return not waits and _takes_devices(pod, snapshot)
 
 
 def _takes_devices(pod: Pod, snapshot: Snapshot) -> bool:

@@ -1,16 +1,21 @@
 """A filter call waits for what became of the pods before, where volumes or last devices are at stake; not for long."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from allocator import POLICIES, Merit
+from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.tools.offload import at_once
 from extender.verbs.json.wire import BindArgs, FilterArgs
-from extender.verbs.open_pods import MOST_SECONDS, OpenPods
-from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, state_of
+from extender.verbs.merits import Merits
+from extender.verbs.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
+from tests.extender.negotiation_scene import negotiated_class
+from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of
 from tests.kit.virtualtime import elapse, run
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -177,6 +182,60 @@ def test_for_a_pod_that_is_never_bound_the_next_one_waits_the_longest_time() -> 
     passed, seconds = answered(*nodes(a=1, b=1), *pods("p", "q"), bound=False)
     assert passed == ["a", "b"]
     assert seconds == pytest.approx(MOST_SECONDS)
+
+
+@pytest.mark.parametrize(("device_class", "expected"), [("gpu", MOST_SECONDS), ("license", 0.0)])
+def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_seconds(
+    device_class: str, expected: float
+) -> None:
+    async def scene() -> float:
+        before, now = pod("p", "p"), pod("q", "q")
+        asked = claim("p", request("r", device_class=device_class))
+        turns = OpenPods(state_of([GPU, negotiated_class(), before, now, asked, claim("q")]), NOBODY)
+        turns.add(parsed(before))
+        await turns.wait_for_devices(parsed(now), Merits("a", [Merit(free=0.0)], [0]), POLICIES["first-fit"])
+        return asyncio.get_running_loop().time()
+
+    assert run(scene()) == pytest.approx(expected, abs=0.003)
+
+
+# --- shares by namespace ------------------------------------------------------------------------------------
+
+
+def waits_for(namespaces: Sequence[str], pause: float = 0.0) -> list[float]:
+    """Seconds that one call after the other waits, each after a pod of one of these namespaces that is never bound.
+
+    Args:
+        namespaces: of the pods.
+        pause: seconds before the next pod.
+    """
+
+    async def scene() -> list[float]:
+        loop, found = asyncio.get_running_loop(), []
+        turns = OpenPods(state_of([]), NOBODY)
+        for each in namespaces:
+            await elapse(pause)
+            turns.add(parsed({**STATEFUL, "metadata": {**STATEFUL["metadata"], "namespace": each}}))
+            began = loop.time()
+            await turns.wait_for_volumes(parsed(pod("now")))
+            found.append(loop.time() - began)
+        return found
+
+    return run(scene())
+
+
+def test_pods_that_are_never_bound_delay_others_for_a_share_of_the_time() -> None:
+    waits = waits_for(["x"] * 200)
+    assert waits[0] == pytest.approx(MOST_SECONDS, abs=0.003)
+    beyond = sum(each - QUICK_SECONDS for each in waits)
+    assert beyond == pytest.approx(WAITING_SHARE * (SAVED_SECONDS + sum(waits)), abs=0.1)
+    assert waits[-1] < MOST_SECONDS / 4
+
+
+def test_a_namespace_whose_pods_are_never_bound_leaves_others_their_part() -> None:
+    *_, x, y = waits_for([*["y", *["x"] * 200] * 4, "y"])
+    assert x < MOST_SECONDS / 4
+    assert y > MOST_SECONDS / 2
 
 
 @pytest.mark.parametrize(
