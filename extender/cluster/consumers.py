@@ -1,11 +1,12 @@
 """Consumers of claims: pods, and PodGroups, whose pods use a claim together (gate DRAWorkloadResourceClaims)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
 from allocator import Claim, Consumer, Features
 from extender.cluster.indexes import NodeRequests
+from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pod_groups import PodGroup
@@ -115,13 +116,18 @@ def after_departures(snapshot: Snapshot, node: NodeObject, features: Features) -
     if snapshot.node_requests is not None:
         leaving = (pod.key for pod in snapshot.pods_on(node.name) if pod.deleting)
         snapshot = snapshot._replace(node_requests=reduce(NodeRequests.without_pod, leaving, snapshot.node_requests))
-    for pool in snapshot.inventory.for_node(node.node, features):
-        for uid in snapshot.holders.get(pool.id, ()):
-            found = snapshot.claim(uid)
-            if found is not None and uid not in snapshot.assumed and is_left(found.claim, snapshot):
-                released = replace(found.claim, allocation=None, reserved_for=())
-                snapshot = snapshot.with_claim(replace(found, claim=released))
+    for found in left_behind(snapshot, node, features):
+        released = replace(found.claim, allocation=None, reserved_for=())
+        snapshot = snapshot.with_claim(replace(found, claim=released))
     return snapshot
+
+
+def left_behind(snapshot: Snapshot, node: NodeObject, features: Features) -> Sequence[ClaimObject]:
+    """The claims that have devices which a node reaches, and whose users are all gone or terminating."""
+    pools = snapshot.inventory.for_node(node.node, features)
+    uids = dict.fromkeys(uid for pool in pools for uid in snapshot.holders.get(pool.id, ()))
+    claims = (snapshot.claim(uid) for uid in uids if uid not in snapshot.assumed)
+    return [each for each in claims if each is not None and is_left(each.claim, snapshot)]
 
 
 def is_left(claim: Claim, snapshot: Snapshot) -> bool:

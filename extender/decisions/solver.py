@@ -13,6 +13,7 @@ from allocator import (
     BEST_FIT,
     Allocation,
     AllocationMode,
+    AllocationResult,
     AllocatorError,
     AttributeReads,
     Candidate,
@@ -118,6 +119,7 @@ class Solver:
             two milliseconds.
         kept: remembers what pods get of the devices that are kept for them, by uid of the pod.
         kept_claims: remembers the claims for which something is kept, of a pod by its uid, and of a namespace.
+        expected: remembers what pods would get that only their scheduler has nominated, by uid of the pod.
     """
 
     selectors: Selectors
@@ -134,6 +136,7 @@ class Solver:
     patience: float = math.inf
     kept: Remembered[Allocation] = field(default_factory=Remembered)
     kept_claims: Remembered[Sequence[KeptClaim]] = field(default_factory=Remembered)
+    expected: Remembered[Sequence[AllocationResult]] = field(default_factory=Remembered)
 
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from allocator import AllocationResult, AllocatorError, DeviceId, Reason, Usage
-from extender.cluster.consumers import after_departures, claim_keys, claim_name
+from extender.cluster.consumers import after_departures, claim_keys, claim_name, left_behind
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
@@ -136,24 +136,37 @@ def _unnamed(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim
     If the quotas depend on devices, those count that the pod would get on its node once its victims have gone.
     """
     claims = (*(each for each in _pending(pod, snapshot) if each is not None), *(_special(pod, snapshot) or ()))
-    found = _expected(pod, claims, snapshot, solver) if _depends_on_devices(pod.namespace, snapshot) else None
+    found = _expected(pod, claims, snapshot, solver) if _depends_on_devices(pod.namespace, snapshot) else ()
     allocations: Sequence[AllocationResult | None] = found or [None] * len(claims)
     return [KeptClaim(each.claim.uid, pod, each.claim.spec, got) for each, got in zip(claims, allocations, strict=True)]
 
 
 def _expected(
     pod: Pod, claims: Sequence[ClaimObject], snapshot: Snapshot, solver: Solver
-) -> Sequence[AllocationResult] | None:
-    """What claims would get on the node of their pod; None if that is not known."""
+) -> Sequence[AllocationResult]:
+    """What claims would get on the node of their pod; empty if that is not known."""
     node = snapshot.nodes.get(pod.nominated_node)
     if node is None or not claims or any(names_controller(each.claim, snapshot) for each in claims):
-        return None
-    later = after_departures(snapshot, node, solver.features)
+        return ()
+    basis: list[object] = [pod, node, *_rules(snapshot), snapshot.node_requests, *_pending(pod, snapshot)]
+    for view in snapshot.inventory.for_node(node.node, solver.features):
+        basis += view, snapshot.usage.pools.get(view.id)
+    basis += left_behind(snapshot, node, solver.features)
+    if pod.containers or pod.extended_claim or snapshot.special.get(pod.uid) is not None:
+        basis += [snapshot.usage, snapshot.claims, snapshot.assumed]  # which special claims may be used
+    known = solver.expected.find(pod.uid, tuple(basis))
+    if known is not None:
+        return known
     try:
-        found = solver.judge(later, node.node, tuple(each.claim for each in claims))
+        found = solver.judge(
+            after_departures(snapshot, node, solver.features), node.node, tuple(each.claim for each in claims)
+        )
     except AllocatorError:
-        return None
-    return None if isinstance(found, No) else found.results
+        return ()
+    results = () if isinstance(found, No) else found.results
+    if not (isinstance(found, No) and found.stopped):
+        solver.expected.keep(pod.uid, tuple(basis), results)
+    return results
 
 
 def _worked_out(pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[KeptClaim]:

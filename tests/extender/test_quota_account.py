@@ -11,11 +11,14 @@ from extender.background.statuses.quota_status import status_of
 from extender.cluster.objects.pod_fields import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.kube.raw import Event, EventType
+from extender.kube.resources import CLAIMS
 from extender.metrics.cluster import quota_metrics
 from extender.observe.quota_use import quota_use
 from extender.observe.tables.quotas import quotas
 from extender.pods.claims import PodClaims, claims_of
 from extender.pods.feasibility import Part
+from extender.pods.kept_claims import kept_claims
 from extender.pods.pod_quota import PodQuota, kept_of, total_of
 from extender.quota.device_quotas.totals import Totals
 from extender.verbs.filter import filter_nodes
@@ -34,6 +37,7 @@ from tests.kit.clusters import (
     request,
     snapshot_of,
     solver,
+    state_of,
 )
 
 NODES = (GPU, node("a"), node("b"), local_slice("a", 8, **memory("10Gi")), local_slice("b", 2, **memory("80Gi")))
@@ -99,6 +103,18 @@ class TestKept:
         for limit, over in ((2, True), (3, False)):
             snapshot = snapshot_of(*NODES, *there, *asks(), quota(limited(devices=limit)))
             assert bool(refusal(snapshot)) is over
+
+    @pytest.mark.parametrize(("on", "again"), [("a", True), ("b", False)])
+    def test_what_a_nominated_pod_would_get_is_searched_again_only_if_its_node_has_changed(
+        self, on: str, *, again: bool
+    ) -> None:
+        there = pod("k", "k-c", nominated="a"), claim("k-c"), pod("u", "c", on=on), quota(selecting("true", devices=9))
+        state, asked = state_of([*NODES, *there]), solver()
+        before = kept_claims("ns", state.snapshot, asked)
+        state.apply(Event(EventType.ADDED, CLAIMS, claim("c", allocated=[f"{on}/gpu-0"], at=on, users=["u"])))
+        after = kept_claims("ns", state.snapshot, asked)
+        assert [each.devices for each in after] == [[DeviceId(DRIVER, "a", "gpu-1" if again else "gpu-0")]]
+        assert (after[0].allocation is not before[0].allocation) is again
 
     @pytest.mark.parametrize("uses", ["deleting", "finished", "bound"])
     def test_a_pod_that_waits_no_more_keeps_nothing(self, uses: str) -> None:
