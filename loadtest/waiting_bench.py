@@ -175,13 +175,16 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
                 await news.wait()
 
     async def follow() -> None:
-        async for event in client.watch(PODS, ObjectKey(place, ""), since=since):
-            key = event.object["metadata"].get("name", "")
-            if event.type != "BOOKMARK" and is_bound(event.object) and key not in seen:
-                seen[key] = time.monotonic()
-                news.set()
-                if len(seen) == scene.pods:
-                    return
+        version = since
+        while len(seen) < scene.pods:  # an API server may end a watch at any time
+            async for event in client.watch(PODS, ObjectKey(place, ""), since=version):
+                version = int(event.object["metadata"]["resourceVersion"])
+                key = event.object["metadata"].get("name", "")
+                if event.type != "BOOKMARK" and is_bound(event.object) and key not in seen:
+                    seen[key] = time.monotonic()
+                    news.set()
+                    if len(seen) == scene.pods:
+                        break
 
     async with running(client, plane) as started, asyncio.timeout(_WITHIN):
         processes = {name: each.pid for name, each in (*plane.components.items(), *started.items())}
