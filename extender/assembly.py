@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
-from extender.autoscaler.templates.catalog import Catalog
 from extender.background.claims.binding_timeout import BindingTimeout
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.immediate_claims import ImmediateAllocation
@@ -61,6 +60,7 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
+from extender.planning.templates.catalog import Catalog
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
 from extender.tools.intake import Budget

@@ -28,8 +28,6 @@ from extender.autoscaler.scale_up.next_group import expand
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.catalog import Catalog
-from extender.autoscaler.templates.node_templates import load_templates
 from extender.autoscaler.verbs.start import start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import parse_node_object
@@ -38,6 +36,8 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.grpc.expander import decode_options, encode_expansion
 from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
+from extender.planning.templates.catalog import Catalog
+from extender.planning.templates.node_templates import load_templates
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly
 from tests.kit.protobuf import request

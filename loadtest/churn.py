@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
@@ -26,6 +25,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import read_catalog
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world
 

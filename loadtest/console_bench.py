@@ -20,7 +20,6 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
@@ -30,6 +29,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import read_catalog
 from extender.service import Service
 from extender.serving.listeners import FurtherServer, server_config
 from extender.tools import logs

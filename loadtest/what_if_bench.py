@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.templates.catalog import Catalog
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import Catalog
 from extender.service import Service
 from extender.simulation.cluster import Cluster
 from extender.whatif.asking import WhatIf

@@ -16,10 +16,10 @@ from extender.autoscaler.readiness.node_readiness import Expectations
 from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import Sessions
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.cluster.cluster_state import ClusterState
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.planning.templates.catalog import Catalog, Supply
 from extender.tools.offload import Offload, in_thread
 
 _T = TypeVar("_T")

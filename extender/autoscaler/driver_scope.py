@@ -26,13 +26,13 @@ from allocator import (
     TimedSelectors,
     conditions_of,
 )
-from extender.autoscaler.templates.catalog import Supply
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pod_fields import RequestingContainer
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
+from extender.planning.templates.catalog import Supply
 from extender.pods.extended_resources.special_claim import class_serving
 
 _SECONDS: Final = 1.0

@@ -13,11 +13,11 @@ from extender.autoscaler.readiness.node_readiness import Expectations
 from extender.autoscaler.sessions.peer_connection import PeerConnection
 from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
-from extender.autoscaler.templates.catalog import Catalog
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
+from extender.planning.templates.catalog import Catalog
 from extender.service import Service
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread

@@ -11,8 +11,6 @@ from immutables import Map
 
 from allocator import AllocationResult, Cause, Reason
 from extender.autoscaler.driver_scope import Scope
-from extender.autoscaler.templates.blueprints import Blueprint
-from extender.autoscaler.templates.catalog import Supply
 from extender.cluster.consumers import consumer_of, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -23,6 +21,9 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
+from extender.planning.new_nodes import with_new_node, without_devices
+from extender.planning.templates.blueprints import Blueprint
+from extender.planning.templates.catalog import Supply
 from extender.pods.claims import claim_from_template
 from extender.pods.decision_case import refreshed
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
@@ -102,14 +103,9 @@ class World:
         before = self.fictional.get(node.name)
         if before == blueprints and self.snapshot.nodes[node.name] == node:
             return self
-        snapshot = self.snapshot.with_node(node)
-        if before != blueprints:
-            for each in before or ():
-                for old in each.build(node.name):
-                    snapshot = snapshot.without_slice(old.name)
-            for each in blueprints:
-                for new in each.build(node.name):
-                    snapshot = snapshot.with_slice(new)
+        is_same = before == blueprints
+        snapshot = self.snapshot if is_same else without_devices(node.name, before or (), self.snapshot)
+        snapshot = with_new_node(node, () if is_same else blueprints, snapshot)
         weight = self.weight + _weight(blueprints) - (0 if before is None else _weight(before))
         return replace(self, snapshot=snapshot, fictional=self.fictional.set(node.name, blueprints), weight=weight)
 

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from extender.autoscaler.templates.catalog import read_catalog
-from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.messages import FOUND_PROBLEMS, fail, refuse, say, warn
 from extender.cli.options import ConfigOption, command_app, examples, parse_path
 from extender.cli.reading import read_settings, settings_of
 from extender.config.scheduler_file import check_scheduler
 from extender.config.settings import Settings
 from extender.config.sources import SettingsError
+from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates.node_templates import TemplateError
 from extender.tools.text_file import UnreadableError, read_text
 
 app = command_app(help_text="Print or check the settings.")

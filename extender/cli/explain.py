@@ -12,8 +12,6 @@ import typer
 
 from extender.assembly import make_solver
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
-from extender.autoscaler.templates.catalog import read_catalog
-from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.audit import listed
 from extender.cli.messages import FOUND_PROBLEMS, fail, say, warn
@@ -48,6 +46,8 @@ from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.raw import key_of
 from extender.kube.resources import BUDGETS, PODS, RESOURCES
+from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates.node_templates import TemplateError
 from extender.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError, UnreadableFilesError
 from extender.tools.logs import log_quietly
 

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 import typer
 
 from allocator.tools import dns_subdomain
-from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.cli.messages import fail
 from extender.cli.options import (
     CDI_DIR,
@@ -24,6 +23,7 @@ from extender.cli.options import (
 )
 from extender.kube.connection.credentials import find_origin
 from extender.kube.errors import ConnectError
+from extender.planning.templates.node_templates import TemplateError, load_templates
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from extender.tools.text_file import UnreadableError, read_text

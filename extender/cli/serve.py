@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.messages import fail
 from extender.cli.options import (
     ConfigOption,
@@ -24,6 +23,7 @@ from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.start import GrpcError
 from extender.kube.connection.credentials import find_origin
 from extender.kube.errors import ConnectError
+from extender.planning.templates.node_templates import TemplateError
 from extender.serving import run as serving
 from extender.serving.listeners import ListenError
 from extender.simulation.parameter_objects import ParameterObjects

@@ -6,7 +6,6 @@ from typing import Annotated, Final
 
 import typer
 
-from extender.autoscaler.templates.node_templates import TemplateError
 from extender.cli.answer import ExplanationJson, print_answer
 from extender.cli.messages import FOUND_PROBLEMS, fail, note, print_data, print_lines, say, stdout, warn
 from extender.cli.options import (
@@ -28,6 +27,7 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.tables.terminal import TextTable, print_table
 from extender.pictures.clusters import fleet_of
 from extender.pictures.fleet import WaitingPod, fleet_picture
+from extender.planning.templates.node_templates import TemplateError
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError, UnreadableFilesError
 from extender.simulation.placement import Placement

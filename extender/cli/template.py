@@ -11,9 +11,6 @@ import typer
 import yaml
 
 from allocator.tools import dns_subdomain
-from extender.autoscaler.templates.catalog import read_catalog
-from extender.autoscaler.templates.node_description import UnknownGroupError, describe
-from extender.autoscaler.templates.node_templates import TemplateError, load_templates
 from extender.cli.messages import fail, note, print_data, warn
 from extender.cli.options import (
     ConfigOption,
@@ -30,6 +27,9 @@ from extender.kube.api import RawObject
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.resources import NODES, SLICES, Resource
+from extender.planning.templates.catalog import read_catalog
+from extender.planning.templates.node_description import UnknownGroupError, describe
+from extender.planning.templates.node_templates import TemplateError, load_templates
 from extender.tools.logs import log_quietly
 
 app = command_app()

@@ -7,7 +7,6 @@ from itertools import accumulate
 from math import comb
 from typing import Final
 
-from extender.autoscaler.scale_up.device_counts import free_devices, least_devices
 from extender.cluster.consumers import holders_near, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
@@ -18,6 +17,7 @@ from extender.defragmentation.mobility import Mobility, held_devices
 from extender.defragmentation.shapes import PendingShape
 from extender.defragmentation.trial import MoveTrials
 from extender.kube_scheduler import rejection
+from extender.planning.device_counts import free_devices, least_devices
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.smallest_set import MOST_SETS

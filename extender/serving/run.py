@@ -21,7 +21,6 @@ from extender.access.reviews import REVIEWS, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import Catalog, read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live.follower import FollowTiming
 from extender.cluster.live.live_cluster import LiveCluster, Timing, connect
@@ -40,6 +39,7 @@ from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
 from extender.metrics.groups import Metrics
 from extender.metrics.process import IntakeMetrics, LogMetrics
+from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
 from extender.serving.libc_heap import give_back_after_bursts, give_back_early, heap_of_process

@@ -9,7 +9,6 @@ from anyio.from_thread import start_blocking_portal
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service, make_solver, suggestions
-from extender.autoscaler.templates.catalog import Catalog, read_catalog
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -27,6 +26,7 @@ from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.pods.stand_in import stand_in
 from extender.service import Service
 from extender.simulation.parameter_objects import ParameterObjects

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from extender.autoscaler.made_up_nodes import devices_of, made_up_node, picture_of
-from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
@@ -19,6 +18,7 @@ from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
 from extender.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.templates.catalog import Catalog, Supply
 from extender.pods.extended_resources.requests import request_nouns, request_words
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.whatif.fork import Fork

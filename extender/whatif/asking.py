@@ -15,10 +15,10 @@ import anyio
 import anyio.to_thread
 
 from extender.autoscaler.simulated_cluster import with_claims
-from extender.autoscaler.templates.catalog import Catalog
 from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
+from extender.planning.templates.catalog import Catalog
 from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.whatif.answer import WhatIfAnswer

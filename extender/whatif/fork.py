@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from allocator import Features, Problem
-from extender.autoscaler.templates.catalog import Supply
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
+from extender.planning.templates.catalog import Supply
 
 
 @dataclass(frozen=True, slots=True)

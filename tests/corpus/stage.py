@@ -20,8 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import Catalog
-from extender.autoscaler.templates.node_templates import load_templates
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.controllers import ParameterKind
@@ -38,6 +36,8 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
 from extender.metrics.groups import Metrics
 from extender.negotiation.parameters import ParameterReader, resource_of
+from extender.planning.templates.catalog import Catalog
+from extender.planning.templates.node_templates import load_templates
 from extender.service import Service
 from extender.tools.offload import at_once
 from extender.writes.claims.claim_writes import ClaimWrites

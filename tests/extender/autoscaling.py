@@ -16,11 +16,11 @@ from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.sessions.peers import Peers
 from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.catalog import Catalog, Supply
-from extender.autoscaler.templates.node_templates import NodeTemplate, load_templates
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.decisions.evaluate import Decider
+from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates.node_templates import NodeTemplate, load_templates
 from tests.kit.clusters import (
     CREATED,
     DRIVER,

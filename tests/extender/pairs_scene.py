@@ -10,7 +10,6 @@ from allocator.audit.rules import Rule
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.cli.audit import audit_snapshot
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
 from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
@@ -18,6 +17,7 @@ from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
+from extender.planning.templates.catalog import Catalog, Supply
 from extender.service import Service
 from extender.verbs.json.wire import FilterArgs, PreemptArgs
 from extender.verbs.preempt.preempt import Victims

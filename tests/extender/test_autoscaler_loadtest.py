@@ -9,8 +9,8 @@ import orjson
 import pytest
 from rich.progress import Progress
 
-from extender.autoscaler.templates.node_templates import load_templates
 from extender.client import AutoscalerClient
+from extender.planning.templates.node_templates import load_templates
 from loadtest.autoscaler import InputError, Situation, read, scale_up, tables
 from tests.extender.autoscaling import machine, pod_of
 

@@ -15,8 +15,8 @@ from extender.autoscaler.sessions.sessions import (
     UnknownSessionError,
 )
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.catalog import Catalog, Supply
 from extender.decisions.solver import No
+from extender.planning.templates.catalog import Catalog, Supply
 from tests.extender.autoscaling import (
     machine,
     made_up,

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from allocator import Features, Node
-from extender.autoscaler.templates.blueprints import Blueprint
-from extender.autoscaler.templates.catalog import Catalog, Supply
-from extender.autoscaler.templates.node_templates import NODE_NAME, TemplateError, load_templates
+from extender.planning.templates.blueprints import Blueprint
+from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates.node_templates import NODE_NAME, TemplateError, load_templates
 from tests.extender.autoscaling import GROUP, machine, node_template, templates_of, world_of
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, snapshot_of
 

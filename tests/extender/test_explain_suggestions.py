@@ -12,14 +12,14 @@ from hypothesis import event, given, settings
 from allocator import RemedyKind
 from extender import Cluster
 from extender.assembly import suggestions
-from extender.autoscaler.templates.catalog import Catalog
-from extender.autoscaler.templates.node_description import describe
 from extender.config.settings import Settings
 from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Proposal
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
+from extender.planning.templates.catalog import Catalog
+from extender.planning.templates.node_description import describe
 from tests.extender.autoscaling import GROUP, machine, node_template, templates_of
 from tests.extender.defragmenting import moves, runs, waits
 from tests.extender.test_defragmentation_laws import World, carried_out, worlds

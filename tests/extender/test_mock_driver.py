@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from allocator import parse_node
-from extender.autoscaler.templates.node_templates import load_templates
 from extender.cli.main import app
 from extender.cli.messages import USAGE
 from extender.node.mock import no_template
+from extender.planning.templates.node_templates import load_templates
 from tests.extender.cli_scene import RUNNER
 from tests.kit.clusters import node
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Features
-from extender.autoscaler.scale_up.device_counts import stranded_devices
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import least_waste
 from extender.autoscaler.scale_up.next_group import expand
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.catalog import Catalog, Supply
-from extender.autoscaler.templates.node_templates import load_templates
+from extender.planning.device_counts import stranded_devices
+from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates.node_templates import load_templates
 from tests.extender.autoscaling import group_of, made_up, node_template, pending, pod_of, world_of
 from tests.kit.clusters import claim_template, request, solver
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster
-from extender.autoscaler.scale_up.device_counts import least_devices
 from extender.cli.main import app
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text
+from extender.planning.device_counts import least_devices
 from tests.extender.cli_scene import RUNNER, written
 from tests.kit.clusters import Cluster as Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, local_slice, node, pod, request

@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.templates.catalog import Catalog
 from extender.background.runner import PAUSE_SECONDS
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import Catalog
 from extender.serving.run import ServedCluster, surroundings_of
 from extender.tools.offload import at_once
 from extender.verbs.json.wire import decode_filter

@@ -12,12 +12,12 @@ from typing import Any
 import orjson
 from httpx import AsyncClient, ConnectError, ReadError
 
-from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import RESOURCES, Resource
+from extender.planning.templates.catalog import read_catalog
 from extender.serving import run as serving
 from extender.serving.listeners import Port, Ports
 from tests.kit.clusters import GPU, NOW, binding, claim, local_slice, node, pod

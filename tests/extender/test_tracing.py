@@ -18,7 +18,6 @@ from starlette.requests import Request
 
 from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import read_catalog
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.connection.transport import HttpRequest as Asking
@@ -26,6 +25,7 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import read_catalog
 from extender.tools.offload import in_thread
 from extender.tracing.spans import Spans
 from tests.extender.livecluster import SERVED, default, half, make_claim

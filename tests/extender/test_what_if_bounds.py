@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from extender.autoscaler.templates.catalog import Catalog
+from extender.planning.templates.catalog import Catalog
 from extender.tools.faults import RefusedError
 from extender.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
 from extender.whatif.asking import WhatIf

@@ -12,11 +12,11 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.autoscaler.templates.catalog import Catalog
 from extender.http.endpoints.by_listener import Listener
 from extender.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.http.limits.bodies import Bodies
 from extender.kube.resources import PODS
+from extender.planning.templates.catalog import Catalog
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
 from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf

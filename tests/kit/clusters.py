@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.assembly import make_service
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import read_catalog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -27,6 +26,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
 from extender.metrics.groups import Metrics
+from extender.planning.templates.catalog import read_catalog
 from extender.service import Service
 from extender.tools.offload import Offload, in_thread
 from tests.kit.objects import parts

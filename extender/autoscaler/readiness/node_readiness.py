@@ -11,10 +11,10 @@ from typing import Final
 
 from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.templates.blueprints import local_pools
-from extender.autoscaler.templates.catalog import Supply
 from extender.cluster.objects.nodes import NodeObject
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.planning.templates.blueprints import local_pools
+from extender.planning.templates.catalog import Supply
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from typing import Final
 
 from allocator import without_selectors
 from extender.autoscaler.scale_up.demand import NodeDemand
-from extender.autoscaler.scale_up.device_counts import least_devices, stranded_devices, typical_devices
 from extender.autoscaler.scale_up.expanders import Expander, Offer
 from extender.autoscaler.scale_up.new_nodes import NewNodes
 from extender.autoscaler.scale_up.node_fill import Fill, Option, PodShape
@@ -27,6 +26,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler import no_attempt
+from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import class_serving
 from extender.pods.likeness import likeness_of_resources

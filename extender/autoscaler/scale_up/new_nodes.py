@@ -8,20 +8,19 @@ pods request of the node is a part of its state, so no two states are compared.
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from allocator import Candidate, PoolId, Usage
-from extender.autoscaler.scale_up.device_counts import free_devices
 from extender.autoscaler.scale_up.node_fill import PodShape
 from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
+from extender.planning.device_counts import free_devices
+from extender.planning.new_nodes import with_new_node
+from extender.planning.templates.catalog import HOSTNAME
 from extender.pods.node_resources import is_counted
 from extender.verbs.placing import grant
-
-_HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,11 +168,9 @@ class NewNodes:
         group = self._groups[index]
         name = f"{group.name}/{number}"
         of_group = group.room.node
-        labels = {**of_group.node.labels, **({_HOSTNAME: name} if _HOSTNAME in of_group.node.labels else {})}
-        snapshot = snapshot.with_node(replace(of_group, node=replace(of_group.node, name=name, labels=labels)))
-        for blueprint in self.blueprints[index]:
-            for each in blueprint.build(name):
-                snapshot = snapshot.with_slice(each)
+        labels = {**of_group.node.labels, **({HOSTNAME: name} if HOSTNAME in of_group.node.labels else {})}
+        node = replace(of_group, node=replace(of_group.node, name=name, labels=labels))
+        snapshot = with_new_node(node, self.blueprints[index], snapshot)
         pools = tuple(snapshot.inventory.local.get(name, ()))
         views = snapshot.inventory.for_node(snapshot.nodes[name].node, self._solver.features)
         has_others = any(view.id not in pools for view in views)

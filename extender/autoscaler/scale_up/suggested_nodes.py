@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Final
 
 from allocator import RemedyKind
-from extender.autoscaler.templates.catalog import Catalog, Group, Supply
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import ProposedChange
 from extender.explain.proposals.suggestions import Suggestion
 from extender.kube_scheduler import rejection
+from extender.planning.new_nodes import with_new_node
+from extender.planning.templates.catalog import Catalog, Group, Supply
 
 MOST_GROUPS: Final = 64
 """Groups that are suggested, those whose nodes bring the fewest devices."""
@@ -45,12 +47,6 @@ def _suggestion(group: Group, supply: Supply, snapshot: Snapshot) -> Suggestion:
     node = group.node_called(name)
     blueprints = supply.blueprints(node.node)
 
-    def fork(before: Snapshot) -> Snapshot:
-        after = before.with_node(node)
-        for each in (built for blueprint in blueprints for built in blueprint.build(name)):
-            after = after.with_slice(each)
-        return after
-
     origin = ", ".join(each.origin for each in blueprints) or "it brings no devices of its own"
     labels = ", ".join(f"{key}: {value}" for key, value in group.labels.items())
     change = ProposedChange(
@@ -58,7 +54,7 @@ def _suggestion(group: Group, supply: Supply, snapshot: Snapshot) -> Suggestion:
         f"node group {group.name}",
         f"add a node of group {group.name} ({origin})",
         f"to the nodes with the labels {{{labels}}}; dra-extender template {group.name} prints such a node",
-        fork,
+        partial(with_new_node, node, blueprints),
         weight=sum(each.device_count for each in blueprints),
     )
     return Suggestion((change,), name)

@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.from_settings import make_autoscaler
-from extender.autoscaler.templates.catalog import read_catalog
 from extender.cli.explain import EXPLAINED
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
@@ -22,6 +21,7 @@ from extender.kube.resources import PODS, RESOURCES
 from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.metrics.groups import Metrics
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
+from extender.planning.templates.catalog import read_catalog
 
 _HOST = "http://127.0.0.1:8888"
 _JUDGING_SECONDS = 20.0

@@ -7,9 +7,10 @@ from typing import ClassVar, Final, Self
 
 from allocator import Node, Problem
 from allocator.tools import JSON, Fields, hint, label_key, shown
-from extender.autoscaler.templates.blueprints import Blueprint, learned
-from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES
 from extender.cluster.objects.nodes import NodeObject
+from extender.planning.new_nodes import with_new_node
+from extender.planning.templates.blueprints import Blueprint, learned
+from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES
 from extender.whatif.edits.edit import Edit, read_count, refuse_unknown
 from extender.whatif.fork import Fork, NewNode
 
@@ -69,9 +70,7 @@ class AddNodes(Edit):
             labels = {**start.node.labels, **self.labels, HOSTNAME: name}
             node = replace(start, node=replace(start.node, name=name, labels=labels), created=fork.now)
             blueprints = self._blueprints(node.node, start, fork)
-            fork.snapshot = fork.snapshot.with_node(node)
-            for each in (built for blueprint in blueprints for built in blueprint.build(name)):
-                fork.snapshot = fork.snapshot.with_slice(each)
+            fork.snapshot = with_new_node(node, blueprints, fork.snapshot)
             fork.nodes.append(NewNode(name, ", ".join(each.origin for each in blueprints)))
 
     def _blueprints(self, node: Node, start: NodeObject, fork: Fork) -> Sequence[Blueprint]:

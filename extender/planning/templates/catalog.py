@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from allocator import Features, Node
-from extender.autoscaler.templates.blueprints import Blueprint, learned
-from extender.autoscaler.templates.node_templates import NodeTemplate, TemplateError, load_templates
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.planning.templates.blueprints import Blueprint, learned
+from extender.planning.templates.node_templates import NodeTemplate, TemplateError, load_templates
 from extender.tools.text_file import UnreadableError, read_text
 
 OF_KUBERNETES: Final = "node.kubernetes.io/"

@@ -11,11 +11,11 @@ from typing import Any
 
 from allocator import Node, Quantity
 from allocator.tools import hint, shown
-from extender.autoscaler.templates.blueprints import Blueprint
-from extender.autoscaler.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply
-from extender.autoscaler.templates.node_templates import NODE_NAME, of_node
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import RawObject
+from extender.planning.templates.blueprints import Blueprint
+from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply
+from extender.planning.templates.node_templates import NODE_NAME, of_node
 
 
 class UnknownGroupError(Exception):
