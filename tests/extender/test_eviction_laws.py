@@ -200,7 +200,11 @@ class Site:
             await self.service.bind(BindArgs(asking.namespace, asking.name, asking.uid, on))
         except RefusedError:
             return
-        self.events.append(lambda other: other.priority < asking.priority)
+        self.events.append(lambda other: other.priority < asking.priority or self._gives_back(other, asking))
+
+    def _gives_back(self, other: Pod, asking: Pod) -> bool:
+        """Whether a pod may have only what the namespace of another has left of its quota, whatever the priorities."""
+        return other.namespace != asking.namespace and self.world.quotas.get(other.namespace, (None, False))[1]
 
     async def _preempt(self, asking: Pod, names: Sequence[str]) -> None:
         there = [each for each in self.pods() if each.node_name == asking.nominated_node]
@@ -343,9 +347,29 @@ LEAST = World(
 """A pod that its scheduler has nominated is about to get one of the two large devices that its quota allows."""
 
 
+TAKEN_BACK = World(
+    devices={"a": [False], "b": [False, False], "c": [False, False]},
+    slots={"a": 1, "b": 2, "c": 2},
+    running=[
+        Running("ns", "a", 0, 0),
+        Running("ns", "b", 0, 0),
+        Running("ns", "b", None, 0),
+        Running("ns", "c", 0, -1),
+        Running("ns", "c", 1, 0),
+    ],
+    waiting=[Waiting("team", 0, 2), Waiting("ns", 2, 1)],
+    quotas={
+        "ns": ({"name": "gpu", "deviceClassName": "gpu", "devices": 0}, True),
+        "team": ({"name": "gpu", "deviceClassName": "gpu", "devices": 3}, False),
+    },
+)
+"""A pod is about to have a borrowed device in place of another one, and the owner of the quota takes two of three."""
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(histories())
 @example((LEAST, [("end", "v0")]))
+@example((TAKEN_BACK, [("end", "v4")]))
 def test_each_pod_for_which_others_are_evicted_is_bound_or_was_refused_by_what_came_later(
     history: tuple[World, list[tuple[str, Any]]],
 ) -> None:
