@@ -21,7 +21,7 @@ from extender.kube.resources import PODS
 from tests.hostile.tenants.attacks import Attack, attacks
 from tests.hostile.tenants.controller import controllers
 from tests.hostile.tenants.ordinary import Phase, Tenant
-from tests.hostile.tenants.site import Site, build, serving
+from tests.hostile.tenants.site import Site, build, serving, serving_alone
 from tests.kit.controlplane.binaries import BinariesError, find_binaries
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
@@ -53,6 +53,7 @@ class Plan:
         every: seconds between two pods of one ordinary tenant.
         life: seconds that a pod of an ordinary tenant runs.
         names: of the attacks.
+        in_tree: kube-scheduler's own plugin serves instead of dra-extender, without quotas.
     """
 
     calm: float
@@ -60,6 +61,7 @@ class Plan:
     every: float
     life: float
     names: Sequence[str]
+    in_tree: bool
 
 
 def _plan() -> Plan:
@@ -70,8 +72,9 @@ def _plan() -> Plan:
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two pods of a tenant: 3")
     parser.add_argument("--life", type=float, default=1.0, help="seconds that a pod runs: 1")
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="these attacks")
+    parser.add_argument("--in-tree", action="store_true", help="with kube-scheduler's own plugin, to compare")
     args = parser.parse_args()
-    return Plan(args.calm, args.hostile, args.every, args.life, args.only)
+    return Plan(args.calm, args.hostile, args.every, args.life, args.only, args.in_tree)
 
 
 async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]:
@@ -83,7 +86,8 @@ async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]
     tenants = [Tenant(client, each, plan.every, plan.life, settling) for each in namespaces]
     async with AsyncExitStack() as stack:
         known = await stack.enter_async_context(controllers())
-        site = await stack.enter_async_context(serving(plane, client, known))
+        served = serving_alone(plane, client) if plan.in_tree else serving(plane, client, known)
+        site = await stack.enter_async_context(served)
         tasks = [asyncio.create_task(each.follow()) for each in tenants]
         for each in tenants:
             await each.settle(_STEADY)
@@ -118,10 +122,10 @@ async def _measured(phase: Phase, tenants: Sequence[Tenant], seconds: float, sit
 def _line(phase: Phase, tenants: Sequence[Tenant], site: Site) -> str:
     p50, p99 = (percentile(phase.waits, each) for each in (50, 99)) if phase.waits else (0.0, 0.0)
     waiting = sum(len(each.waiting) for each in tenants)
-    memory = resident(site.extender.process.pid) / MEGABYTE
+    decides = site.scheduler if site.extender is None else site.extender.process
     return (
         f"{phase.made} made, {len(phase.waits)} bound ({phase.rate:.2f} a second), {waiting} wait, p50 {p50:.2f} s, "
-        f"p99 {p99:.2f} s, {len(phase.evicted)} evicted; extender {memory:.0f} MB"
+        f"p99 {p99:.2f} s, {len(phase.evicted)} evicted; {decides.name} {resident(decides.pid) / MEGABYTE:.0f} MB"
     )
 
 

@@ -17,6 +17,7 @@ from tests.kit.controlplane.client import NAMESPACES, PRIORITIES, Client
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.definitions import DEVICE_QUOTA, define
 from tests.kit.controlplane.device_quotas import quota
+from tests.kit.controlplane.pair import SHIPPED_NAME
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import SERVE, SETTINGS, Extender, grant_rights, running_extender
 from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, namespace, priority_class, resource_slice
@@ -31,10 +32,14 @@ HIGH: Final = "hostile-high"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What runs."""
+    """What runs.
+
+    Attributes:
+        extender: None if the scheduler has its own plugin.
+    """
 
     client: Client
-    extender: Extender
+    extender: Extender | None
     scheduler: Process
 
 
@@ -79,3 +84,13 @@ async def serving(plane: ControlPlane, client: Client, known: Controllers) -> As
         config = localize(text, extender.url, plane.kubeconfig(SCHEDULER))
         process = await stack.enter_async_context(scheduler(plane, config, shipped_flags(text)))
         yield Site(client, extender, process)
+
+
+@asynccontextmanager
+async def serving_alone(plane: ControlPlane, client: Client) -> AsyncIterator[Site]:
+    """A scheduler with its own plugin, under the name that all pods name, and with our scheduler's backoff."""
+    config = localize(SHIPPED.read_text(), "", plane.kubeconfig(SCHEDULER))
+    del config["extenders"]
+    config["profiles"] = [{"schedulerName": SHIPPED_NAME}]
+    async with scheduler(plane, config, ()) as process:
+        yield Site(client, None, process)
