@@ -6,6 +6,7 @@ with its own plugin, and the scheduler with dra-extender as we ship it. ``KUBERN
 | scene | what is measured |
 |---|---|
 | templates | 70 pods with claims from templates, created at once: seconds from creation to node |
+| in a row | the same, created one after the other by one client, as kubectl creates what is in a file |
 | one by one | the same, each created when the one before has a node: no pod waits for another |
 | group | 1,000 pods of one PodGroup that share its claim: seconds until all have a node (Kubernetes 1.37) |
 | shared | 250 pods that share a claim by name: seconds until all have a node |
@@ -112,7 +113,8 @@ class Scene:
         prepare: makes what the pods need, in a namespace.
         entry: the entry of each pod in ``spec.resourceClaims``.
         spec: more of the spec of each pod.
-        at_once: how many are created at the same time; 1: each when the one before has a node.
+        at_once: how many are created at the same time.
+        waits: each is created when the one before has a node.
     """
 
     pods: int
@@ -120,6 +122,7 @@ class Scene:
     entry: RawObject
     spec: RawObject
     at_once: int = _AT_ONCE
+    waits: bool = False
 
 
 async def _make_template(client: Client, place: str) -> None:
@@ -143,7 +146,8 @@ async def _make_claim(client: Client, place: str) -> None:
 
 SCENES: Final = {
     "templates": Scene(70, _make_template, by_template("one"), {}),
-    "one by one": Scene(70, _make_template, by_template("one"), {}, at_once=1),
+    "in a row": Scene(70, _make_template, by_template("one"), {}, at_once=1),
+    "one by one": Scene(70, _make_template, by_template("one"), {}, at_once=1, waits=True),
     "group": Scene(1000, _make_group, by_template("one"), {"schedulingGroup": {"podGroupName": "team"}}),
     "shared": Scene(250, _make_claim, by_name("shared"), {}),
 }
@@ -152,6 +156,15 @@ SUBJECTS: Final[dict[str, tuple[str, Running]]] = {
     "dra-extender": (SHIPPED_NAME, _ours),
     "dra-extender, without the gate": (SHIPPED_NAME, _without_gate),
 }
+
+
+async def _bound(client: Client, place: str, since: int) -> AsyncIterator[str]:
+    """The names of pods that have a node, without end."""
+    while True:  # an API server may end a watch at any time
+        async for event in client.watch(PODS, ObjectKey(place, ""), since=since):
+            since = int(event.object["metadata"]["resourceVersion"])
+            if event.type != "BOOKMARK" and is_bound(event.object):
+                yield event.object["metadata"]["name"]
 
 
 async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str, number: int) -> str:
@@ -170,21 +183,17 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
             key = f"p-{each}"
             await client.create(PODS, pod(place, key, claims=[scene.entry], scheduler=name, **scene.spec))
             made[key] = time.monotonic()
-            while scene.at_once == 1 and key not in seen:
+            while scene.waits and key not in seen:
                 news.clear()
                 await news.wait()
 
     async def follow() -> None:
-        version = since
-        while len(seen) < scene.pods:  # an API server may end a watch at any time
-            async for event in client.watch(PODS, ObjectKey(place, ""), since=version):
-                version = int(event.object["metadata"]["resourceVersion"])
-                key = event.object["metadata"].get("name", "")
-                if event.type != "BOOKMARK" and is_bound(event.object) and key not in seen:
-                    seen[key] = time.monotonic()
-                    news.set()
-                    if len(seen) == scene.pods:
-                        break
+        async for key in _bound(client, place, since):
+            if key not in seen:
+                seen[key] = time.monotonic()
+                news.set()
+            if len(seen) == scene.pods:
+                return
 
     async with running(client, plane) as started, asyncio.timeout(_WITHIN):
         processes = {name: each.pid for name, each in (*plane.components.items(), *started.items())}
