@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from allocator import POLICIES, Clock, Limits, Selectors, Shape
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
+from extender.background.asked import Asked
 from extender.background.claims.binding_timeout import BindingTimeout
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.immediate_claims import ImmediateAllocation
@@ -161,7 +162,6 @@ def make_service(
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     reports = Reports(DoubleAllocations(metrics.claims.clashed, tell), _waiting_times(metrics, writer.now), tell)
     scheduling, now, faults = settings.scheduling, around.now, solver.faults
-    schedulers = scheduling.scheduler_names
     times = BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
     requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
@@ -170,6 +170,7 @@ def make_service(
     gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, metrics.gangs, off_loop)
     allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)
+    asked = Asked(solver.clock, scheduling.scheduler_names)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, reports.double_allocations, now, tell, faults),
@@ -180,16 +181,17 @@ def make_service(
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
         *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, _judging(requeue, gangs), immediate),
         gangs,
-        GangsInPart(state, tell, metrics.gangs, solver.clock),
+        GangsInPart(state, tell, metrics.gangs, asked, solver.clock),
         *_eviction_tasks(writer, decider, writes, binder, settings, metrics, off_loop),
         *([requeue] if around.has_schedulers else []),
-        PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, schedulers, tell, now),
+        PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, asked, tell, now),
         immediate,
         *_keepers(overview, off_loop),
     )
     metrics.registry.register(ClusterMetrics(overview))
-    rescan = Rescan(state, writer, schedulers, tasks, solver.clock, faults)
-    runner = BackgroundRunner((rescan, *tasks) if around.has_schedulers else tasks, faults, tuple(leases.values()))
+    rescan = Rescan(state, writer, tasks, asked, solver.clock, faults)
+    every = (rescan, *tasks) if around.has_schedulers else tasks
+    runner = BackgroundRunner(every, asked, faults, tuple(leases.values()))
     explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
     return Service(decider, binder, runner, metrics, explanations, scheduling=scheduling, off_loop=off_loop)
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from extender.background.asked import Asked
 from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -28,15 +29,17 @@ class BackgroundRunner:
 
     Args:
         tasks: in the order of their turns.
+        asked: is told of each call, and of each pod that the tasks are told of.
         faults: gets unexpected errors, each with its task.
         leases: of the tasks; they are given back in the end, so that no replica waits until they have expired.
     """
 
-    def __init__(self, tasks: Sequence[BackgroundTask], faults: Faults, leases: Collection[SharedLease] = ()) -> None:
+    def __init__(
+        self, tasks: Sequence[BackgroundTask], asked: Asked, faults: Faults, leases: Collection[SharedLease] = ()
+    ) -> None:
         self._tasks = tasks
+        self._asked = asked
         self._leases = leases
-        # Few of the tasks hear of pods that fit, and most pods do.
-        self._on_passed = [each.on_passed for each in tasks if type(each).on_passed is not BackgroundTask.on_passed]
         self._faults = faults
         self._run: asyncio.Task[None] | None = None
         self._turns: dict[BackgroundTask, asyncio.Task[None]] = {}
@@ -44,17 +47,20 @@ class BackgroundRunner:
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
+        self._asked.note(args.pod)
         if result.passed:
-            for on_passed in self._on_passed:
-                on_passed(args.pod)
+            for task in self._tasks if self._asked.may_be_known(args.pod.uid) else ():
+                task.on_passed(args.pod)
             return
         rejection = Rejection(args.pod, args.names, result, snapshot)
+        self._asked.remember(rejection.share, args.pod.uid)
         for task in self._tasks:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
         """Tell the tasks that the scheduler of a pod would evict others on these nodes."""
+        self._asked.remember(pod.namespace, pod.uid)
         for task in self._tasks:
             with self._faults.of(f"pod {pod}"):
                 await task.before_preempt(pod, nodes)

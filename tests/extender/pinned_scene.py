@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from allocator import Features
+from extender.background.asked import Asked
 from extender.background.claims.pinned_pods import PinnedPods
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
@@ -41,7 +42,8 @@ class Scene:
         void = DoubleAllocations(count=lambda: self.clashes.append(None), tell=self._hear)
         self.binder = binder_over(self.transport, self.state, now=self.now, by=by, double_allocations=void)
         lease = SharedLease(self.transport, PINNED_PODS, "mine", self.now, self.clock)
-        self.task = PinnedPods(self.state, self.binder.pinned, lease, by, schedulers, self._hear, self.now)
+        self.asked = Asked(self.clock, schedulers)
+        self.task = PinnedPods(self.state, self.binder.pinned, lease, by, self.asked, self._hear, self.now)
 
     def clock(self) -> float:
         return self.passed.total_seconds()
@@ -51,7 +53,7 @@ class Scene:
 
     def ask(self) -> None:
         """A scheduler asks this replica about some pod."""
-        self.task.on_passed(parsed(pod("other")))
+        self.asked.note(parsed(pod("other")))
 
     def look(self, *, seconds: float = 0.2, ticks: int = 3) -> None:
         """Give the task some turns, with this number of seconds between them."""

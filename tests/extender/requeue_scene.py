@@ -6,10 +6,11 @@ from typing import Any
 
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
+from extender.background.asked import Asked
 from extender.background.requeue.requeue import Requeue
 from extender.background.requeue.rescan import Rescan
 from extender.background.runner import PAUSE_SECONDS
-from extender.background.task import Rejection
+from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
@@ -54,12 +55,17 @@ class Scene:
         self.writer = writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
         self.decider = Decider(self.solver, self.cluster.state.changes_since)
         self.requeue = Requeue(self.cluster.state, self.decider, writer, lambda _: None)
-        tasks, faults = (self.requeue,), self.solver.faults
-        self.rescan = Rescan(self.cluster.state, writer, self.schedulers, tasks, self.solver.clock, faults)
+        self.asked = Asked(self.solver.clock, self.schedulers)
+        self.follow([self.requeue])
 
     @classmethod
     def of(cls, *objects: Object, ticking: float = 0.0, limits: Limits = DEFAULT_LIMITS) -> "Scene":
         return cls(Cluster.of(*objects), ticking=ticking, limits=limits)
+
+    def follow(self, tasks: Sequence[BackgroundTask]) -> None:
+        """The rescan begins, and tells these tasks."""
+        state, faults = self.cluster.state, self.solver.faults
+        self.rescan = Rescan(state, self.writer, tasks, self.asked, self.solver.clock, faults)
 
     def _clock(self) -> float:
         self.now += self.ticking
@@ -76,8 +82,8 @@ class Scene:
 
     def hear(self, rejection: Rejection) -> None:
         """The background tasks hear of a rejection."""
-        for task in (self.rescan, self.requeue):
-            task.on_rejected(rejection)
+        self.asked.note(rejection.sent)
+        self.requeue.on_rejected(rejection)
 
     async def turns(self, seconds: float) -> list[str]:
         """The background tasks have their turns for some seconds; returns the pods that were changed by that."""

@@ -1,8 +1,10 @@
 """The runner of background tasks: all hear the same, and what fails in one task keeps no other from its work."""
 
 import asyncio
+import math
 from collections.abc import Collection, Mapping
 
+from extender.background.asked import Asked
 from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
 from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.objects.pods import Pod
@@ -20,6 +22,11 @@ POD = Pod("ns", "p", "uid-p")
 VICTIMS = Victims(("v",))
 PREEMPT = ["preempt for p on n", "victims for p"]
 NOT_BOUND = "not bound uid-p to n: no"
+
+
+def nobody() -> Asked:
+    """No scheduler has asked yet."""
+    return Asked(lambda: 0.0)
 
 
 class Told:
@@ -68,7 +75,7 @@ class Hearing(BackgroundTask):
 
 def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> None:
     log, hearing = Told(), Hearing()
-    runner = BackgroundRunner((Failing(), hearing), Faults(log))
+    runner = BackgroundRunner((Failing(), hearing), nobody(), Faults(log))
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
@@ -79,6 +86,27 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     virtualtime.run(runner.tick())
     assert hearing.heard == ["rejected p", "passed p", *PREEMPT, NOT_BOUND, "tick"]
     assert log.subjects == [("fault", "pod ns/p"), ("fault", "Failing")]
+
+
+def test_the_tasks_hear_that_a_pod_passes_if_they_were_told_of_it_before() -> None:
+    hearing = Hearing()
+    runner = BackgroundRunner((hearing,), nobody(), Faults(Told()))
+    known, preempted, other = (Pod("ns", name, f"uid-{name}") for name in ("k", "e", "o"))
+    runner.note(FilterArgs(known, ["n"]), FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
+    virtualtime.run(runner.before_preempt(preempted, ["n"]))
+    hearing.heard.clear()
+    for each in (known, preempted, other, known):
+        runner.note(FilterArgs(each, ["n"]), FilterResult(["n"]), EMPTY)
+    assert hearing.heard == ["passed k", "passed e", "passed k"]
+
+
+def test_all_schedulers_that_ask_are_known_up_to_a_bound() -> None:
+    now = 5.0
+    asked = Asked(lambda: now)
+    assert (list(asked.schedulers), asked.at) == ([], -math.inf)
+    for number in range(2000):
+        asked.note(Pod("ns", "p", "uid-p", scheduler_name=f"s-{number}"))
+    assert (len(asked.schedulers), "s-1999" in asked.schedulers, asked.at) == (1024, True, 5.0)
 
 
 class Slow(BackgroundTask):
@@ -98,7 +126,7 @@ class Slow(BackgroundTask):
 
 async def ticks_in(seconds: float, *tasks: BackgroundTask) -> int:
     """The tasks have their turns for some seconds; returns how many turns have not ended then."""
-    runner = BackgroundRunner(tasks, Faults(Told()))
+    runner = BackgroundRunner(tasks, nobody(), Faults(Told()))
     running = asyncio.create_task(runner.run())
     await virtualtime.elapse(seconds)
     unfinished = await runner.finish(0.0)
@@ -115,7 +143,7 @@ def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
 
 def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
     async def story() -> set[asyncio.Task[None]]:
-        running = asyncio.create_task(BackgroundRunner([Slow()], Faults(Told())).run())
+        running = asyncio.create_task(BackgroundRunner([Slow()], nobody(), Faults(Told())).run())
         await virtualtime.elapse(1.0)
         running.cancel()
         await asyncio.wait([running])

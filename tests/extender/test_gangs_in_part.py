@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
+from extender.background.asked import Asked
 from extender.background.gangs.in_part import IN_PART, LOOK_SECONDS, MOST_TOLD, PATIENCE_SECONDS, WHOLE, GangsInPart
 from extender.cluster.objects.pods import Pod
 from extender.explain.explain_pod import Explainer
@@ -29,9 +30,10 @@ class Told(Scene):
         self.told: list[tuple[str, str, str]] = []
         self.metrics = GangMetrics(registry := CollectorRegistry())
         self.registry = registry
-        self.in_part = GangsInPart(self.cluster.state, self._tell, self.metrics, lambda: self.now)
+        asked = Asked(lambda: self.now)
+        self.in_part = GangsInPart(self.cluster.state, self._tell, self.metrics, asked, lambda: self.now)
         if is_asked:
-            self.in_part.on_passed(self.known("x0"))
+            asked.note(self.known("x0"))
 
     def _tell(self, pod: Pod, note: Note) -> None:
         self.told.append((pod.name, note.reason, note.text))

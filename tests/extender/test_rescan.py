@@ -12,7 +12,6 @@ from extender.background.requeue.rescan import (
     PROBES,
     READ_AT_ONCE,
     WOKEN_AT_ONCE,
-    Rescan,
 )
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.objects.pods import Pod
@@ -85,7 +84,7 @@ async def test_pods_of_a_scheduler_that_answers_a_probe_are_found_although_there
 
     theirs = of_scheduler("another", *waiting("x", "y"))
     scene = Scene.of(*WORLD, *hopeless(3, "full"), *theirs, *waiting("p"))
-    scene.rescan = Rescan(scene.cluster.state, scene.writer, (), [Full()], scene.solver.clock, scene.solver.faults)
+    scene.follow([Full()])
     scene.reject("p")
     await scene.turns(1.0)
     assert "x" not in told
@@ -173,7 +172,7 @@ async def test_namespaces_take_turns_when_the_tasks_are_told_of_their_pods() -> 
 
     pods = [*hopeless(2 * FOUND_AT_ONCE), *hopeless(3, "full"), *hopeless(3, "b")]
     scene = Scene.of(*WORLD, *pods, *waiting("p"))
-    scene.rescan = Rescan(scene.cluster.state, scene.writer, (), [Telling()], scene.solver.clock, scene.solver.faults)
+    scene.follow([Telling()])
     scene.reject("p")
     await scene.turns(GRACE_SECONDS + 0.5)
     assert told[:FOUND_AT_ONCE].count("b") == 3
@@ -189,7 +188,7 @@ async def test_pods_that_their_schedulers_are_to_ask_about_are_woken_some_at_a_t
 
     names = [f"p{number}" for number in range(3 * WOKEN_AT_ONCE)]
     scene = Scene.of(*WORLD, *waiting(*names, "asked"))
-    scene.rescan = Rescan(scene.cluster.state, scene.writer, (), [Asking()], scene.solver.clock, scene.solver.faults)
+    scene.follow([Asking()])
     scene.reject("asked")
     woken = [len(await scene.turns(0.1)) for _ in range(20)]
     assert max(woken) == WOKEN_AT_ONCE

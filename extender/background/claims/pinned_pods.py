@@ -5,18 +5,18 @@ pods with unallocated or unreserved claims"), or an Event on the pod says why no
 """
 
 import asyncio
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.tools import Recent, printable
+from extender.background.asked import Asked
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -56,8 +56,8 @@ class PinnedPods(BackgroundTask):
         claims: serves a pod.
         lease: this replica holds it while it serves pods.
         solver: has the clock, the features and the faults.
-        schedulers: the schedulers that call the extender. Pods of other schedulers are left alone. Empty: all pods are
-            served.
+        asked: when a scheduler has asked this replica last. Pods of schedulers that do not call the extender are left
+            alone.
         tell: writes an Event on a pod, with the reason why it is not served.
         now: the time.
     """
@@ -68,14 +68,13 @@ class PinnedPods(BackgroundTask):
         claims: PinnedClaims,
         lease: SharedLease,
         solver: Solver,
-        schedulers: Collection[str],
+        asked: Asked,
         tell: Callable[[Pod, Note], None],
         now: Callable[[], datetime],
     ) -> None:
         self._state = state
         self._claims = claims
         self._solver = solver
-        self._schedulers = schedulers
         self._tell = tell
         self._now = now
         self._pods = BoundPods()
@@ -83,20 +82,12 @@ class PinnedPods(BackgroundTask):
         self._waiting = FairMemory[WaitingWork](MOST_PODS)
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
-        self._asked = -math.inf
+        self._asked = asked
 
     @property
     def unfinished(self) -> Sequence[asyncio.Task[None]]:
         """Pods that controllers are asked for."""
         return self._work.running
-
-    def on_rejected(self, _: Rejection) -> None:
-        """A scheduler asks this replica."""
-        self._asked = self._solver.clock()
-
-    def on_passed(self, _: Pod) -> None:
-        """A scheduler asks this replica."""
-        self._asked = self._solver.clock()
 
     async def tick(self) -> None:
         """Look for pinned pods, write Events on those that could not be served for a while, and serve the due ones.
@@ -113,7 +104,7 @@ class PinnedPods(BackgroundTask):
     def _find(self) -> None:
         snapshot = self._state.snapshot
         for pod in self._pods.turn(snapshot):
-            if not is_pinned(pod) or no_attempt(pod, self._schedulers):
+            if not is_pinned(pod) or no_attempt(pod, self._asked.named):
                 continue
             if pod.uid not in self._waiting and lacks_some(pod, snapshot):
                 self._admit(pod)
@@ -146,7 +137,7 @@ class PinnedPods(BackgroundTask):
 
     async def _serve_due(self) -> None:
         """Serve the pods that are due, the most important first, as long as there is time."""
-        is_asked = self._solver.clock() < self._asked + _ASKED_SECONDS
+        is_asked = self._solver.clock() < self._asked.at + _ASKED_SECONDS
         latest = self._now() - (timedelta() if is_asked else HEAD_START)
         due = [
             each for each in self._waiting.values() if each.rejected.attention is Attention.NOW and each.since <= latest

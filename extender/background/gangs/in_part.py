@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.tools import printable
-from extender.background.task import BackgroundTask, Rejection
+from extender.background.asked import Asked
+from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pods import Pod
@@ -56,27 +57,25 @@ class GangsInPart(BackgroundTask):
         state: the cluster.
         tell: writes an Event on a pod.
         metrics: has the number of such gangs.
+        asked: whether a scheduler asks this process.
         clock: measures durations, in seconds.
     """
 
     def __init__(
-        self, state: ClusterState, tell: Callable[[Pod, Note], None], metrics: GangMetrics, clock: Callable[[], float]
+        self,
+        state: ClusterState,
+        tell: Callable[[Pod, Note], None],
+        metrics: GangMetrics,
+        asked: Asked,
+        clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._tell = tell
         self._metrics = metrics
         self._clock = clock
-        self._is_asked = False
+        self._asked = asked
         self._again = 0.0
         self._lacks: dict[GangKey, _Lack] = {}
-
-    def on_rejected(self, _rejection: Rejection) -> None:
-        """A scheduler asks this process."""
-        self._is_asked = True
-
-    def on_passed(self, _pod: Pod) -> None:
-        """A scheduler asks this process."""
-        self._is_asked = True
 
     async def tick(self) -> None:
         """Look at all gangs, from time to time."""
@@ -91,7 +90,7 @@ class GangsInPart(BackgroundTask):
             self._lacks.setdefault(key, _Lack(now))
         late = {key for key in found if now >= self._lacks[key].since + PATIENCE_SECONDS}
         self._metrics.in_part(len(late))
-        for key in late if self._is_asked else ():
+        for key in late if self._asked.schedulers else ():
             self._tell_in_part(found[key], self._lacks[key])
 
     def _end(self, keys: Iterable[GangKey], snapshot: Snapshot) -> None:

@@ -9,14 +9,15 @@ its scheduler then asks this process, all pods of that scheduler are found.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 import structlog
 
-from extender.background.task import UNSEEN, BackgroundTask, Found, Rejection
+from extender.background.asked import Asked
+from extender.background.task import UNSEEN, BackgroundTask, Found
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -49,9 +50,6 @@ PROBE_SECONDS: Final = 2.0
 
 _MOST_PROBED: Final = 16
 """Pods of one scheduler that may be woken for that. Some are gone or bound by then."""
-
-_MOST_SCHEDULERS: Final = 1024
-"""Schedulers that are remembered because they ask. Their names come with the calls."""
 
 logger = structlog.get_logger()
 
@@ -94,8 +92,8 @@ class Rescan(BackgroundTask):
     Args:
         state: the cluster.
         writer: wakes pods.
-        schedulers: the schedulers that call the extender; empty: not known.
         tasks: are told.
+        asked: which schedulers ask this process.
         clock: measures durations, in seconds.
         faults: gets unexpected errors, each with its pod.
     """
@@ -104,18 +102,18 @@ class Rescan(BackgroundTask):
         self,
         state: ClusterState,
         writer: Writer,
-        schedulers: Collection[str],
         tasks: Sequence[BackgroundTask],
+        asked: Asked,
         clock: Callable[[], float],
         faults: Faults,
     ) -> None:
         self._state = state
         self._writer = writer
-        self._schedulers = schedulers
         self._tasks = tasks
+        self._asked = asked
         self._clock = clock
         self._faults = faults
-        self._met: dict[str, None] = {}
+        self._met: frozenset[str] = frozenset()
         self._new: dict[str, float] = {}
         """The schedulers that have begun to ask since the start was read, and when to look for their pods."""
         self._unmet: dict[str, _Unmet] = {}
@@ -128,19 +126,12 @@ class Rescan(BackgroundTask):
         self._has_begun = False
         self._again = 0.0
 
-    def on_rejected(self, rejection: Rejection) -> None:
-        """Its scheduler asks this process."""
-        self._meet(rejection.sent)
-
-    def on_passed(self, pod: Pod) -> None:
-        """Its scheduler asks this process."""
-        self._meet(pod)
-
     async def tick(self) -> None:
         """Read some pods, and tell the tasks of some."""
         if self._state.not_ready:
             return
         snapshot = self._state.snapshot
+        self._meet()
         for task in self._tasks:
             self._missed.update(task.missed())
         self._begin(snapshot)
@@ -150,15 +141,13 @@ class Rescan(BackgroundTask):
             with self._faults.of(f"pod {pod}"):
                 await self._wake(pod)
 
-    def _meet(self, pod: Pod) -> None:
-        if pod.scheduler_name not in self._met:
-            if len(self._met) >= _MOST_SCHEDULERS:
-                oldest = next(iter(self._met))
-                del self._met[oldest]
-                self._new.pop(oldest, None)
-            self._met[pod.scheduler_name] = None
-            if self._has_begun:  # what is read from now on has all of its pods
-                self._new[pod.scheduler_name] = self._clock() + GRACE_SECONDS
+    def _meet(self) -> None:
+        """Take over the schedulers that ask this process."""
+        met = frozenset(self._asked.schedulers)
+        if self._has_begun:  # what is read from now on has all of its pods
+            self._new.update(dict.fromkeys(met - self._met, self._clock() + GRACE_SECONDS))
+        self._new = {name: due for name, due in self._new.items() if name in met}
+        self._met = met
 
     def _begin(self, snapshot: Snapshot) -> None:
         """Begin to read, if there is reason to and the last rescan is over."""
@@ -194,7 +183,7 @@ class Rescan(BackgroundTask):
             self._unread = None
 
     def _is_tried(self, pod: Pod) -> bool:
-        return pod.needs_devices and not no_attempt(pod, self._schedulers)
+        return pod.needs_devices and not no_attempt(pod, self._asked.named)
 
     def _still_waits(self, uid: str) -> bool:
         pod = self._state.snapshot.pod(uid)
@@ -238,6 +227,7 @@ class Rescan(BackgroundTask):
     def _told(self, pod: Pod, snapshot: Snapshot) -> Found:
         """What the tasks say to a pod."""
         said = [Found.KNOWN]
+        self._asked.remember(pod.namespace, pod.uid)
         for task in self._tasks:
             with self._faults.of(f"pod {pod}"):
                 said.append(task.on_found(pod, snapshot))
