@@ -133,7 +133,9 @@ async def _tell_attacks(chosen: Sequence[Attack], client: Client) -> None:
     for each in chosen:
         pods = (await client.list(PODS, each.namespace)).items
         bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
-        print(f"attack {each.name}: {len(pods)} pods, {bound} bound (quota {each.quota}), {each.done} times")
+        print(
+            f"attack {each.name}: {len(pods)} pods, {bound} bound (quota {each.quota}), {each.done} times, {each.refused} refused"
+        )
 
 
 def _judge(alone: Phase, beside: Phase, chosen: Sequence[Attack]) -> list[str]:
