@@ -133,9 +133,8 @@ async def _tell_attacks(chosen: Sequence[Attack], client: Client) -> None:
     for each in chosen:
         pods = (await client.list(PODS, each.namespace)).items
         bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
-        print(
-            f"attack {each.name}: {len(pods)} pods, {bound} bound (quota {each.quota}), {each.done} times, {each.refused} refused"
-        )
+        went = f"{each.done} times, {each.refused} times refused"
+        print(f"attack {each.name}: {len(pods)} pods, {bound} bound (quota {each.quota}), {went}")
 
 
 def _judge(alone: Phase, beside: Phase, chosen: Sequence[Attack]) -> list[str]:
