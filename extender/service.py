@@ -316,7 +316,7 @@ class Service:
         bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
         is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
-        is_long = is_long or not is_counted(pod, snapshot, solver)
+        is_long = is_long or (bool(snapshot.device_quotas) and not is_counted(pod, snapshot, solver))
         if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
             return await self._search(pod, partial(self._filtered_anew, pod, args, snapshot, solver), bounds)
         decider.follow(snapshot)

@@ -50,7 +50,7 @@ class Case:
     @property
     def counts_resources(self) -> bool:
         """Whether what devices take of their node is counted."""
-        return is_counted(self.snapshot, self.solver.features)
+        return bool(self.snapshot.inventory.taking) and is_counted(self.snapshot, self.solver.features)
 
     def checked(self, node: NodeObject, needs: Needs, found: Allocation | No) -> Allocation | No:
         """An allocation that was found for the pod's claims on a node, or that the node has too little for it."""

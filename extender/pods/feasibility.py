@@ -90,7 +90,8 @@ def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused
     waiting = unready(case.claims, solver.features)
     if waiting is not None:
         return Refused(Part.CLAIMS, not_ready(waiting))
-    quota = PodQuota.of(pod, snapshot, solver)
+    is_limited = bool(snapshot.device_quotas or snapshot.problems)
+    quota = PodQuota.of(pod, snapshot, solver) if is_limited else None
     if quota is None:
         return Admitted(case)
     refusal = quota.refusal(case.claims)

@@ -67,8 +67,6 @@ class PodQuota:
     @classmethod
     def of(cls, pod: Pod, snapshot: Snapshot, solver: Solver) -> "PodQuota | None":
         """The quotas for a pod in a cluster; None if no quota limits its namespace."""
-        if not snapshot.device_quotas and not snapshot.problems:
-            return None
         quotas, problem = quotas_of(pod.namespace, snapshot), unreadable(pod.namespace, snapshot)
         return cls(pod, snapshot, solver, quotas, problem) if quotas or problem else None
 

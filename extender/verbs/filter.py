@@ -170,8 +170,9 @@ def ask(
     case = found.case
     if case.claims.is_empty:
         return FilterResult(names)
-    only = "" if is_alone(pod, snapshot) else pod.kept.node
-    case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only, now=True))
+    if snapshot.nominated:
+        only = "" if is_alone(pod, snapshot) else pod.kept.node
+        case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only, now=True))
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
     late = frozenset[str]() if bounds.late is None else bounds.late.among(case, names)
     return FilterQuestion(case, names, decider, nodes, bounds, found.quota, late)
