@@ -189,9 +189,8 @@ def make_service(
         *_keepers(overview, off_loop),
     )
     metrics.registry.register(ClusterMetrics(overview))
-    rescan = Rescan(state, writer, tasks, asked, solver.clock, faults)
-    every = (rescan, *tasks) if around.has_schedulers else tasks
-    runner = BackgroundRunner(every, asked, faults, tuple(leases.values()))
+    rescan = [Rescan(state, writer, tasks, asked, solver.clock, faults)] if around.has_schedulers else []
+    runner = BackgroundRunner((*rescan, *tasks), asked, faults, tuple(leases.values()))
     explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
     return Service(decider, binder, runner, metrics, explanations, scheduling=scheduling, off_loop=off_loop)
 

@@ -13,8 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import CORDON, NodeRequirements, asked
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod, asked
 
 
 class PluginCapacity:

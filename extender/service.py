@@ -19,8 +19,7 @@ from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
-from extender.decisions.evaluate import Decider
-from extender.decisions.inquiry import MOST_NEW_NODES
+from extender.decisions.evaluate import MOST_NEW_NODES, Decider
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.fairness.waiting_budget import WaitingBudget
@@ -41,11 +40,11 @@ from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.claim_arrival import ClaimArrival
 from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
-from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
-from extender.verbs.merits import Merits
 from extender.verbs.open_pods import OpenPods
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.prioritize import score_by_cpu, score_nodes
+from extender.verbs.ranking import Merits
+from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 
 _T = TypeVar("_T")
 

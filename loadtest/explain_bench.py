@@ -27,7 +27,7 @@ from extender.fakekube.api import MemoryApi
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly

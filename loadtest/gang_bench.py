@@ -19,7 +19,7 @@ from httpx import AsyncClient
 from rich.console import Console
 from rich.table import Table
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from tests.kit.clusters import GPU, Cluster, Object, app_over, asking, binding, claim, client_of, local_slice, node, pod

@@ -31,7 +31,7 @@ from extender.metrics.groups import Metrics
 from extender.serving.garbage import sparing_survivors
 from extender.tools import logs
 from extender.tools.logs import LogSettings
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from loadtest.churn import Churn
 from loadtest.sync_bench import fake_server
 from tests.kit.measure import MEGABYTE, Footprint, alone, footprint, resident, resident_peak

@@ -27,8 +27,7 @@ from allocator import (
     conditions_of,
 )
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pod_fields import RequestingContainer
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Pod, RequestingContainer
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey

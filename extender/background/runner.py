@@ -13,8 +13,8 @@ from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
-from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
+from extender.verbs.wire import FilterArgs
 from extender.writes.lease import SharedLease
 
 PAUSE_SECONDS: Final = 0.2

@@ -31,8 +31,7 @@ from extender.cluster.objects.claim_annotations import (
     mode_problem,
 )
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
-from extender.cluster.objects.pods import POLICY
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, POLICY
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import FileReport, ManifestObject
 from extender.kube.resources import CLAIMS, TEMPLATES

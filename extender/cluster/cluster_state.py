@@ -13,8 +13,7 @@ from extender.cluster.change_log import Change, ChangeLog
 from extender.cluster.indexes import NO_SPEC, AssumedAllocation, AssumedNomination, ControllerAnswer, NodeRequests
 from extender.cluster.kinds import Topic, WatchedKind, all_kinds
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
-from extender.cluster.objects.pods import Pod, parse_counted_pod, parse_pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod, parse_counted_pod, parse_pod
 from extender.cluster.relist import Relist
 from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot

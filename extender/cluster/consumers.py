@@ -8,9 +8,8 @@ from allocator import Claim, Consumer, Features
 from extender.cluster.indexes import NodeRequests
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pod_groups import PodGroup
-from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.objects.pods import GangKey, Pod, PodClaim
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS

@@ -12,8 +12,7 @@ from immutables import Map
 
 from allocator import FREE, AllocationResult, ClaimSpec, DeviceId, Reason, Usage
 from allocator.tools import Printable
-from extender.cluster.objects.pod_fields import GangKey, Membership
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Membership, Pod
 from extender.cluster.resources import NONE, Amounts, added, counted
 from extender.kube.api import ObjectKey
 from extender.kube.raw import revision

@@ -38,8 +38,7 @@ from extender.cluster.indexes import (
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DeviceQuota
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.kube.api import ObjectKey
 
 _T = TypeVar("_T")

@@ -1,8 +1,8 @@
 """Verdicts on nodes, shared by all claims of one signature: `lookup` finds known ones, `evaluate` makes the others.
 
-A verdict depends on the signature of the claims, on the view of the node, and on what of the roaming pools is in use.
-A node gets another view when something changes for it, so a verdict that is kept by node view is never stale. Nodes
-that are equivalent for a signature share a verdict.
+A verdict depends on the signature of the claims (what they ask for, without names), on the view of the node, and on
+what of the roaming pools is in use. A node gets another view when something changes for it, so a verdict that is kept
+by node view is never stale. Nodes that are equivalent for a signature share a verdict.
 
 `Decider.lookup` says what is known and what is missing; `Decider.evaluate` finds out what is missing.
 
@@ -10,23 +10,292 @@ Calls may come from several threads. Threads only add values, which every thread
 as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex` has a lock; no thread waits for it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Optional
+from typing import Final, Optional
 
-from allocator import Claim, DeviceClass, Policy, Single, is_single
+from allocator import (
+    Allocation,
+    AttributeReads,
+    Claim,
+    DeviceClass,
+    Merit,
+    NotFound,
+    Policy,
+    PoolUsage,
+    SearchLimitError,
+    Single,
+    is_single,
+    runs_of,
+)
 from allocator.tools import Recent
 from extender.cluster.change_log import Change
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.cache import SignatureCache, signature_of
-from extender.decisions.inquiry import MOST_NEW_NODES, Inquiry
 from extender.decisions.node_index import NodeIndex
-from extender.decisions.node_view import NodeView, NodeViewBuilder
+from extender.decisions.node_view import NodeView, NodeViewBuilder, Numbers
 from extender.decisions.shapes import Weigher, Weighing
-from extender.decisions.solver import Solver
-from extender.decisions.verdict import NOT_KNOWN, UNDECIDED, Verdict, Verdicts
+from extender.decisions.solver import No, Solver, stopped_by
+from extender.decisions.verdict import NOT_KNOWN, TOO_LATE, UNDECIDED, Verdict, Verdicts
+from extender.decisions.verdict_index import VerdictIndex
+
+
+def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass], policy: Policy) -> Hashable:
+    """Equal for claims that get the same answer from every node, with the same merit.
+
+    Requests keep their names, which constraints refer to and reasons mention; configuration decides nothing.
+    """
+    asked = tuple(claim.spec.asked for claim in claims)
+    names = {a.device_class for requests, _, _ in asked for request in requests for a in request.alternatives}
+    if policy.weighs_classes:
+        names = set(classes)
+    return (
+        policy.name,
+        policy.reads,
+        asked,
+        frozenset((name, found.selectors) for name in names if (found := classes.get(name)) is not None),
+    )
+
+
+_WEIGHED: Final = 2
+"""Weighers of one signature that are remembered: pods with equal claims mostly request equal CPU."""
+
+
+@dataclass(slots=True, eq=False)
+class KnownVerdicts:
+    """The verdicts of one signature while one amount of the roaming pools is in use.
+
+    Attributes:
+        by_key: by what equivalent node views have in common; see `SignatureCache.key` and `settled`.
+        verdict_index: by node name, for the cluster that is followed.
+        weighed: the same with losses, by weigher.
+    """
+
+    roaming: tuple[PoolUsage, ...]
+    by_node_view: dict[NodeView | None, Verdict] = field(default_factory=dict)
+    by_key: dict[Hashable, Verdict] = field(default_factory=dict)
+    verdict_index: VerdictIndex = field(default_factory=VerdictIndex)
+    weighed: Recent[VerdictIndex] = field(default_factory=lambda: Recent(_WEIGHED))
+
+    def index(self, weigher: Weigher | None) -> VerdictIndex:
+        """The verdicts by node name, with losses if there is a weigher."""
+        if weigher is None:
+            return self.verdict_index
+        return self.weighed.find(weigher) or self.weighed.keep(weigher, VerdictIndex())
+
+
+@dataclass(slots=True, eq=False)
+class SignatureCache:
+    """What is known of one signature.
+
+    Attributes:
+        single_of: makes the `Single` of a node view; None unless the signature asks for one device and nothing else.
+        keys: the key of each node view.
+        singles: by fingerprint, what tells the answer without a search; None if nothing does.
+        runs: by fingerprint, which devices are interchangeable.
+        known: the verdicts.
+    """
+
+    reads: AttributeReads
+    single_of: Callable[[Solver, NodeView], Single | None] | None
+    keys: dict[NodeView, tuple[Hashable, int]] = field(default_factory=dict)
+    singles: dict[Hashable, Single | None] = field(default_factory=dict)
+    runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    known: KnownVerdicts = field(default_factory=lambda: KnownVerdicts(()))
+
+    def under(self, roaming: tuple[PoolUsage, ...]) -> KnownVerdicts:
+        """The verdicts while this much of the roaming pools is in use."""
+        known = self.known
+        if known.roaming is not roaming:
+            known = self.known = KnownVerdicts(roaming)
+        return known
+
+    def key(self, node_view: NodeView, numbers: Numbers) -> tuple[Hashable, int]:
+        """Fingerprint and state: equal for node views that are equivalent to the signature."""
+        found = self.keys.get(node_view)
+        if found is None:
+            found = self.keys[node_view] = (node_view.fingerprint(self.reads, numbers), node_view.state)
+        return found
+
+    def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
+        """Equal for node views that differ only in which of several identical devices are in use.
+
+        A `Merit` or `NotFound` if a node's answer is known without a search. None if selectors would have to be
+        evaluated and there is no solver.
+
+        Args:
+            node_view: the view of a node.
+            key: the key of the node view.
+            solver: evaluates selectors.
+
+        Raises:
+            InvalidClaimError, SearchLimitError, TimeoutError: as `Solver.single`.
+        """
+        if self.reads.in_order:
+            return key
+        fingerprint = key[0]
+        if self.single_of is not None and None not in node_view.used:
+            singles = self.singles
+            if fingerprint not in singles:
+                if solver is None:
+                    return None
+                singles[fingerprint] = self.single_of(solver, node_view)
+            single = singles[fingerprint]
+            answer = None if single is None else single.answer(node_view.states)
+            if answer is not None:
+                return answer
+        return self._with_runs(node_view, fingerprint)
+
+    def _with_runs(self, node_view: NodeView, fingerprint: Hashable) -> Hashable:
+        runs = self.runs.get(fingerprint)
+        if runs is None:
+            runs = self.runs[fingerprint] = runs_of(
+                [pool_fingerprint.view for pool_fingerprint in node_view.pool_fingerprints], self.reads
+            )
+        return fingerprint, node_view.interchangeable(runs)
+
+    def trim(self, nodes: int) -> None:
+        """Forget everything if most of it is about node views that no node has any more."""
+        if max(len(self.keys), len(self.known.by_node_view), len(self.known.by_key)) > 4 * nodes + 1000:
+            self.keys, self.singles, self.runs, self.known = {}, {}, {}, KnownVerdicts(self.known.roaming)
+
+
+MOST_NEW_NODES: Final = 32
+"""New nodes that a lookup examines. That takes about a millisecond, if nothing is searched."""
+
+MOST_NEW_DEVICES: Final = 1024
+"""Devices of such nodes, in pools of their own. A node with more devices is examined by the solver, in a thread."""
+
+HARD_SECONDS: Final = 0.01
+"""A node is hard if its search takes longer: an ordinary one is searched in a millisecond or two."""
+
+MOST_NEW_LOSSES: Final = 1000
+"""Nodes whose losses a lookup finds. That takes a few milliseconds."""
+
+
+@dataclass(slots=True, eq=False)
+class Inquiry:
+    """Finds the verdicts of one question.
+
+    Attributes:
+        cache: what is known of the signature of the claims.
+        known: the verdicts in it while this much of the roaming pools is in use.
+        solver: None: nothing is searched, and no selector is evaluated.
+        steps: devices tried so far.
+        solved: nodes so far that were neither known nor equivalent to known ones.
+        stopped: those of them whose search was stopped.
+        undecided: nodes so far that a lookup has left to the solver.
+        hard: the hard nodes so far, by name, each with the seconds that its search has taken.
+    """
+
+    claims: tuple[Claim, ...]
+    node_index: NodeIndex
+    cache: SignatureCache
+    known: KnownVerdicts
+    numbers: Numbers
+    solver: Solver | None = None
+    steps: int = 0
+    solved: int = 0
+    stopped: int = 0
+    undecided: int = 0
+    hard: dict[str, float] = field(default_factory=dict)
+    _examined: int = 0
+    _devices: int = 0
+    _weighed: int = 0
+    _passing: dict[Hashable, Verdict] = field(default_factory=dict)
+
+    def known_of(self, name: str) -> Verdict:
+        """The verdict on a node, without a search. `UNDECIDED` if it takes one, or if too many nodes are new."""
+        node_view = self.node_index.known_view(name)
+        found = None if node_view is None else self.known.by_node_view.get(node_view)
+        if found is not None:
+            return found
+        node = self.node_index.snapshot.nodes.get(name)
+        if node is None:
+            return NOT_KNOWN
+        self._examined += 1
+        self._devices += self.node_index.snapshot.inventory.local_devices(name)
+        if self._examined <= MOST_NEW_NODES and self._devices <= MOST_NEW_DEVICES:
+            found = self.verdict(self.node_index.node_view(node))
+        if found is None:
+            self.undecided += 1
+            return UNDECIDED
+        return found
+
+    def weighed(self, name: str, weigher: Weigher) -> Verdict:
+        """As `known_of`, with the loss on the node.
+
+        `UNDECIDED` also if too many losses are new, or if one takes long to find.
+        """
+        verdict = self.known_of(name)
+        if verdict.merit is None:
+            return verdict
+        self._weighed += 1
+        found = None
+        if self._weighed <= MOST_NEW_LOSSES:
+            found = weigher.known(verdict, self.node_index.snapshot.cpu_left(name))
+        if found is None:
+            self.undecided += 1
+            return UNDECIDED
+        return found
+
+    def verdict(self, node_view: NodeView, until: float = float("inf")) -> Verdict | None:
+        """The verdict on a node view; None if there is no solver and it takes a search.
+
+        Args:
+            node_view: the view of a node.
+            until: when to begin no more nodes, by the solver's clock.
+
+        Raises:
+            InvalidClaimError, SelectorError: the claims can be allocated nowhere.
+        """
+        known = self.known
+        key = self.cache.key(node_view, self.numbers)
+        found = known.by_key.get(key) or self._passing.get(key)
+        if found is None:
+            solver, began = self.solver, 0.0
+            if solver is not None:
+                began = solver.clock()
+                if began > until:
+                    return TOO_LATE
+                solver = solver.patient(sum(self.hard.values()))
+            try:
+                settled = self.cache.settled(node_view, key, solver)
+                known_now = known.by_key.get(settled) or self._passing.get(settled)
+                found = known_now or self._new(settled, node_view, solver)
+            except SearchLimitError as error:
+                settled, found = key, self._counted(stopped_by(error))
+            except TimeoutError:
+                return TOO_LATE
+            finally:
+                if solver is not None and (took := solver.clock() - began) > HARD_SECONDS:
+                    self.hard[node_view.node.name] = took
+            if found is None:
+                return None
+            (known.by_key if found.lasting else self._passing).update({key: found, settled: found})
+        if found.lasting:
+            known.by_node_view[node_view] = found
+        return found
+
+    def _new(self, settled: Hashable, node_view: NodeView, solver: Solver | None) -> Verdict | None:
+        if isinstance(settled, Merit):
+            self.steps += 1
+            self.solved += 1
+            return Verdict(settled)
+        if isinstance(settled, NotFound):
+            return self._counted(No(settled.reason))
+        if solver is None:
+            return None
+        return self._counted(solver.judge(self.node_index.snapshot, node_view.node, self.claims))
+
+    def _counted(self, answer: Allocation | No) -> Verdict:
+        self.steps += answer.steps
+        self.solved += 1
+        self.stopped += answer.stopped
+        if isinstance(answer, Allocation):
+            return Verdict(answer.merit, lasting=not answer.stopped)
+        return Verdict(reason=answer.reason, lasting=not answer.stopped)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from immutables import Map
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.budgets import Budget
-from extender.cluster.objects.pod_fields import NOTHING_KEPT
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Rehearsal

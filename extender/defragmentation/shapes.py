@@ -8,7 +8,7 @@ from extender.autoscaler.simulated_cluster import with_claims
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.cache import signature_of
+from extender.decisions.evaluate import signature_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.rehearsal import Queued
 from extender.kube.api import ObjectKey

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 
 

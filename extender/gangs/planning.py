@@ -15,8 +15,7 @@ from typing import Final
 from immutables import Map
 
 from extender.cluster.consumers import claim_keys
-from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver

@@ -11,8 +11,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from allocator import AllocationResult, Claim
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver

@@ -1,6 +1,6 @@
 """Topology domains: nodes that have the same value of a label, or devices that have the same value of an attribute.
 
-A PodGroup names the label or attribute, or the annotations of pods do (`extender.cluster.objects.pod_fields`).
+A PodGroup names the label or attribute, or the annotations of pods do (`extender.cluster.objects.pods`).
 """
 
 from collections.abc import Iterator, Sequence

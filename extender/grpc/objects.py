@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError, Message
 from allocator.tools import JSON
 from extender.grpc import messages
 from extender.grpc.field_counts import MOST_FIELDS
-from extender.verbs.json.body import WireError
+from extender.verbs.wire import WireError
 
 _INLINE: Final = "volumeSource"
 """The JSON of a volume has the fields of its source in itself."""

@@ -22,7 +22,7 @@ from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget, Room, Source
 from extender.tools.offload import waited_for
-from extender.verbs.json.body import WireError
+from extender.verbs.wire import WireError
 
 logger = structlog.get_logger()
 

@@ -24,9 +24,9 @@ from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.offload import to_the_end
 from extender.tracing.tracing import Call, Tracing
-from extender.verbs.json import wire
-from extender.verbs.json.body import WireError
+from extender.verbs import wire
 from extender.verbs.verb import Doc, Verb
+from extender.verbs.wire import WireError
 
 logger = structlog.get_logger()
 

@@ -6,7 +6,7 @@ from allocator.tools import shown
 from extender.http.limits.bodies import FREE_BYTES, TooLargeError
 from extender.kube.encoding import dumps
 from extender.tools.yamltext import SyntaxProblem, documents
-from extender.verbs.json.body import WireError
+from extender.verbs.wire import WireError
 
 MOST_BYTES: Final = FREE_BYTES
 """The longest body in YAML: a Pod with its managed fields is far shorter. The parser is in C and keeps other threads

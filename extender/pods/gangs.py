@@ -1,6 +1,6 @@
 """Gangs: pods that get devices all or none.
 
-Devices are kept for the pods of a gang (`extender.cluster.objects.pod_fields.Keeping`). No pod of the gang may be
+Devices are kept for the pods of a gang (`extender.cluster.objects.pods.Keeping`). No pod of the gang may be
 bound before the pods that have a node or kept devices are as many as the gang's size. So the conditions of the pods are
 the state of a gang: every replica, and a process that starts, reads it from there.
 """
@@ -16,9 +16,8 @@ from immutables import Map
 from allocator import Cause, Reason
 from allocator.tools import Printable, printable
 from extender.cluster.indexes import Stage, is_live
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, GangKey
 from extender.cluster.objects.pod_groups import PodGroup
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS

@@ -5,7 +5,7 @@ from collections.abc import Hashable
 from allocator import FIRST_FIT
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.cache import signature_of
+from extender.decisions.evaluate import signature_of
 from extender.pods.claims import Blocked, claims_of
 from extender.quota.device_quotas.overrun import quotas_of
 

@@ -6,8 +6,7 @@ from operator import attrgetter
 from allocator import FREE, DeviceId
 from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import is_live
-from extender.cluster.objects.pod_fields import GangKey
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 

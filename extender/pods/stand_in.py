@@ -4,8 +4,7 @@ from typing import Final
 
 from allocator import Claim, Toleration
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import CORDON, NodeRequirements
-from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod, PodClaim
 
 _LOWEST: Final = -(2**31)
 """Devices that are kept for nominated pods stay theirs, whatever their priority is."""

@@ -14,8 +14,7 @@ from typing import Final
 from allocator import Allocation, DeviceId, InvalidClaimError, SelectorError
 from extender.cluster.consumers import holders_near, without_pods
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube_scheduler import rejection

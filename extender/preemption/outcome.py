@@ -4,8 +4,7 @@ from collections.abc import Collection
 
 from allocator import DeviceId
 from extender.cluster.consumers import users_of
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.kube_scheduler import rejection
 

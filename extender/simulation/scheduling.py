@@ -30,7 +30,7 @@ from extender.service import Service
 from extender.simulation.placement import PlacedDevice, Placement
 from extender.tools.faults import RefusedError
 from extender.verbs.bind.immediate_claims import in_order
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 
 
 class NodeChoice(Protocol):

@@ -33,8 +33,7 @@ from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_
 from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER_QUOTA
 from extender.verbs.late_nodes import LATE, LATE_SECONDS, LateNodes
-from extender.verbs.merits import Merits
-from extender.verbs.ranking import Ranking
+from extender.verbs.ranking import Merits, Ranking
 from extender.verbs.reasons import Reasons
 
 

@@ -8,7 +8,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.verbs.merits import NOTHING, Merits
+from extender.verbs.ranking import NOTHING, Merits
 
 
 def score_nodes(names: Sequence[str], merits: Merits, policy: Policy) -> Sequence[int]:

@@ -25,8 +25,7 @@ from allocator.tools import printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import users_of
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pod_fields import RELEASED
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import RELEASED, Pod
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError

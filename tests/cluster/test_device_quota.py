@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES
 from tests.kit.controlplane.binaries import Binaries

@@ -14,7 +14,7 @@ from httpx import AsyncClient
 
 from allocator import OPTIONAL_REQUESTS
 from extender.background.gangs.in_part import IN_PART, WHOLE
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, EVENTS, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
 from tests.kit.controlplane.binaries import Binaries

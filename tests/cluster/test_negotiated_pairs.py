@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 from tests.kit.controlplane.binaries import Binaries

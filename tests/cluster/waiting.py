@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES, Resource

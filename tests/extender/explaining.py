@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 from allocator import POLICIES, DeviceId, Features, Shape, parse_claim
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
-from extender.cluster.objects.pod_fields import KEPT, Keeping
+from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver

@@ -12,8 +12,7 @@ from prometheus_client import CollectorRegistry
 from extender.background.gangs.gangs import Gangs
 from extender.background.task import Rejection
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, GROUP_TOPOLOGY
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, Pod
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS

@@ -23,7 +23,7 @@ from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime

@@ -29,7 +29,7 @@ from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from extender.verbs.filter import filter_nodes
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.kit.clusters import NOW, Cluster, Object, parsed, solver
 from tests.kit.virtualtime import elapse

@@ -26,7 +26,7 @@ from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.tools.faults import RefusedError
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 from tests.kit.clusters import solver
 

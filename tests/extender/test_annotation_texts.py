@@ -4,7 +4,7 @@ import pytest
 
 from allocator import ClaimSpec, optional_problem
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, read_membership
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, read_membership
 from extender.pods.policy import policy_problem
 
 HOSTILE = "\x1b[31m\n" + "x" * 200_000

@@ -16,7 +16,7 @@ from extender.decisions.solver import No
 from extender.kube.api import ObjectKey
 from extender.tools.faults import RefusedError
 from extender.verbs.filter import FilterResult
-from extender.verbs.json.wire import BindArgs
+from extender.verbs.wire import BindArgs
 from tests.extender.autoscaling import (
     machine,
     made_up,

@@ -13,9 +13,9 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.tools.faults import Faults
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
-from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
 from extender.verbs.reasons import Reasons
+from extender.verbs.wire import FilterArgs
 from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")

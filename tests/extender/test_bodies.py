@@ -25,8 +25,7 @@ from extender.http.limits.bodies import (
 )
 from extender.http.replies.shared_text import Shared
 from extender.tools.intake import Budget, Source
-from extender.verbs.json.body import WireError
-from extender.verbs.json.wire import decode_filter
+from extender.verbs.wire import WireError, decode_filter
 from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 

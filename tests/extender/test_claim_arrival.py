@@ -11,7 +11,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, PODS
 from extender.verbs.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import (
     GPU,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects.pod_fields import MOST_MEMBERS
+from extender.cluster.objects.pods import MOST_MEMBERS
 from extender.http.limits import connections
 from extender.http.limits.connections import VERBS, ListenerLimits, verbs_within
 from extender.http.limits.pacer import Pacer

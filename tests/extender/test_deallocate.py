@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from extender.background.claims.deallocate import claim_in_the_way
-from extender.cluster.objects.pod_fields import RELEASED
+from extender.cluster.objects.pods import RELEASED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.verbs.filter import filter_nodes
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import (
     GPU,
     Cluster,

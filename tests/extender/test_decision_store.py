@@ -2,7 +2,7 @@
 
 from allocator import Merit
 from extender.verbs.decision_store import Decision, DecisionStore
-from extender.verbs.merits import Merits
+from extender.verbs.ranking import Merits
 from tests.kit.clusters import parsed, pod
 
 

@@ -10,8 +10,7 @@ from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features
 from allocator.cel import Expired, never
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
-from extender.decisions.evaluate import Decided, Decider, Lookup
-from extender.decisions.inquiry import MOST_NEW_NODES
+from extender.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeViewBuilder, Numbers
 from extender.decisions.verdict import Verdict, Verdicts

@@ -14,8 +14,8 @@ from extender.http.verb_endpoints import Application, Endpoints, decoded_in_thre
 from extender.metrics.groups import Metrics
 from extender.tools.intake import Budget, Source, json_weight
 from extender.tracing.tracing import UNTRACED
-from extender.verbs.json.body import WireError
 from extender.verbs.verb import Doc, Verb
+from extender.verbs.wire import WireError
 
 ENOUGH = 10.0
 """Seconds after which a test that waits for a thread has failed."""

@@ -12,7 +12,7 @@ from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.cluster.objects.pods import parse_pod
 from extender.grpc.expander import decode_options
 from extender.grpc.objects import as_json, decoded
-from extender.verbs.json.body import WireError
+from extender.verbs.wire import WireError
 from tests.kit.protobuf import encoded
 
 EXAMPLES = [

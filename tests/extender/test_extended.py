@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects.pod_fields import RequestMapping
-from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.objects.pods import Pod, RequestMapping, parse_pod
 from extender.pods.extended_resources.requests import DemandError, demand, wanted
 from tests.kit.clusters import pod
 

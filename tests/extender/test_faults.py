@@ -24,8 +24,8 @@ from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.tools.faults import Faults, RefusedError
 from extender.verbs.filter import filter_nodes
-from extender.verbs.json.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.verbs.preempt.preempt import Victims
+from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned

@@ -7,7 +7,7 @@ import pytest
 from allocator import Limits
 from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.task import Rejection
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE, KEPT
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, KEPT
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError

@@ -1,7 +1,7 @@
 """Gangs whose pods need what a controller allocates: they notice when their controller accepts again."""
 
 from extender.background.gangs.time_limits import ASKING_SECONDS
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from tests.extender.negotiation_scene import NAME, TimedScene, pods
 from tests.kit import virtualtime

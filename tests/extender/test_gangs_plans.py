@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.background.gangs.gangs import SHOWN_NODES
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from tests.extender.ganging import Scene, members, nodes
 from tests.kit.clusters import GPU, claim, pod
 

@@ -1,7 +1,7 @@
 """Gangs in a namespace with a DeviceQuota: what is kept for one gang counts for the next."""
 
 from allocator import DeviceId
-from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
 from tests.extender.ganging import Scene, members, nodes

@@ -4,7 +4,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.time_limits import IDLE_SECONDS, KEPT_SECONDS
-from extender.cluster.objects.pod_fields import GangKey, Keeping
+from extender.cluster.objects.pods import GangKey, Keeping
 from extender.kube.errors import ApiError
 from extender.pods.gangs import gang_at
 from tests.extender.ganging import Scene, members, nodes

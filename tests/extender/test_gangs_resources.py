@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from allocator import Features
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from tests.extender.ganging import Scene
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod
 

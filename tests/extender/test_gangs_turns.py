@@ -9,7 +9,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.gangs.time_limits import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
-from extender.cluster.objects.pod_fields import Keeping
+from extender.cluster.objects.pods import Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from tests.extender.ganging import Scene, members, nodes

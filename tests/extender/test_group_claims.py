@@ -7,14 +7,14 @@ import pytest
 from allocator import Features
 from extender.cluster.consumers import consumer_of, holders_near, users_of, without_pods
 from extender.cluster.objects.claim_annotations import TAKING
-from extender.cluster.objects.pod_fields import RELEASED
+from extender.cluster.objects.pods import RELEASED
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
 from extender.simulation.cluster import Cluster as Simulation
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import FORBIDDEN, GET_CLAIM, Scene, action
 from tests.extender.test_pod_groups import GROUP, TEMPLATE, member, shared

@@ -20,7 +20,7 @@ from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.metrics.groups import Metrics
 from extender.simulation.scheduling import devices_of
 from extender.tools.faults import RefusedError
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 
 EXAMPLES = int(os.environ.get("AGREEMENT_EXAMPLES", "40"))

@@ -14,8 +14,7 @@ from extender.background.gangs.watch import Watch
 from extender.background.requeue.requeue import MOST_PODS
 from extender.background.requeue.rescan import PAUSE_SECONDS
 from extender.background.task import UNSEEN, Rejection, share_of
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
 from extender.pods.feasibility import Part

@@ -33,7 +33,7 @@ from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.access_scene import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object

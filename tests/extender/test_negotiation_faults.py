@@ -9,7 +9,7 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, pod

@@ -6,14 +6,13 @@ controllers are forgotten as well.
 
 from collections.abc import Mapping
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
-from extender.cluster.objects.pods import parse_pod
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, parse_pod
 from extender.fairness.waiting_budget import QUICK_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.service import Service
-from extender.verbs.json.wire import PreemptArgs
 from extender.verbs.preempt.preempt import Victims
+from extender.verbs.wire import PreemptArgs
 from tests.extender.negotiation_scene import LICENSE, Scene, TimedScene, now, pods
 from tests.extender.test_slow_controllers import Slow
 from tests.kit import virtualtime

@@ -11,9 +11,9 @@ from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.tools.offload import at_once
-from extender.verbs.json.wire import BindArgs, FilterArgs
-from extender.verbs.merits import Merits
 from extender.verbs.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
+from extender.verbs.ranking import Merits
+from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.negotiation_scene import negotiated_class
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of
 from tests.kit.virtualtime import elapse, run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.preemption.choice import choose
 from tests.extender.preempting import runs
 from tests.kit.clusters import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from extender.background.preemption.nominations import CHECK_SECONDS, WAITING_SECONDS
-from extender.cluster.objects.pod_fields import KEPT
+from extender.cluster.objects.pods import KEPT
 from extender.explain.explain_pod import Explainer
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, NODES, SLICES, Resource

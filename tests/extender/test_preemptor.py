@@ -5,7 +5,7 @@ import pytest
 from allocator import DeviceId
 from extender.background.preemption.nominations import KEPT_SECONDS
 from extender.background.preemption.preemptor import PATIENCE_SECONDS
-from extender.cluster.objects.pod_fields import Keeping
+from extender.cluster.objects.pods import Keeping
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import NODES, PODS, SLICES, Resource

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator import BEST_FIT, POLICIES, Merit, Policy
-from extender.verbs.merits import Merits
 from extender.verbs.prioritize import score_nodes
+from extender.verbs.ranking import Merits
 
 KINDS = (
     Merit(8, Map({"memory": 10}), 0.5),

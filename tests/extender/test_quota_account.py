@@ -8,7 +8,7 @@ import pytest
 
 from allocator import DeviceId
 from extender.background.statuses.quota_status import status_of
-from extender.cluster.objects.pod_fields import KEPT, Keeping
+from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType

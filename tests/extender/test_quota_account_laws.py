@@ -30,7 +30,7 @@ from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.pods.evictions import DISRUPTION
 from tests.extender.ganging import member
 from tests.extender.test_device_quota import elsewhere, quota

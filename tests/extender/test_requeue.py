@@ -15,7 +15,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS, SLICES
 from extender.metrics.groups import Metrics
 from extender.verbs.filter import FilterResult
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
     Object,

@@ -16,7 +16,7 @@ from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.pods.feasibility import Part
 from extender.verbs.filter import Code, FilterResult
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver

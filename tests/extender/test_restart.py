@@ -13,7 +13,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import revision
 from extender.kube.resources import LEASES, RESOURCES
 from extender.service import Service
-from extender.verbs.json.wire import FilterArgs
+from extender.verbs.wire import FilterArgs
 from extender.writes.lease import IMMEDIATE_CLAIMS
 from tests.extender.ganging import members
 from tests.extender.negotiation_scene import LICENSE, Scene, negotiated_class

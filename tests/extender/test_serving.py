@@ -17,7 +17,7 @@ from extender.metrics.groups import Metrics
 from extender.planning.templates.catalog import Catalog
 from extender.serving.run import ServedCluster, surroundings_of
 from extender.tools.offload import at_once
-from extender.verbs.json.wire import decode_filter
+from extender.verbs.wire import decode_filter
 from tests.kit import virtualtime
 
 ROOT = Path(__file__).parents[2]

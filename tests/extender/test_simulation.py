@@ -4,8 +4,7 @@ import pytest
 
 from allocator import Quantity
 from extender import Cluster, Placement
-from extender.cluster.objects.pod_fields import asked
-from extender.cluster.objects.pods import parse_pod
+from extender.cluster.objects.pods import asked, parse_pod
 from extender.config.sources import load
 from tests.extender.explaining import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request

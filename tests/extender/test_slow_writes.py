@@ -15,7 +15,7 @@ from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.tools.offload import at_once
-from extender.verbs.json.wire import BindArgs, FilterArgs
+from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.preempting import runs
 from tests.kit import virtualtime

@@ -8,8 +8,7 @@ from allocator import DeviceId, InvalidObjectError, Quantity
 from extender.cluster.objects.budgets import parse_budget
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.nodes import parse_node_object
-from extender.cluster.objects.pod_fields import KEPT, NOTHING_KEPT, Keeping, is_extended
-from extender.cluster.objects.pods import parse_pod
+from extender.cluster.objects.pods import KEPT, NOTHING_KEPT, Keeping, is_extended, parse_pod
 from extender.kube.raw import revision
 from tests.kit.clusters import budget, claim, node, pod
 

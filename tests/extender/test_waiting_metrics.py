@@ -22,7 +22,7 @@ from extender.observe.pending import PendingPods
 from extender.observe.pod_and_claim_states import ClaimState, PendingReason
 from extender.service import Service
 from extender.verbs.filter import filter_nodes
-from extender.verbs.json.wire import BindArgs
+from extender.verbs.wire import BindArgs
 from tests.extender.http_scene import post
 from tests.kit.binders import binder_over
 from tests.kit.clusters import (

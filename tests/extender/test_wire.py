@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extender.verbs import wire
 from extender.verbs.filter import FilterResult
-from extender.verbs.json import wire
-from extender.verbs.json.body import WireError
-from extender.verbs.json.node_names import Names
 from extender.verbs.preempt.preempt import Victims
+from extender.verbs.wire import Names, WireError
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
 NODE = {"metadata": {"name": "a", "labels": {"zone": "1"}}, "status": {"nodeInfo": {"x": [1, None, 2.5]}}}

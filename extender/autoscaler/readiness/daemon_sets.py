@@ -15,7 +15,7 @@ import structlog
 from allocator import InvalidObjectError
 from allocator.tools import Fields, driver_name
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import NodeRequirements, read_requirements
+from extender.cluster.objects.pods import NodeRequirements, read_requirements
 from extender.kube.api import Api, ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of

@@ -13,7 +13,7 @@ from typing import Final
 from allocator import Quantity, raise_if_invalid
 from allocator.tools import Fields, shown
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
-from extender.cluster.objects.pod_fields import ANY_NODE, NodeRequirements, read_requirements
+from extender.cluster.objects.pods import ANY_NODE, NodeRequirements, read_requirements
 from extender.cluster.resources import ContainerNeeds, peak
 from extender.kube_scheduler import rejection
 

@@ -13,9 +13,9 @@ from extender.autoscaler.sessions.sessions import Planned
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.sent_objects import EXAMPLE_NODE, OF_SESSION, as_pending, as_room
 from extender.tools.wording import suggestion
-from extender.verbs.json import wire
-from extender.verbs.json.body import WireError, as_object, optional, required, root_of, text
+from extender.verbs import wire
 from extender.verbs.verb import EXAMPLE_POD, Doc, Verb, count_facts
+from extender.verbs.wire import WireError, as_object, optional, required, root_of, text
 
 DEFAULT_EXPANDER: Final = "least-waste"
 

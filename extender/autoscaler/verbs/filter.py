@@ -9,8 +9,8 @@ from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.sent_objects import EXAMPLE_NODE, OF_SESSION, as_node, identified
 from extender.cluster.objects.nodes import NodeObject
 from extender.decisions.evaluate import Decider
+from extender.verbs import wire
 from extender.verbs.filter import FilterResult
-from extender.verbs.json import wire
 from extender.verbs.verb import EXAMPLE_POD, Doc, Facts, Verb, count_facts, filter_facts, pod_facts
 
 

@@ -5,9 +5,9 @@ from typing import Final
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.readiness.node_readiness import Readiness, node_readiness
 from extender.autoscaler.verbs.sent_objects import OF_SESSION
-from extender.verbs.json import wire
-from extender.verbs.json.body import root_of, text
+from extender.verbs import wire
 from extender.verbs.verb import Doc, Verb, count_facts
+from extender.verbs.wire import root_of, text
 
 
 def decode_ready(body: bytes) -> str:

@@ -14,9 +14,9 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import No, Solver
 from extender.tools.faults import RefusedError
-from extender.verbs.json import wire
-from extender.verbs.json.body import as_pod, name_of, required, root_of
+from extender.verbs import wire
 from extender.verbs.verb import EXAMPLE_POD, Doc, Verb, count_facts, pod_facts
+from extender.verbs.wire import as_pod, name_of, required, root_of
 
 
 @dataclass(frozen=True, slots=True)

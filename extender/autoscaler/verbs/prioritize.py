@@ -7,7 +7,7 @@ from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.verbs.filter import SimulatedArgs, decode_simulated, filter_simulated, simulated_facts
 from extender.autoscaler.verbs.sent_objects import EXAMPLE_NODE, OF_SESSION
 from extender.pods.policy import policy_of
-from extender.verbs.json import wire
+from extender.verbs import wire
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.verb import EXAMPLE_POD, Doc, Verb
 

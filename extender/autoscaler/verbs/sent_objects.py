@@ -11,7 +11,7 @@ from extender.autoscaler.scale_up.plan import PendingPod
 from extender.autoscaler.sessions.peers import SESSION
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
-from extender.verbs.json.body import WireError, as_object, as_pod, optional
+from extender.verbs.wire import WireError, as_object, as_pod, optional
 
 OF_SESSION: Final[Mapping[str, str]] = {SESSION: "The id that start gave; without it the latest snapshot answers."}
 

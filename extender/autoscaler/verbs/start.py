@@ -6,9 +6,9 @@ from typing import Final
 from allocator.tools import JSON, driver_name, shown
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.driver_scope import Scope
-from extender.verbs.json import wire
-from extender.verbs.json.body import WireError, mismatch, optional, root_of
+from extender.verbs import wire
 from extender.verbs.verb import Doc, Verb
+from extender.verbs.wire import WireError, mismatch, optional, root_of
 
 MOST_DRIVERS: Final = 64
 """Drivers in the scope of one session."""

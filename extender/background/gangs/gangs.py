@@ -39,8 +39,7 @@ from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import Stage
-from extender.cluster.objects.pod_fields import GangKey, Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver

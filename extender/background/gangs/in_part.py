@@ -13,8 +13,7 @@ from allocator.tools import printable
 from extender.background.asked import Asked
 from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.pod_fields import GangKey
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.metrics.gangs import GangMetrics
 from extender.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words

@@ -6,8 +6,7 @@ from functools import partial
 
 from extender.background.gangs.rejected_members import RejectedMembers
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver

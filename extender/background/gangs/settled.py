@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from operator import is_
 
-from extender.cluster.objects.pod_fields import GangKey
 from extender.cluster.objects.pod_groups import PodGroup
+from extender.cluster.objects.pods import GangKey
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import Gang, gang_at

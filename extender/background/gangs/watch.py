@@ -6,7 +6,7 @@ from math import inf
 from types import MappingProxyType
 
 from extender.background.gangs.time_limits import AGAIN_SECONDS, FIRST_PAUSE_SECONDS
-from extender.cluster.objects.pod_fields import Keeping
+from extender.cluster.objects.pods import Keeping
 from extender.gangs.plan import Shortfall
 
 

@@ -8,8 +8,7 @@ from typing import Final
 
 import structlog
 
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer

@@ -14,8 +14,7 @@ import structlog
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import holders_near
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError

@@ -13,8 +13,7 @@ from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.requeue.queueing_hints import QueueingHint
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver

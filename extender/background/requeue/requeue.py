@@ -20,8 +20,7 @@ from extender.background.requeue.rejected_pods import (
 )
 from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.pod_fields import NOTHING_KEPT, Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import ReportingMemory

@@ -10,7 +10,7 @@ from allocator import (
     Quantity,
     parse_node,
 )
-from extender.cluster.objects.pod_fields import read_amounts, read_node_taints
+from extender.cluster.objects.pods import read_amounts, read_node_taints
 from extender.cluster.resources import Amounts, amounts_of, counted, cpu_of
 
 

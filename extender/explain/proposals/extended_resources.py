@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from allocator import Quantity, RemedyKind, Wanted
-from extender.cluster.objects.pod_fields import ExtendedRequest, RequestingContainer
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer
 from extender.explain.change import Fork, ProposedChange
 from extender.pods.extended_resources.requests import request_name
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from extender.cluster.objects.pod_fields import NOTHING_KEPT
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Successor

@@ -14,7 +14,7 @@ from allocator.tools import JSON
 from extender.access.gate import AccessError, Gate, Knock
 from extender.http.callers.handshakes import CERTIFICATE
 from extender.http.callers.refusals import Refusals
-from extender.verbs.json import wire
+from extender.verbs import wire
 
 USER: Final = "dra_extender.user"
 """Key of the scope of a request: the name of the user that sends it."""

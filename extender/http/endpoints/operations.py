@@ -18,7 +18,7 @@ from extender.http.replies.accept import prefers_page
 from extender.http.replies.shared_text import Shared
 from extender.service import Service
 from extender.tools.version import __version__
-from extender.verbs.json import wire
+from extender.verbs import wire
 
 _PAUSE: Final = 9
 """The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""

@@ -28,11 +28,11 @@ from extender.kube.resources import NODES
 from extender.observe.decision_log import Draft
 from extender.pods.extended_resources.requests import request_nouns
 from extender.service import Service
+from extender.verbs import wire
 from extender.verbs.filter import FilterResult
-from extender.verbs.json import wire
-from extender.verbs.json.wire import FilterArgs
 from extender.verbs.preempt.preempt import Victims
 from extender.verbs.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
+from extender.verbs.wire import FilterArgs
 
 
 def is_simulated(args: FilterArgs, state: ClusterState) -> bool:

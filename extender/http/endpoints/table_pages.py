@@ -20,7 +20,7 @@ from extender.kube.resources import Resource
 from extender.observe.overview import Overview
 from extender.observe.tables.names import meant
 from extender.observe.tables.table import QueryError, TablePage, TableView, page
-from extender.verbs.json import wire
+from extender.verbs import wire
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500

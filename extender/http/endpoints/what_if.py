@@ -22,8 +22,8 @@ from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.tools.faults import RefusedError
-from extender.verbs.json import wire
-from extender.verbs.json.body import WireError, root_of
+from extender.verbs import wire
+from extender.verbs.wire import WireError, root_of
 from extender.whatif.answer import WhatIfAnswer
 from extender.whatif.asking import WhatIf
 from extender.whatif.document import as_json

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from extender.tools.intake import Budget, Room, Source, json_weight
-from extender.verbs.json.body import WireError
+from extender.verbs.wire import WireError
 
 FREE_BYTES: Final = 256 * 1024
 """A body of this length is decoded on the event loop, one at a time. The names of 5,000 nodes are half of this."""

@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 from starlette.responses import Response
 
-from extender.verbs.json import wire
+from extender.verbs import wire
 
 
 def error_reply(status: HTTPStatus | int, message: str, headers: Mapping[str, str] | None = None) -> Response:

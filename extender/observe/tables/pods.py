@@ -8,8 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from allocator import AllocationMode, ClaimSpec, ClaimTemplate, DeviceRequest, Quantity
-from extender.cluster.objects.pod_fields import asked
-from extender.cluster.objects.pods import Pod, PodClaim
+from extender.cluster.objects.pods import Pod, PodClaim, asked
 from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt

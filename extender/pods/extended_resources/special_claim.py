@@ -11,8 +11,7 @@ from allocator import AllocationResult, Cause, Features, GroupResource, Reason, 
 from extender.cluster.consumers import is_in_use
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import IMPLICIT_PREFIX, ExtendedClaim
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import IMPLICIT_PREFIX, ExtendedClaim, Pod
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted

@@ -1,7 +1,7 @@
 """The devices that are held for nominated pods, and what another pod finds beside them.
 
 Room was made for a nominated pod on its node, perhaps by evictions. If dra-extender made the room, the nomination names
-the devices (`extender.cluster.objects.pod_fields.Keeping`). So each of several pods gets the devices that were freed
+the devices (`extender.cluster.objects.pods.Keeping`). So each of several pods gets the devices that were freed
 for it, in whatever order they become free. If a scheduler made the room, the devices that the pod would get on its node
 count.
 """
@@ -16,8 +16,7 @@ from typing import Final
 from allocator import Allocation, AllocatorError, Cause, DeviceId, DeviceResult, Features, Quantity, Reason
 from extender.cluster.consumers import after_departures, claim_keys, is_left, without_pods
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from allocator import DeviceClass, ObjectReader, Quantity
 from allocator.tools import Fields, shown
-from extender.cluster.objects.pod_fields import IMPLICIT_PREFIX
+from extender.cluster.objects.pods import IMPLICIT_PREFIX
 from extender.quota.resource_quotas.scopes import QuotaScope, read_scopes
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"

@@ -14,8 +14,7 @@ from extender.cluster.consumers import group_of
 from extender.cluster.objects.claim_annotations import is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pod_fields import ExtendedClaim
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import ExtendedClaim, Pod
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot

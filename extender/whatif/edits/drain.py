@@ -8,8 +8,7 @@ from allocator import Problem
 from allocator.tools import JSON, Fields, hint
 from extender.cluster.consumers import without_pods
 from extender.cluster.objects.budgets import Budget
-from extender.cluster.objects.pod_fields import CORDON
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import CORDON, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.defragmentation.mobility import TIED, unbound
 from extender.verbs.preempt.victims import budgets_covering

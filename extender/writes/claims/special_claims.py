@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from allocator import InvalidObjectError
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject, parse_claim_object
-from extender.cluster.objects.pod_fields import ExtendedClaim
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import ExtendedClaim, Pod
 from extender.kube.api import Api, RawObject
 from extender.kube.encoding import loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, OverQuotaError, WriteRefusedError

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from allocator.tools import printable
-from extender.cluster.objects.pod_fields import KEPT, Keeping
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import KEPT, Keeping, Pod
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import WriteRefusedError
 from extender.writes.pods.patches import DEVICES_CHANGED, check_unbound, condition_patch, marking_patch, patch_status

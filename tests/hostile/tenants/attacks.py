@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.cluster.objects.pod_fields import GROUP, GROUP_SIZE
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS, SLICES, TEMPLATES

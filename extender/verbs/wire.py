@@ -1,37 +1,190 @@
 """kube-scheduler's extender/v1 JSON: requests to values, answers to bytes.
 
 Field names are Go's (the Go types have no JSON tags) and are read in exactly that case; the Pods and Nodes inside are
-ordinary Kubernetes objects. Source: ``k8s.io/kube-scheduler/extender/v1``. Unknown fields are ignored, as Go does.
+ordinary Kubernetes objects. Source: ``k8s.io/kube-scheduler/extender/v1``. Unknown fields are ignored, as Go does,
+unless one is the name of an absent field in another case: that is an error. Null is the same as absent. A value of a
+wrong type is a `WireError` with its path; ``where`` is the path of the parent with its dot, as in messages.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
+from functools import cached_property, lru_cache
+from json import JSONEncoder
+from typing import Final, TypeVar, overload
 
 import msgspec
 import orjson
 
+from allocator import InvalidObjectError
 from allocator.tools import JSON
-from extender.cluster.objects.pods import Pod, parse_waiting_pod
+from extender.cluster.objects.pods import Pod, parse_pod, parse_waiting_pod
 from extender.pods.extended_resources.requests import request_nouns
 from extender.verbs.filter import FilterResult
-from extender.verbs.json.body import (
-    NAME,
-    NAMESPACE,
-    WireError,
-    as_object,
-    as_pod,
-    limited,
-    mismatch,
-    name_of,
-    optional,
-    required,
-    root_of,
-    text,
-)
-from extender.verbs.json.node_names import Names
 from extender.verbs.preempt.preempt import Victims
+
+_T = TypeVar("_T")
+
+NAME: Final = 253
+"""Longest name of a Pod or Node; uids are shorter. Source: ``k8s.io/apimachinery/pkg/util/validation``."""
+
+NAMESPACE: Final = 63
+"""Longest name of a namespace."""
+
+_encoder: Final = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_NAMES = {dict: "an object", list: "a list", str: "a string", int: "an integer"}
+
+
+class WireError(Exception):
+    """A request is invalid.
+
+    Attributes:
+        field: path of the field, for example ``NodeNames[3]``; empty for the whole body.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}" if field else problem)
+
+
+def root_of(body: bytes) -> dict[str, JSON]:
+    """The body, which must be an object."""
+    if not body:
+        raise WireError("", "the body is empty: expected a JSON object")
+    try:
+        root = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise WireError("", f"the body is not JSON: {error}") from error
+    return as_object(root, "")
+
+
+def optional(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T | None:
+    """A field of this type; None if it is absent."""
+    value = parent.get(field)
+    if value is None:
+        if field not in parent:
+            _refuse_other_case(parent, field, where)
+        return None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise mismatch(where + field, kind, value)
+    return value
+
+
+def _refuse_other_case(parent: Mapping[str, JSON], absent: str, where: str) -> None:
+    for field in parent:
+        if field.lower() == absent.lower():
+            raise WireError(where + field, f"unknown field; did you mean {absent}?")
+
+
+def required(parent: Mapping[str, JSON], field: str, kind: type[_T], where: str = "") -> _T:
+    """A required field of this type."""
+    value = optional(parent, field, kind, where)
+    if value is None:
+        raise WireError(where + field, "missing" if field not in parent else "null")
+    return value
+
+
+def text(parent: Mapping[str, JSON], field: str, where: str = "") -> str:
+    """A required string that is not empty."""
+    value = optional(parent, field, str, where)
+    if not value:
+        raise WireError(where + field, "missing" if value is None else "empty")
+    return value
+
+
+def as_object(value: JSON, where: str) -> dict[str, JSON]:
+    """A value that must be an object; ``where`` is its own path."""
+    if not isinstance(value, dict):
+        raise mismatch(where, dict, value)
+    return value
+
+
+def as_pod(value: JSON, where: str, parse: Callable[[Mapping[str, JSON]], Pod] = parse_pod) -> Pod:
+    """A value that must be a Pod; ``where`` is its own path, and ``parse`` reads it."""
+    try:
+        pod = parse(as_object(value, where))
+    except InvalidObjectError as error:
+        raise WireError(where, error.summary) from error
+    at = f"{where}." if where else ""
+    limited(pod.name, f"{at}metadata.name", NAME)
+    limited(pod.namespace, f"{at}metadata.namespace", NAMESPACE)
+    limited(pod.uid, f"{at}metadata.uid", NAME)
+    return pod
+
+
+def name_of(value: JSON, where: str) -> str:
+    """The name in the metadata of a value that must be an API object; ``where`` is its own path."""
+    metadata = optional(as_object(value, where), "metadata", dict, f"{where}.") or {}
+    return limited(text(metadata, "name", f"{where}.metadata."), f"{where}.metadata.name", NAME)
+
+
+def limited(value: str, field: str, most: int) -> str:
+    """A name, which is remembered and logged. So it must not be longer than a name in a cluster can be.
+
+    Raises:
+        WireError: the name is longer than ``most`` characters.
+    """
+    if len(value) > most:
+        raise WireError(field, f"must be no more than {most} characters, not {len(value)}: {value[:40]}...")
+    return value
+
+
+def mismatch(where: str, kind: type, value: object) -> WireError:
+    """The error that a value has the wrong type."""
+    return WireError(where, f"expected {_NAMES[kind]}, not {_beginning(value)}")
+
+
+def _beginning(value: object) -> str:
+    """The beginning of the value's JSON. The rest, which may be long or nested deeply, is not written."""
+    text = ""
+    for piece in _encoder.iterencode(value):
+        text += piece
+        if len(text) > 40:
+            return f"{text[:37]}..."
+    return text
+
+
+class Names(Sequence[str]):
+    """A JSON list of strings that is decoded when it is first read.
+
+    Attributes:
+        json: the list.
+    """
+
+    def __init__(self, json: bytes, count: int) -> None:
+        self.json = json
+        self._count = count
+
+    @classmethod
+    def of(cls, json: bytes) -> "Names | None":
+        """The names in a text that is JSON; None if counting does not show that it is a list of strings.
+
+        A flat list of n elements has at least n - 1 commas, and at most 2n quotes. If every comma separates elements,
+        and there are two quotes per element, then every element is a string.
+        """
+        count = json.count(b",") + 1 if b'"' in json else 0
+        is_flat = json[:1] == b"[" and json.find(b"[", 1) < 0 and b"{" not in json
+        is_plain = json.isascii() and b"\\" not in json
+        is_list = is_flat and is_plain and json.count(b'"') == 2 * count and (count > 0 or json == b"[]")
+        return cls(json, count) if is_list else None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._decoded)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._decoded[index]
+
+    @cached_property
+    def _decoded(self) -> list[str]:
+        names: list[str] = orjson.loads(self.json)
+        return names
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""Kube-scheduler's JSON."""
