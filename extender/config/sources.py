@@ -17,18 +17,15 @@ from extender.config.controllers import problems_of_controllers
 from extender.config.listeners import problems_of_listeners
 from extender.config.settings import Settings
 from extender.tools.section import Section
+from extender.tools.user_error import UserError
 from extender.tools.wording import expected, suggestion
 from extender.tools.yamltext import single_mapping
 
 ENVIRONMENT_PREFIX = "DRA_EXTENDER__"
 
 
-class SettingsError(Exception):
+class SettingsError(UserError):
     """Settings that cannot be used; all of their problems, each naming its source, key and value."""
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +82,11 @@ def load(
         else:
             merged = _merge(merged, read.model_dump(by_alias=True, exclude_unset=True))
     if problems:
-        raise SettingsError(problems)
+        raise SettingsError(*problems)
     settings = Settings.model_validate(merged)
     deadline = settings.scheduling.deadline_seconds
     if found := [*problems_of_listeners(settings), *problems_of_controllers(settings.controllers, deadline)]:
-        raise SettingsError(found)
+        raise SettingsError(*found)
     return settings
 
 
@@ -132,7 +129,7 @@ def _from_yaml(file: str, text: str | None) -> Mapping[str, JSON]:
     try:
         tree = single_mapping(text or "") or {}
     except ValueError as error:
-        raise SettingsError([f"{file}: {error}"]) from error
+        raise SettingsError(f"{file}: {error}") from error
     # A group whose lines are all commented out is null.
     return {key: value for key, value in tree.items() if value is not None}
 
@@ -146,7 +143,7 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[Mapping[str, JSON
         if not name.startswith(ENVIRONMENT_PREFIX):
             continue
         if name not in paths:
-            raise SettingsError([f"environment: {name}: unknown variable{suggestion(name, paths)}"])
+            raise SettingsError(f"environment: {name}: unknown variable{suggestion(name, paths)}")
         path, text = paths[name], environment[name]
         if path in _TREES:
             lists.append((path, _tree_from_text(name, text)))
@@ -162,7 +159,7 @@ def _tree_from_text(name: str, text: str) -> JSON:
     try:
         found: JSON = (single_mapping(f"value: {text}") or {}).get("value")
     except ValueError as error:
-        raise SettingsError([f"environment: {name}: {error}"]) from error
+        raise SettingsError(f"environment: {name}: {error}") from error
     return found
 
 
@@ -172,7 +169,7 @@ def _gates_from_text(name: str, text: str) -> JSON:
     for item in filter(None, (part.strip() for part in text.split(","))):
         gate, equals, value = item.partition("=")
         if not equals:
-            raise SettingsError([f'environment: {name}: "{item}" is not of the form Gate=true'])
+            raise SettingsError(f'environment: {name}: "{item}" is not of the form Gate=true')
         gates[gate.strip()] = value.strip()
     return gates
 

@@ -4,6 +4,7 @@ Their texts quote the API server and its webhooks. So they are made printable he
 """
 
 from allocator.tools import printable
+from extender.tools.user_error import UserError
 
 
 class ApiError(Exception):
@@ -56,12 +57,8 @@ class AnswerTooLongError(OutcomeUnknownError):
     """An answer is longer than it may be, and was not read to its end. Asked again, it would be as long."""
 
 
-class ConnectError(Exception):
+class ConnectError(UserError):
     """There is no usable API server; each problem names what a person has to change."""
-
-    def __init__(self, *problems: str) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
 
 
 class WriteRefusedError(Exception):

@@ -26,6 +26,7 @@ from extender.node.nri import follow
 from extender.node.running import PublishedDriver, open_api, run
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
+from extender.tools.user_error import UserError
 
 logger = structlog.get_logger()
 
@@ -36,7 +37,7 @@ CPU_MANAGER: Final = "cpu_manager_state"
 """The file in the folder of the kubelet that has the policy of its CPU manager."""
 
 
-class ComputeError(Exception):
+class ComputeError(UserError):
     """CPUs cannot be given to claims on this node, and why."""
 
 

@@ -18,6 +18,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from extender.node import messages
+from extender.tools.user_error import UserError
 
 logger = structlog.get_logger()
 
@@ -34,7 +35,7 @@ Methods = Mapping[str, tuple[str, _Answer]]
 """The methods of a service by name: the message that each takes, and what answers."""
 
 
-class SocketError(Exception):
+class SocketError(UserError):
     """A plugin cannot listen at a socket, and why."""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from allocator import Problem, Quantity
 from allocator.tools import Fields
 from extender.node import cpu_list
+from extender.tools.user_error import UserError
 from extender.tools.yamltext import single_mapping
 
 SYS: Final = Path("/sys")
@@ -21,7 +22,7 @@ _KEYS: Final = ("id", "core", "socket", "numaNode", "cache", "coreType")
 _NODE: Final = re.compile(r"node(\d+)")
 
 
-class TopologyError(Exception):
+class TopologyError(UserError):
     """The topology of a machine cannot be read; the text names file and field."""
 
 

@@ -20,12 +20,13 @@ from extender.http.callers.handshakes import SecureConfig, end_trust
 from extender.http.callers.refusals import Refusals
 from extender.http.limits.connections import OTHER_DESCRIPTORS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates
+from extender.tools.user_error import UserError
 
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the service."""
 
 
-class ListenError(Exception):
+class ListenError(UserError):
     """We cannot listen on the address, or not with these certificates."""
 
 

@@ -35,6 +35,7 @@ from extender.simulation.scheduling import NodeChoice, schedule
 from extender.simulation.workloads.expand import Skipped, expanded
 from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once
+from extender.tools.user_error import UserError
 
 _T = TypeVar("_T")
 
@@ -43,16 +44,12 @@ _SOURCE: Final = "objects"
 """Stands for the file in messages about objects that come from no file."""
 
 
-class ManifestsError(ValueError):
+class ManifestsError(UserError, ValueError):
     """Manifests that cannot be used.
 
     Attributes:
         problems: each with the file, the object, the field and the value, as far as they are known.
     """
-
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
 
 
 class UnreadableFilesError(ManifestsError):
@@ -299,12 +296,12 @@ class Cluster:
     ) -> None:
         """Add the objects of manifests that are not refused."""
         if loaded.unreadable:
-            raise UnreadableFilesError(loaded.unreadable)
+            raise UnreadableFilesError(*loaded.unreadable)
         expansion = expanded(self._parameters.without(loaded.documents), self.snapshot.nodes.values())
         objects, problems = self._admitted(expansion.objects, warned)
         problems = (*loaded.problems, *expansion.problems, *problems)
         if problems and refused is None:
-            raise ManifestsError(problems)
+            raise ManifestsError(*problems)
         for problem in problems:
             if refused is not None:
                 refused(problem)

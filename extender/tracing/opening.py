@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from extender.config.settings import TracingSettings
+from extender.tools.user_error import UserError
 from extender.tracing.tracing import UNTRACED, Tracing
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -13,7 +14,7 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _SPOKEN: Final = "http/protobuf"
 
 
-class TracingError(Exception):
+class TracingError(UserError):
     """Traces are configured, and we can't make them."""
 
 

@@ -20,7 +20,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final, get_args
 
-from extender.cli.audit import audit_snapshot, listed
+from extender.commands.audit import audit_snapshot, listed
 from extender.config.controllers import Transport
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, PODS

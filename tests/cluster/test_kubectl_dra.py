@@ -14,13 +14,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from extender.commands.answer_source import open_source
+from extender.commands.main import kubectl_app
+from extender.commands.place import Place
+from extender.commands.top import look
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES, Resource
-from extender.kubectl.main import app
-from extender.kubectl.place import Place
-from extender.kubectl.sources.source import open_source
-from extender.kubectl.top_view import look
 from tests.kit.controlplane.access import ADMIN, Access
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import ControlPlane
@@ -81,7 +81,7 @@ class Site:
     async def call(self, *arguments: str, kubeconfig: Path | None = None) -> Printed:
         """Run a command as the administrator, or with another kubeconfig."""
         line = [*arguments, "--kubeconfig", str(kubeconfig or self.kubeconfig())]
-        result = await asyncio.to_thread(CliRunner().invoke, app, line)
+        result = await asyncio.to_thread(CliRunner().invoke, kubectl_app, line)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Printed(result.exit_code, result.stdout, result.stderr)

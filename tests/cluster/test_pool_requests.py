@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from extender.background.statuses.pool_requests import answer_to, parse_pool_request
-from extender.cli.audit import listed
+from extender.commands.audit import listed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, POOL_REQUESTS, SLICES, TAINT_RULES
 from tests.kit.controlplane.binaries import Binaries

@@ -6,7 +6,7 @@ from typing import Any, Final
 import orjson
 from typer.testing import CliRunner
 
-from extender.cli.main import app
+from extender.commands.main import app
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED
 from tests.corpus.machines import GROUP

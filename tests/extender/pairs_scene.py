@@ -10,9 +10,9 @@ from allocator.audit.rules import Rule
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.expanders import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
-from extender.cli.audit import audit_snapshot
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
+from extender.commands.audit import audit_snapshot
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.cli.audit import audit_snapshot, listed
-from extender.cli.main import app
+from extender.commands.audit import audit_snapshot, listed
+from extender.commands.main import app
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from allocator import DeviceId
 from extender.autoscaler.simulated_cluster import World
-from extender.cli.audit import audit_snapshot
 from extender.cluster.snapshot import Snapshot
+from extender.commands.audit import audit_snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.kube.api import ObjectKey

@@ -10,9 +10,9 @@ import orjson
 import pytest
 import yaml
 
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
-from extender.cli.options import spread
+from extender.commands.main import app
+from extender.commands.options import spread
+from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import load
 from extender.tools.version import __version__
 from tests.extender.cli_scene import BROKEN, RUNNER, small_cluster, written

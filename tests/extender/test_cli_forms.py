@@ -11,9 +11,9 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
-from extender.cli.options import spread
+from extender.commands.main import app
+from extender.commands.options import spread
+from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
 
 ROOT = Path(__file__).parents[2]
@@ -157,7 +157,7 @@ async def test_the_log_is_printed_only_if_the_settings_ask_for_all_of_it(
     files: list[str], level: str, is_printed: bool
 ) -> None:
     code = (
-        "import structlog\nfrom extender.cli.main import app\n"
+        "import structlog\nfrom extender.commands.main import app\n"
         f"try:\n    app(['simulate', *{files}])\n"
         "except SystemExit:\n    structlog.get_logger().error('fault', exc_info=KeyError())"
     )

@@ -8,12 +8,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from extender.cli.audit import AUDITED, listed_live
-from extender.cli.defragment import DEFRAGMENTED
-from extender.cli.explain import EXPLAINED, ExplainedObject, InquiryError, explained_live
-from extender.cli.main import app
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live.live_cluster import connect
+from extender.commands.audit import AUDITED, listed_live
+from extender.commands.defragment import DEFRAGMENTED
+from extender.commands.explain import ExplainedObject, InquiryError, explained_live
+from extender.commands.main import app
+from extender.commands.reading import EXPLAINED
 from extender.config.sources import load
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ConnectError

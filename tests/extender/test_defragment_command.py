@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
+from extender.commands.main import app
+from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from tests.extender.cli_scene import BROKEN, RUNNER, written
 from tests.extender.defragmenting import moves, owned, runs, waits
 from tests.kit.clusters import GPU, Object, local_slice, node, pod

@@ -14,7 +14,7 @@ from click import Command
 from fastapi.routing import APIRoute
 from typer.main import get_command
 
-from extender.cli.main import app
+from extender.commands.main import app
 from extender.config.sources import keys, load, variable
 from extender.http.endpoints.by_listener import Listener
 from extender.kube.permissions import ALLOCATES, EVICTS, WRITES, Permission

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 import orjson
 import pytest
 
-from extender.cli.audit import AUDITED, listed
-from extender.cli.explain import EXPLAINED
 from extender.cluster.live.live_cluster import usable_api
+from extender.commands.audit import AUDITED, listed
+from extender.commands.reading import EXPLAINED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError, UnreachableError

@@ -12,8 +12,8 @@ from allocator.checks.table import CAUSES
 from allocator.outcome import Unserved
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
+from extender.commands.main import app
+from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.http.endpoints.scheduler_verbs import VERBS

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster, UnknownClaimError
-from extender.cli.main import app
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY
+from extender.commands.main import app
 from extender.config.settings import Settings
 from extender.explain.document import as_json
 from extender.explain.text import as_text

@@ -9,10 +9,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.cli.explain import ExplainedObject, InquiryError, asked
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
-from extender.cli.remote import Remote
+from extender.commands.explain import ExplainedObject, InquiryError, asked
+from extender.commands.main import app
+from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
+from extender.commands.remote import Remote
 from extender.kube.api import ObjectKey
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import Object

@@ -10,10 +10,10 @@ import yaml
 
 from allocator import MATCH_ATTRIBUTE, MEMBERS, GroupResource, InvalidObjectError, parse_device_class
 from extender import Cluster
-from extender.cli.main import app
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.resource_classes import parse_resource_class
+from extender.commands.main import app
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.pods.extended_resources.requests import demand, in_words, request_words, special_claim

@@ -12,7 +12,6 @@ from allocator import OPTIONAL_REQUESTS, Claim, Reason, parse_claim
 from extender import Cluster
 from extender.background.claims.deallocate import claim_in_the_way
 from extender.background.claims.immediate_claims import INVALID, WAITS, ImmediateAllocation
-from extender.cli.main import app
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claim_annotations import (
     ALLOCATION_MODE,
@@ -22,6 +21,7 @@ from extender.cluster.objects.claim_annotations import (
     priority_of,
 )
 from extender.cluster.objects.pods import Pod
+from extender.commands.main import app
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES

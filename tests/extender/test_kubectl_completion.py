@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.kubectl.completion import FILES, NO_FILES, complete
+from extender.commands.completion import FILES, NO_FILES, complete
 
 PODS = ["training-1", "training-2", ":4"]
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from extender.commands.computed_service import ComputedService
 from extender.config.settings import Settings
 from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS
-from extender.kubectl.sources.computed import ComputedService
 from tests.extender.livecluster import SERVED, half
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
 from tests.kit.clusters import claim, node, pod

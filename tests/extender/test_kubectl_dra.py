@@ -9,17 +9,17 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from extender.commands.answer_source import AnswerSource, Query
+from extender.commands.extender_pods import NoServiceError, ServicePod, find_pod
+from extender.commands.lists import DEVICES, PENDING, RowChange, Rows, changes, read_rows, watch
+from extender.commands.main import kubectl_app
+from extender.commands.options import WideOutput
 from extender.kube.api import ObjectKey
 from extender.kube.connection.kubeconfig import choose
 from extender.kube.connection.transport import HttpReply, HttpRequest
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
-from extender.kubectl.commands.lists_and_explanations import RowChange, changes, watch
-from extender.kubectl.listings import DEVICES, PENDING, ListOutput, Rows, read_rows
-from extender.kubectl.main import app
-from extender.kubectl.sources.extender_pods import NoServiceError, ServicePod, find_pod
-from extender.kubectl.sources.source import AnswerSource, Query
 from extender.observe.tables.table import Item
 from tests.extender.cli_scene import post_nothing
 from tests.kit.objects.manifests import pod
@@ -30,7 +30,7 @@ EVIL = "p\x1b[2J<b>\u202e"
 
 
 def called(*arguments: str, env: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, arguments, env=env)
+    result = CliRunner().invoke(kubectl_app, arguments, env=env)
     return result.exit_code, result.stdout, result.stderr
 
 
@@ -112,10 +112,10 @@ def test_changes_name_what_came_what_went_and_what_is_new() -> None:
 @pytest.mark.parametrize(
     ("output", "first", "then"),
     [
-        (ListOutput.NAME, ["demo/p"], ["gone demo/p"]),
-        (ListOutput.JSON, None, [orjson.dumps({"event": "gone", "row": WAITING}).decode()]),
+        (WideOutput.NAME, ["demo/p"], ["gone demo/p"]),
+        (WideOutput.JSON, None, [orjson.dumps({"event": "gone", "row": WAITING}).decode()]),
         (
-            ListOutput.TABLE,
+            WideOutput.TABLE,
             ["NAMESPACE   POD   AGE     REQUESTS     REASON", "demo        p     3m20s   gpu: 1 gpu   no device"],
             [
                 "EVENT   NAMESPACE   POD   AGE     REQUESTS     REASON",
@@ -125,7 +125,7 @@ def test_changes_name_what_came_what_went_and_what_is_new() -> None:
     ],
 )
 async def test_watching(
-    output: ListOutput, first: list[str] | None, then: list[str], capsys: pytest.CaptureFixture[str]
+    output: WideOutput, first: list[str] | None, then: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     looks = [Rows((WAITING,)), Rows((WAITING,)), Rows(())]
 
@@ -147,9 +147,9 @@ async def test_watching(
         assert lines == [*first, *then]
 
 
-@pytest.mark.parametrize("output", list(ListOutput))
+@pytest.mark.parametrize("output", list(WideOutput))
 async def test_control_characters_of_names_never_reach_the_terminal(
-    output: ListOutput, capsys: pytest.CaptureFixture[str]
+    output: WideOutput, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil: Item = {"namespace": EVIL, "pod": EVIL, "requests": [EVIL], "reason": EVIL, "age": 1}
     looks = [Rows((evil,), (EVIL,)), Rows((), (EVIL, EVIL))]

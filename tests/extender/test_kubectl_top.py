@@ -6,11 +6,11 @@ from typing import Any
 from textual.widgets import DataTable, Static
 from typer.testing import CliRunner
 
-from extender.cli.remote import RemoteError
-from extender.kubectl.main import app
-from extender.kubectl.sources.source import AnswerSource, Query
-from extender.kubectl.top_screen import TopScreen
-from extender.kubectl.top_view import TopView, look, node_table
+from extender.commands.answer_source import AnswerSource, Query
+from extender.commands.main import kubectl_app
+from extender.commands.remote import RemoteError
+from extender.commands.top import TopView, look, node_table
+from extender.commands.top_screen import TopScreen
 from extender.observe.tables.table import Item
 from extender.observe.tables.terminal import TextTable
 from tests.extender.cli_scene import post_nothing
@@ -105,6 +105,6 @@ async def test_a_source_that_is_gone_leaves_the_old_rows_and_says_so() -> None:
 
 
 def test_top_needs_a_terminal() -> None:
-    result = CliRunner().invoke(app, ["top", "--server", "http://127.0.0.1:1"])
+    result = CliRunner().invoke(kubectl_app, ["top", "--server", "http://127.0.0.1:1"])
     assert result.exit_code == 2
     assert "top needs a terminal" in result.stderr

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.kubectl.main import app
+from extender.commands.main import kubectl_app
 from tests.console.service import over_manifests
 from tests.extender.test_what_if import world
 
@@ -24,7 +24,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def called(*arguments: str, sent: str | None = None) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, ["what-if", *arguments], input=sent)
+    result = CliRunner().invoke(kubectl_app, ["what-if", *arguments], input=sent)
     return result.exit_code, result.stdout, result.stderr
 
 

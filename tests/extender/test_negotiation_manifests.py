@@ -11,7 +11,7 @@ from httpx import AsyncClient
 from typer.testing import CliRunner
 
 from extender import Cluster
-from extender.cli.main import app
+from extender.commands.main import app
 from extender.config.settings import Settings
 from extender.driver import Responder, Store
 from extender.explain.explanation import Conclusion

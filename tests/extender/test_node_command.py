@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cli.main import app
+from extender.commands.main import app
 from tests.extender.cli_scene import RUNNER
 
 FOUR = "cpus: [{id: 0, core: 0}, {id: 1, core: 0}, {id: 2, core: 1}, {id: 3, core: 1}]"

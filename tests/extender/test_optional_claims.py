@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender import Cluster
-from extender.cli.main import app
+from extender.commands.main import app
 from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.text import as_text

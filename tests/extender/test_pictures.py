@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from allocator import DeviceState, Features
-from extender.cli.main import app
+from extender.commands.main import app
 from extender.observe.device_states import DeviceStates
 from extender.pictures.clusters import fleet_of
 from extender.pictures.fleet import Cell, FleetPicture, Line, WaitingPod, fleet_picture

@@ -9,11 +9,11 @@ import aiohttp
 import httpx
 import pytest
 
+from extender.commands.tunnel import Tunnel
 from extender.kube.api import ObjectKey
 from extender.kube.connection.connection import ApiConnection, WebSocketRefusedError
 from extender.kube.connection.port_forward import PodStream, PortForwardError, forward, pod_path
 from extender.kube.connection.transport import TransportError
-from extender.kubectl.sources.tunnel import Tunnel
 
 PORT = (8888).to_bytes(2, "little")
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from allocator.cel.errors import CompileError
 from allocator.tools import printable, printable_lines, shown
-from extender.cli.answer import ExplanationJson
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS
+from extender.commands.explain import ExplanationJson
+from extender.commands.main import app
+from extender.commands.output import FOUND_PROBLEMS
 from extender.observe.tables.table import Row, TableView, page
 from extender.observe.tables.terminal import TextTable, plain_lines, print_table
 from extender.tools import logs

@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from extender.cli.remote import Remote, RemoteError
+from extender.commands.remote import Remote, RemoteError
 from extender.kube.certificates import CertificateFiles, Certificates
 from tests.extender.connection_scene import scene
 from tests.kit.certificates import Authority, Pair

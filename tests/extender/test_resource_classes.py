@@ -9,8 +9,8 @@ import yaml
 
 from allocator import CONTROLLER, InvalidObjectError
 from extender.background.statuses.resource_classes import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
-from extender.cli.main import app
 from extender.cluster.objects.resource_classes import parse_resource_class
+from extender.commands.main import app
 from extender.fakekube.manifests import load, load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.cli.main import app
+from extender.commands.main import app
 from extender.config.scheduler_file import check_scheduler
 from extender.config.settings import Settings
 from extender.config.sources import load

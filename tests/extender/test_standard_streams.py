@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from extender.cli.messages import FOUND_PROBLEMS, OK, USAGE
+from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "config" / "example")

@@ -9,8 +9,8 @@ import yaml
 from typer.testing import CliRunner
 
 from allocator import Features
-from extender.cli.main import app
-from extender.cli.messages import OK, USAGE
+from extender.commands.main import app
+from extender.commands.output import OK, USAGE
 from extender.planning.templates.blueprints import Blueprint, learned
 from extender.planning.templates.node_templates import load_templates
 from tests.kit.clusters import DRIVER, Object, local_slice, node, snapshot_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from extender.cli.main import app
-from extender.cli.messages import FOUND_PROBLEMS, USAGE
+from extender.commands.main import app
+from extender.commands.output import FOUND_PROBLEMS, USAGE
 from extender.tools.text_file import UnreadableError, read_text
 
 

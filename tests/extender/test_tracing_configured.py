@@ -68,7 +68,7 @@ async def test_without_them_nothing_is_around_anything() -> None:
 
 async def test_without_them_nothing_of_the_extra_is_loaded() -> None:
     names = "{'opentelemetry.sdk', 'requests', 'extender.tracing.spans'}"
-    code = f"import sys, extender.cli.serve; print(*({names} & {{*sys.modules}}))"
+    code = f"import sys, extender.commands.serve; print(*({names} & {{*sys.modules}}))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, cwd=ROOT)
     loaded, _ = await process.communicate()
     assert loaded == b"\n"

@@ -131,5 +131,5 @@ def read_catalog(settings: Settings) -> Catalog:
     try:
         text = read_text(Path(path)) if path else ""
     except UnreadableError as error:
-        raise TemplateError((f"autoscaler.nodeTemplates: {path}: {error}",)) from error
+        raise TemplateError(f"autoscaler.nodeTemplates: {path}: {error}") from error
     return Catalog(load_templates(text, file=path), wanted.learn_from_label)

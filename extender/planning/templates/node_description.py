@@ -16,9 +16,10 @@ from extender.kube.api import RawObject
 from extender.planning.templates.blueprints import Blueprint
 from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Catalog, Supply
 from extender.planning.templates.node_templates import NODE_NAME, of_node
+from extender.tools.user_error import UserError
 
 
-class UnknownGroupError(Exception):
+class UnknownGroupError(UserError):
     """There is no such group. The text says what there is."""
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from allocator import Features, InvalidObjectError, Inventory, Node, Problem, parse_slice, schema_problems, validate
 from allocator.tools import Fields, shown
 from extender.planning.templates.blueprints import Blueprint
+from extender.tools.user_error import UserError
 from extender.tools.wording import suggestion
 from extender.tools.yamltext import SyntaxProblem, documents
 
@@ -26,12 +27,8 @@ _KEYS: Final = frozenset({"name", "labels", "slices"})
 _PLACEMENTS: Final = ("allNodes", "nodeSelector", "perDeviceNodeSelection")
 
 
-class TemplateError(Exception):
+class TemplateError(UserError):
     """Node templates that can't be used; all of their problems, each naming template, field and value."""
-
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +64,7 @@ def load_templates(text: str, *, file: str) -> tuple[NodeTemplate, ...]:
     found = [str(problem) for problem in problems]
     found += _conflicts(templates)
     if found:
-        raise TemplateError(tuple(f"{file}: {problem}" for problem in found))
+        raise TemplateError(*(f"{file}: {problem}" for problem in found))
     return tuple(templates)
 
 

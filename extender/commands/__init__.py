@@ -1,0 +1,1 @@
+"""The commands of the programs `dra-extender` and `kubectl dra`, and what they share."""

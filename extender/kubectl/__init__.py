@@ -1,1 +1,0 @@
-"""`kubectl dra`: what dra-extender knows of a cluster, for who works with kubectl."""

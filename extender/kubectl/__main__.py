@@ -1,5 +1,0 @@
-"""``python -m extender.kubectl``."""
-
-from extender.kubectl.main import main
-
-main()
