@@ -1,4 +1,4 @@
-"""What calls cost, by the formulas of cel-go and of Kubernetes' cost estimator.
+"""Costs of calls, by the formulas of cel-go and of Kubernetes' cost estimator.
 
 A formula works on sizes. At run time these are the sizes of the values. When an expression compiles, they are upper
 bounds, which show whether the expression can become expensive at all.

@@ -1,4 +1,4 @@
-"""Which values are equal, which is less, and which are in a list."""
+"""Equality and order of values, and whether a list has a value."""
 
 import math
 from collections.abc import Callable, Hashable

@@ -1,4 +1,4 @@
-"""What keeps a device from a request, in words, and what may be done about it."""
+"""An obstacle keeps a device from a request. It has words for people, and remedies."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

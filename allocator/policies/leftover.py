@@ -1,4 +1,4 @@
-"""What is left on a node: its devices by model and room."""
+"""The leftover of a node: the devices that are left on it, by model and room."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

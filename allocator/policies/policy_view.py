@@ -1,4 +1,4 @@
-"""What a policy may read of a node and of what a search has taken."""
+"""The view of a policy: the facts that it may read of a node and of what a search has taken."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

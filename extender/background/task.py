@@ -1,4 +1,4 @@
-"""What a background task is: told what filter has answered, and given a turn several times a second."""
+"""A background task: it is told what filter has answered, and gets a turn several times a second."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence

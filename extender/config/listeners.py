@@ -1,4 +1,4 @@
-"""What is wrong with the settings of the listeners together, after all sources are read."""
+"""Checks the settings of all listeners together, after all sources are read."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address

@@ -1,4 +1,4 @@
-"""Which devices match: those of a device class, or those with an attribute."""
+"""Devices that match: those of a device class, or those with an attribute."""
 
 from collections.abc import Callable
 from typing import Final

@@ -1,4 +1,4 @@
-"""What a driver's author writes: three methods. The kit knows the protocol, and what is allocated."""
+"""The class that a driver's author writes: three methods. The kit knows the protocol, and what is allocated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a controller has allocated, in a file: a line of JSON for each change, written before it counts.
+"""The store of a controller: a file with a line of JSON for each change of an allocation, written before it counts.
 
 A crash may leave a part of the last line, which is dropped: nobody was told of that change.
 """

@@ -1,4 +1,4 @@
-"""What keeps the API server from taking a pod's claims: quota, admission, and the label for adminAccess.
+"""Reasons why the API server does not take a pod's claims: quota, admission, and the label for adminAccess.
 
 kube-controller-manager makes claims from templates. If a claim is refused, it says so in an Event on the pod (the
 resource claim controller of Kubernetes 1.36, ``syncPod``).

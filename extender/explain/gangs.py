@@ -1,4 +1,4 @@
-"""What keeps a pod waiting for the other pods of its gang, and where all of them would go."""
+"""Explains a pod that waits for the other pods of its gang, and where all of them would go."""
 
 from typing import Final
 

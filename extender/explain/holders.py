@@ -1,4 +1,4 @@
-"""Who holds which devices: claims, the pods that use them, and nominated pods for which devices are kept."""
+"""Holders of devices: claims, the pods that use them, and nominated pods for which devices are kept."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which pods would be evicted for a pod that fits nowhere, and what protects the other pods that hold devices."""
+"""Explains preemption: which pods would be evicted for a pod that fits nowhere, and what protects the others."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

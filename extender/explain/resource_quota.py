@@ -1,4 +1,4 @@
-"""Which objects ResourceQuotas keep from being made for a pod: its claims, its special claim, the pod itself."""
+"""Objects that ResourceQuotas keep from being made for a pod: its claims, its special claim, the pod itself."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field

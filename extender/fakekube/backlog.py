@@ -1,4 +1,4 @@
-"""What the controllers of a cluster in memory have to look at: pods, PodGroups and claims that a change concerns."""
+"""The backlog of the controllers of a cluster in memory: pods, PodGroups and claims that a change concerns."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""How the gRPC server is started, and the error of one that cannot be."""
+"""Starts the gRPC server; the error of a server that cannot be started."""
 
 from collections.abc import Awaitable, Callable
 

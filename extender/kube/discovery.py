@@ -1,4 +1,4 @@
-"""What an API server serves, in which version, and under which paths."""
+"""Discovery: the kinds that an API server serves, in which version, and under which paths."""
 
 import asyncio
 import re

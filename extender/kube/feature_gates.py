@@ -1,4 +1,4 @@
-"""Which of our feature gates an API server has on, as its metrics tell.
+"""Feature gates that an API server has on, as its metrics tell.
 
 Source: ``kubernetes_feature_enabled`` of k8s.io/component-base, a metric of each component since Kubernetes 1.26. The
 account needs ``get`` of the path ``/metrics``.

@@ -1,4 +1,4 @@
-"""Whether the API server allows what the extender needs."""
+"""Checks that the API server allows what the extender needs."""
 
 import asyncio
 from collections.abc import Iterable

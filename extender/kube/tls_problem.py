@@ -1,4 +1,4 @@
-"""What is wrong with a TLS connection that we have begun: whose certificate is not accepted, and why."""
+"""Explains why a TLS connection of ours failed: whose certificate is not accepted, and why."""
 
 import ssl
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What one connection tells about a kind of object: a list, in pages or in a stream, or a watch.
+"""One connection for a kind of object: a list, in pages or in a stream, or a watch.
 
 `extender.cluster.live.follower.Follower` makes one connection after the other.
 """

@@ -1,4 +1,4 @@
-"""How we know a controller, and how it knows us: certificates and a token, in files that are replaced now and then."""
+"""Certificates and a token, by which a controller and the service know each other; the files are read again."""
 
 import ssl
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Who runs on which CPUs of a node: containers with claims on those of their claims, all others on the rest.
+"""Places containers on the CPUs of a node: those with claims on the CPUs of their claims, all others on the rest.
 
 The scheduler has chosen the CPUs of a claim, and here they are taken from all other containers. A claim may name a CCI
 driver (KEP-3675), which chooses among its CPUs for each of its containers. Otherwise the built-in driver does: each

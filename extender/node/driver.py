@@ -1,4 +1,4 @@
-"""What a driver on a node does for claims, as values: what is allocated, and what it has prepared."""
+"""A driver on a node, as values: the claims that are allocated, and what it has prepared for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

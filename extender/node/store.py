@@ -1,4 +1,4 @@
-"""What claims hold of a machine, in a file: the resource store of KEP-3675.
+"""The resource store of KEP-3675: a file with what claims hold of a machine.
 
 The text's store has an entry for each container of a pod. This one has an entry for each claim, because the kubelet
 prepares claims, and in it the portions of containers, which CCI drivers have chosen. The file is replaced as a whole,

@@ -1,4 +1,4 @@
-"""What a machine has: its CPUs with their cores, sockets, caches and NUMA nodes, and the memory of each NUMA node."""
+"""The topology of a machine: CPUs with their cores, sockets, caches and NUMA nodes; memory of each NUMA node."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

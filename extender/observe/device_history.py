@@ -1,4 +1,4 @@
-"""Who has held which device in the last hour, as far as this process saw it; the memory for it has a bound."""
+"""The history of devices: who has held which one in the last hour, as far as this process saw it, in bounded memory."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

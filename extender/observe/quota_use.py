@@ -1,4 +1,4 @@
-"""What is used of the limits of DeviceQuotas, for metrics."""
+"""The use of the limits of DeviceQuotas, for metrics."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""What the picture of a cluster shows: the nodes with their devices, and the pods that hold them."""
+"""The content of the picture of a cluster: the nodes with their devices, and the pods that hold them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

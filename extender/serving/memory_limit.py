@@ -1,4 +1,4 @@
-"""How much memory this process may take: by its cgroup, or by a share of the machine's memory."""
+"""The memory that this process may take: by its cgroup, or by a share of the machine's memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

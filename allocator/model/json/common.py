@@ -1,4 +1,4 @@
-"""What several kinds share: metadata, node selectors, taints, tolerations, opaque configuration."""
+"""Fields that several kinds share: metadata, node selectors, taints, tolerations, opaque configuration."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the API server validates of ResourceSlices. `device_fields` has the rules for the optional fields of devices."""
+"""The API server's rules for ResourceSlices. `device_fields` has the rules for the optional fields of devices."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the opaque parameters of a claim for CPUs say: its driver, and the CPUs on which nothing runs."""
+"""The opaque parameters of a claim for CPUs: its driver, and the CPUs on which nothing runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

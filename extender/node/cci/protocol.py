@@ -1,4 +1,4 @@
-"""What the CCI resource manager and its drivers say to each other (KEP-3675), as values and as messages.
+"""The protocol of the CCI resource manager and its drivers (KEP-3675), as values and as messages.
 
 The text leaves the resource handle open. Ours is JSON: ``cores``, the least number of CPUs; ``cpus``, the place of each
 available CPU in the machine; and ``parameters``, those of the claim.

@@ -1,4 +1,4 @@
-"""What the constraints of an allocated claim say about its devices: which devices they tie, and by which values."""
+"""Constraints of an allocated claim in words: which of its devices they tie, and by which values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

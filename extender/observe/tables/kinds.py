@@ -1,4 +1,4 @@
-"""How well the cluster is known: the table of watched kinds, and the table of objects that can't be read."""
+"""The table of watched kinds, which tells how well each is known, and the table of objects that can't be read."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial

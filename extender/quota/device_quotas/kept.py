@@ -1,4 +1,4 @@
-"""What is kept for the nominated pods of a namespace, and what it takes of the limits of the quotas there.
+"""Devices that are kept for the nominated pods of a namespace, and what they take of the limits of its quotas.
 
 It is counted by claims without devices. A claim with devices counts by these (`extender.quota.device_quotas.totals`).
 So a device that is kept for a claim and is allocated to it counts once.

@@ -1,4 +1,4 @@
-"""What namespaces have borrowed from their cohorts, and which claims give it back when they are released."""
+"""Loans: what namespaces have borrowed from their cohorts, and which claims give it back when they are released."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Whether a namespace may be allocated more devices: its DeviceQuotas, and what their cohorts lend."""
+"""Tells whether a namespace may be allocated more devices: its DeviceQuotas, and what their cohorts lend."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias

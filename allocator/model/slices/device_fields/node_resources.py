@@ -1,4 +1,4 @@
-"""What a device takes of its node (KEP-5517).
+"""The CPU, memory and huge pages that a device takes of its node (KEP-5517).
 
 Source of the rules: pkg/apis/resource/validation, Kubernetes 1.37.
 """
