@@ -9,11 +9,12 @@ that is about devices); and the daemon controller of kube-controller-manager, Ku
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from allocator import DeviceTaint, selector_matches, taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod, asked
+from extender.cluster.snapshot import Snapshot
 
 
 class PluginCapacity:
@@ -82,6 +83,12 @@ class SchedulerChecks:
         self._nodes = nodes
         self._plugins = PluginCapacity(pods)
         self._known: dict[NodeRequirements, Mapping[str, str]] = {}
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, names: Iterable[str] | None = None) -> Self:
+        """The checks of some nodes of a cluster; None: of all nodes."""
+        nodes = snapshot.nodes if names is None else {name: snapshot.nodes[name] for name in names}
+        return cls(nodes, (pod for pod in snapshot.pods.values() if pod.containers))
 
     def rejections(self, pod: Pod) -> Mapping[str, str]:
         """The nodes that kube-scheduler rejects for a pod, each with the reason."""

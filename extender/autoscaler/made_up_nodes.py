@@ -3,10 +3,10 @@
 Answers to what-ifs and the console's view of sessions tell of such nodes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from allocator import AllocationResult, Features, PoolId
+from allocator import Features, PoolId
 from allocator.tools import JSON
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
@@ -76,14 +76,6 @@ def picture_of(pools: Iterable[PoolId], snapshot: Snapshot, features: Features) 
     """The states of the devices of some pools of a fork, as ``/console/fleet`` has those of all pools."""
     states: list[JSON] = [each.value for each in STATES]
     return {"states": states, **Fleet(DeviceStates(features)).document(snapshot, pools)}
-
-
-def allocations_of(pod: Pod, snapshot: Snapshot) -> Iterator[AllocationResult]:
-    """What the claims of a pod hold."""
-    for key in claim_keys(snapshot.pods.get(pod.key, pod)):
-        claim = snapshot.claims.get(key)
-        if claim is not None and claim.claim.allocation is not None:
-            yield claim.claim.allocation
 
 
 def devices_of(pod: Pod, snapshot: Snapshot) -> tuple[OfferedDevice, ...]:

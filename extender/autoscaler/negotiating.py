@@ -12,7 +12,7 @@ from typing import Any
 from immutables import Map
 
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
-from extender.autoscaler.simulated_cluster import Holding, World, with_claims
+from extender.autoscaler.simulated_cluster import Holding, World
 from extender.cluster.controller_marks import Mark
 from extender.cluster.indexes import ControllerAnswer
 from extender.cluster.objects.nodes import NodeObject
@@ -28,6 +28,7 @@ from extender.negotiation.merging import is_for
 from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.negotiation.questions import node_name, pod_name
+from extender.planning.planned_pods import as_planned
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated_claims import NegotiatedClaim, unanswered
 
@@ -112,7 +113,7 @@ class Negotiating:
         found: dict[str, list[NegotiatedClaim]] = defaultdict(list)
         if not (self.controllers and world.snapshot.controllers and pod.needs_devices):
             return found
-        pod, snapshot = with_claims(pod, world.snapshot)
+        pod, snapshot = as_planned(pod, world.snapshot)
         claims = claims_of(pod, await self._written(pod, snapshot))
         for each in () if isinstance(claims, Blocked) else claims.negotiated:
             found[each.controller].append(each)

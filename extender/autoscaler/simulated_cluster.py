@@ -11,23 +11,21 @@ from immutables import Map
 
 from allocator import AllocationResult, Cause, Reason
 from extender.autoscaler.driver_scope import Scope
-from extender.cluster.consumers import consumer_of, without_pods
+from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
-from extender.kube.api import ObjectKey
 from extender.kube_scheduler import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
 from extender.planning.new_nodes import with_new_node, without_devices
+from extender.planning.planned_pods import as_planned
+from extender.planning.planner import Planner
 from extender.planning.templates.blueprints import Blueprint
 from extender.planning.templates.catalog import Supply
-from extender.pods.claims import claim_from_template
-from extender.pods.decision_case import refreshed
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes
-from extender.verbs.placing import place
+from extender.verbs.filter import FilterResult
 from extender.verbs.reasons import Reasons
 
 DEVICE_BYTES: Final = 700
@@ -137,7 +135,7 @@ class World:
         pod, snapshot = self.with_claims(pod, snapshot, solver)
         short = {name: reason for name in names if (reason := _shortage(pod, snapshot.nodes.get(name), snapshot))}
         left = [name for name in names if name not in short]
-        found = filter_nodes(pod, left, snapshot, solver, decider=decider, bounds=Bounds(until))
+        found = Planner(solver, decider).filter(pod, left, snapshot)
         return replace(found, unresolvable=found.unresolvable.beside(Reasons.of(short))) if short else found
 
     def with_pod(self, pod: Pod, node: NodeObject, solver: Solver) -> "World | No":
@@ -152,7 +150,7 @@ class World:
         shortage = _shortage(pod, node, before_on_node)
         if shortage is not None:
             return No(shortage)
-        found = place(pod, node.name, before_on_node, solver)
+        found = Planner.remembering(solver).place(pod, node.name, before_on_node)
         if isinstance(found, No):
             return found
         is_new = self.snapshot.pod(pod.uid) is self.supply.snapshot.pod(pod.uid)
@@ -185,28 +183,8 @@ class World:
             snapshot: a fork of the world's.
             solver: evaluates selectors.
         """
-        pod, snapshot = with_claims(pod, snapshot)
+        pod, snapshot = as_planned(pod, snapshot)
         return (pod, snapshot) if self.scope is None else self.scope.narrowed(pod, snapshot, solver)
-
-
-def with_claims(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:
-    """The pod with the names of its claims, and the cluster with those that are not made from their templates yet.
-
-    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again. A pod of
-    a gang is judged alone.
-    """
-    pod, known = replace(refreshed(pod, snapshot), gang=None), snapshot.pod(pod.uid)
-    if known is not None and known.node_name and not pod.node_name:
-        snapshot = without_pods(snapshot, [known])
-    for reference in pod.claims:
-        name = pod.claim_statuses.get(reference.name, f"{pod.name}/{reference.name}")
-        if name is None or ObjectKey(pod.namespace, name) in snapshot.claims:
-            continue
-        claim = claim_from_template(pod, reference, name, snapshot)
-        if claim is not None:
-            snapshot = snapshot.with_claim(claim)
-            pod = replace(pod, claim_statuses={**pod.claim_statuses, reference.name: name})
-    return pod, snapshot
 
 
 def _shortage(pod: Pod, node: NodeObject | None, snapshot: Snapshot) -> Reason | None:

@@ -8,17 +8,16 @@ from allocator import AllocatorError
 from extender.cluster.consumers import after_departures
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Advice, MoveProposal, ShapeAdvice
 from extender.defragmentation.mobility import Mobility, held_devices
-from extender.defragmentation.rehearsal import Rehearsal
 from extender.defragmentation.search import MoveSearch
-from extender.defragmentation.shapes import PendingShape, shapes_of, waiting_pods
 from extender.defragmentation.shortage import shortage
 from extender.defragmentation.trial import MoveTrials
 from extender.kube.api import ObjectKey
 from extender.observe.tables.pods import asked_for
+from extender.planning.planner import Planner
+from extender.planning.queue import PendingShape, shapes_of, waiting_pods
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.extended_resources.requests import request_nouns
 from extender.pods.feasibility import Part
@@ -31,9 +30,6 @@ SECONDS: Final = 30.0
 """The time for the search, unless the caller says another time."""
 
 LATE: Final = "there was not enough time to try everything"
-
-_SIGNATURES: Final = 1024
-"""More shapes and kinds of pods than most clusters have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +75,12 @@ def defragment(
     snapshot = _after_all_departures(snapshot, solver)
     running = [pod for pod in map(snapshot.pods.__getitem__, sorted(snapshot.pods)) if _runs(pod, snapshot)]
     snapshot, queue = waiting_pods(snapshot, solver, schedulers)
-    rehearsal = Rehearsal(Decider(solver, lambda _: None, signatures=_SIGNATURES))
-    settled = rehearsal.settled(queue, snapshot, names, solver)
+    planner = Planner.remembering(solver)
+    settled = planner.settled(queue, snapshot, names)
     left = tuple(each for each in queue if each.pod.uid not in settled.nodes)
     shapes = [shape for shape in shapes_of(left) if only is None or any(pod.key == only for pod in shape.pods)]
-    mobility = Mobility(settled.snapshot, running, names, rehearsal, schedulers)
-    search = MoveSearch.of(mobility, MoveTrials(settled.snapshot, left, names, rehearsal), bounds.moves)
+    mobility = Mobility(settled.snapshot, running, names, planner, schedulers)
+    search = MoveSearch.of(mobility, MoveTrials(settled.snapshot, left, names, planner), bounds.moves)
     found: list[ShapeAdvice] = []
     for number, shape in enumerate(shapes):
         advisor = _Advisor(search, shape, solver.share(len(shapes) - number))

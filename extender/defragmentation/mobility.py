@@ -2,24 +2,21 @@
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from immutables import Map
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.budgets import Budget
-from extender.cluster.objects.pods import NOTHING_KEPT, Pod
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.defragmentation.rehearsal import Rehearsal
 from extender.explain.explanation import Spared
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt, rejection
+from extender.planning.planned_pods import TIED, unbound
+from extender.planning.planner import Planner
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.verbs.preempt.victims import budgets_covering
-
-TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
-"""Kinds of controllers whose pods run again on the same node only, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +27,14 @@ class Mobility:
         snapshot: the cluster.
         running: the pods that are bound there and hold devices.
         names: all nodes.
-        rehearsal: asks where a pod can go.
+        planner: asks where a pod can go.
         schedulers: names of the schedulers that call the extender; empty: not known.
     """
 
     snapshot: Snapshot
     running: Sequence[Pod]
     names: Sequence[str]
-    rehearsal: Rehearsal
+    planner: Planner
     schedulers: Collection[str]
     _protections: dict[str, str] = field(default_factory=dict)
     _takers: dict[Hashable, frozenset[str]] = field(default_factory=dict)
@@ -105,7 +102,8 @@ class Mobility:
         if key not in self._takers:
             nodes = self.snapshot.nodes
             names = [name for name in self.names if not rejection(pod.requirements, nodes[name])]
-            self._takers[key] = frozenset(self.rehearsal.takers(*_with_twin(pod, self.snapshot), names, solver).passed)
+            twin, fork = _with_twin(pod, self.snapshot)
+            self._takers[key] = frozenset(self.planner.by(solver).takers(twin, names, fork).passed)
         return self._takers[key]
 
     def kind(self, pod: Pod) -> Hashable:
@@ -123,12 +121,6 @@ class Mobility:
             users = claim.reserved_for
             if claim.allocation is not None and users and all(user.resource != "pods" for user in users):
                 yield f"reserved for {users[0]}", f"claim {key}"
-
-
-def unbound(pod: Pod) -> Pod:
-    """The pod that a controller makes in place of this one, once this one is deleted."""
-    new = replace(pod, node_name="", nominated_node="", kept=NOTHING_KEPT, extended_claim=None)
-    return replace(new, phase="Pending", has_started=False)
 
 
 def _with_twin(pod: Pod, snapshot: Snapshot) -> tuple[Pod, Snapshot]:

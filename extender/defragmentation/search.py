@@ -14,10 +14,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
-from extender.defragmentation.shapes import PendingShape
 from extender.defragmentation.trial import MoveTrials
 from extender.kube_scheduler import rejection
 from extender.planning.device_counts import free_devices, least_devices
+from extender.planning.queue import PendingShape
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.smallest_set import MOST_SETS
@@ -98,7 +98,7 @@ class MoveSearch:
         """The nodes where moves may make room, and how many are needed at least; those with the fewest come first."""
         nodes = self.trials.snapshot.nodes
         names = [name for name in self.trials.names if not rejection(shape.pod.requirements, nodes[name])]
-        hopeful = self.trials.rehearsal.takers(shape.pod, self.emptied, names, solver).passed
+        hopeful = self.trials.planner.by(solver).takers(shape.pod, names, self.emptied).passed
         claims = claims_of(shape.pod, self.trials.snapshot)
         pending = () if isinstance(claims, Blocked) else claims.pending
         needed = sum(least_devices(each.claim.spec) for each in pending)

@@ -15,8 +15,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move, MoveProposal
-from extender.defragmentation.mobility import unbound
-from extender.defragmentation.rehearsal import Queued, Rehearsal
+from extender.planning.planned_pods import unbound
+from extender.planning.planner import Planner, Queued
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class MoveTrials:
         snapshot: the cluster, where no pod of the queue fits.
         queue: the pending pods, in kube-scheduler's order.
         names: all nodes.
-        rehearsal: schedules pods on forks.
+        planner: schedules pods on forks.
     """
 
     snapshot: Snapshot
     queue: Sequence[Queued]
     names: Sequence[str]
-    rehearsal: Rehearsal
+    planner: Planner
 
     def outcome(self, movers: Sequence[Pod], node: NodeObject, shape: Hashable, solver: Solver) -> TrialOutcome:
         """What happens if some pods make room on a node.
@@ -67,9 +67,10 @@ class MoveTrials:
         # A device that the network attaches is free for pending pods before the node is uncordoned.
         early = () if is_local else self.queue
         new = [Queued(unbound(pod), pod.uid) for pod in sorted(movers, key=lambda pod: -pod.priority)]
-        moved = self.rehearsal.run(sorted((*early, *new), key=_priority), fork, others, solver)
+        planner = self.planner.by(solver)
+        moved = planner.turns(sorted((*early, *new), key=_priority), fork, others)
         left = [each for each in self.queue if each.pod.uid not in moved.nodes]
-        then = self.rehearsal.run(left, moved.snapshot, [node.name] if is_local else self.names, solver)
+        then = planner.turns(left, moved.snapshot, [node.name] if is_local else self.names)
         nodes = {**moved.nodes, **then.nodes}
         served = [each for each in self.queue if each.pod.uid in nodes]
         placed = tuple(str(pod) for pod, key in served if key == shape)

@@ -7,9 +7,10 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import Shortfall
 from extender.gangs.planning import GangPlanner
+from extender.planning.node_choice import likely_nodes
+from extender.planning.planner import Planner
 from extender.pods.gangs import Gang, gang_at, gang_refusal, in_part_words
 
 PLANNING_SECONDS: Final = 0.5
@@ -32,7 +33,7 @@ def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solve
     if gang is None or gang.problem or len(gang.members) < gang.size:
         return refusal
     limited = solver.within(solver.clock() + PLANNING_SECONDS)
-    found = GangPlanner(snapshot, decider, limited, likely_nodes(snapshot)).plan(gang)
+    found = GangPlanner(snapshot, Planner(limited, decider), likely_nodes(snapshot)).plan(gang)
     if not isinstance(found, Shortfall):
         return ""
     if not (found.is_final or found.placed):

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from allocator import Merit, Policy
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
+from extender.planning.planner import Planner
 from extender.pods.policy import policy_of
-from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
+from extender.verbs.filter import Bounds, FilterResult, ask
 from extender.verbs.reasons import Reasons
 
 
@@ -53,19 +52,16 @@ class Options:
         return Options(places, merits, self.policy, self.reasons)
 
 
-def options_of(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver, decider: Decider) -> Options:
+def options_of(pod: Pod, names: Sequence[str], fork: Snapshot, planner: Planner) -> Options:
     """Those of some nodes that take a pod.
 
     Raises:
-        TimeoutError: the solver's time is up.
+        TimeoutError: the planner's time is up.
     """
-    result = filter_nodes(pod, names, snapshot, solver, decider=decider, bounds=Bounds(solver.until))
-    return _options(pod, result, solver)
+    return _options(pod, planner.filter(pod, names, fork), planner.solver.policy)
 
 
-def options_after(
-    before: Options, pod: Pod, node: str, snapshot: Snapshot, solver: Solver, decider: Decider
-) -> Options | None:
+def options_after(before: Options, pod: Pod, node: str, fork: Snapshot, planner: Planner) -> Options | None:
     """The nodes that take the next pod of a kind, after one of the kind has got a node and devices of only that node.
 
     None if what other nodes answer may have changed: because of a claim that the pods share, or of a quota that depends
@@ -75,24 +71,24 @@ def options_after(
         before: the nodes that took the pod before.
         pod: the next pod.
         node: of the pod before.
-        snapshot: the fork in which that pod has its node.
-        solver: the decider's, for as long as there is time.
-        decider: remembers verdicts.
+        fork: the cluster in which that pod has its node.
+        planner: for as long as there is time.
 
     Raises:
-        TimeoutError: the solver's time is up.
+        TimeoutError: the planner's time is up.
     """
-    question = ask(pod, [node], snapshot, solver, decider, bounds=Bounds(solver.until))
+    solver = planner.solver
+    question = ask(pod, [node], fork, solver, planner.decider, bounds=Bounds(solver.until))
     if isinstance(question, FilterResult):
-        return None if question.passed else _options(pod, question, solver)
+        return None if question.passed else _options(pod, question, solver.policy)
     claims = question.case.claims
     if question.quota is not None or claims.allocated or claims.negotiated or claims.withheld:
         return None
     return before.with_node(node, question.result().merits.get(node))
 
 
-def _options(pod: Pod, result: FilterResult, solver: Solver) -> Options:
-    policy = policy_of(pod, solver.policy) or solver.policy
+def _options(pod: Pod, result: FilterResult, default: Policy) -> Options:
+    policy = policy_of(pod, default) or default
     if not result.merits:
         return Options(dict.fromkeys(result.passed, 0), (Merit(),), policy, result.unresolvable)
     places = dict(zip(result.passed, result.merits.codes_of(result.passed), strict=True))

@@ -17,19 +17,18 @@ from immutables import Map
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import No
 from extender.gangs.plan import GangPlan, Seating, Shortfall
 from extender.gangs.raising import raised
 from extender.gangs.search import GangSearch
 from extender.gangs.topology import EVERYWHERE, Domain, domains_of
 from extender.kube.api import ObjectKey
+from extender.planning.planner import Planner
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.pods.reduced_claims import have_choice, least_first
-from extender.verbs.placing import place
 
 _MORE: Final = 256
 """In one search, this number of places is tried beyond four for each pod."""
@@ -41,14 +40,12 @@ class GangPlanner:
 
     Attributes:
         snapshot: the cluster, or a fork.
-        decider: remembers verdicts on the cluster that the fork comes from.
-        solver: the decider's, for as long as there is time.
+        planner: puts pods on forks, for as long as there is time.
         names_of: the nodes on which kube-scheduler might bind a pod, apart from devices.
     """
 
     snapshot: Snapshot
-    decider: Decider
-    solver: Solver
+    planner: Planner
     names_of: Callable[[Pod], Sequence[str]]
 
     def plan(self, gang: Gang) -> GangPlan | Shortfall:
@@ -77,7 +74,7 @@ class GangPlanner:
         domains = self._domains(gang)
         ways = (False, True) if self._have_choice(gang) else (False,)
         with suppress(TimeoutError):
-            hasty = replace(self, solver=self.solver.share(4))
+            hasty = self._for_a_share(4)
             for is_least in ways:
                 for domain in domains:
                     found = hasty._search(gang, wanted, fork, domain, is_least=is_least)
@@ -85,10 +82,14 @@ class GangPlanner:
                         return found
         for is_least in ways[:-1]:
             with suppress(TimeoutError):
-                found = replace(self, solver=self.solver.share(2))._search(gang, wanted, fork, is_least=is_least)
+                found = self._for_a_share(2)._search(gang, wanted, fork, is_least=is_least)
                 if not isinstance(found, Shortfall):
                     return found
         return self._search(gang, wanted, fork, is_least=ways[-1])
+
+    def _for_a_share(self, count: int) -> "GangPlanner":
+        """The planner for one of so many equal shares of the time that is left."""
+        return replace(self, planner=self.planner.by(self.planner.solver.share(count)))
 
     def _may_take_kept(self, gang: Gang) -> bool:
         """Whether devices are kept for a pod of lower priority."""
@@ -106,7 +107,7 @@ class GangPlanner:
         for pod in _kept_in_gangs(bare):
             if spares or pod.priority >= asking.priority:
                 bare = self._with_kept(pod, bare) or bare
-        fork = held_for_nominated(asking, bare, self.solver, spares=spares)
+        fork = held_for_nominated(asking, bare, self.planner.solver, spares=spares)
         fork = fork._replace(nominated=Map())
         for pod in gang.kept:
             placed = self._with_kept(pod, fork)
@@ -117,14 +118,14 @@ class GangPlanner:
 
     def _with_kept(self, pod: Pod, fork: Snapshot) -> Snapshot | None:
         """The cluster in which a pod has what is kept for it; None if that is impossible."""
-        solver = replace(self.solver, among=frozenset(pod.kept.devices)) if pod.kept.devices else self.solver
+        planner = self.planner.among(frozenset(pod.kept.devices)) if pod.kept.devices else self.planner
         there = pod.kept.node in fork.nodes
-        found = place(_reduced(pod, pod.kept.without), pod.kept.node, fork, solver) if there else None
+        found = planner.place(_reduced(pod, pod.kept.without), pod.kept.node, fork) if there else None
         return None if found is None or isinstance(found, No) else found
 
     def _domains(self, gang: Gang) -> Sequence[Domain]:
         """The domains that the gang may share, those of its members with a node first."""
-        found = domains_of(gang.topology, self.snapshot, self.solver.features)
+        found = domains_of(gang.topology, self.snapshot, self.planner.solver.features)
         nodes = {pod.node_name or pod.kept.node for pod in gang.members} - {""}
         return sorted(found, key=lambda domain: not nodes.issubset(domain.nodes or ())) if nodes else found
 
@@ -206,7 +207,7 @@ class GangPlanner:
         *,
         backtracks: bool,
     ) -> GangSearch:
-        around = (self.snapshot, self.decider, self.solver, self.names_of)
+        around = (self.snapshot, self.planner, self.names_of)
         return GangSearch(*around, queue, wanted, domain, most, backtracks=backtracks)
 
 

@@ -13,14 +13,14 @@ from typing import TypeAlias
 from allocator import AllocationResult, Claim
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import No
 from extender.gangs.node_ranking import Options, options_after, options_of
 from extender.gangs.plan import GangPlan, Seat, Seating, Shortfall
 from extender.gangs.topology import Domain
+from extender.planning.grant import Grant
+from extender.planning.planner import Planner
 from extender.pods.extended_resources.requests import request_nouns
 from extender.pods.reduced_claims import left_out
-from extender.verbs.placing import Grant, grant
 
 _Place: TypeAlias = tuple[str, int]
 """A node, and the number of the way in which the pod is served there."""
@@ -53,8 +53,7 @@ class GangSearch:
 
     Attributes:
         snapshot: the cluster that the search begins with, or a fork.
-        decider: remembers verdicts on the cluster that the fork comes from.
-        solver: the decider's, for as long as there is time.
+        planner: for as long as there is time.
         names_of: the nodes on which kube-scheduler might bind a pod, apart from devices.
         queue: the pods, each with its kind; those of one kind together. Each pod stands there once for each way to
             serve it, in the order in which the ways are tried. Pods of one kind have the same ways.
@@ -68,8 +67,7 @@ class GangSearch:
     """
 
     snapshot: Snapshot
-    decider: Decider
-    solver: Solver
+    planner: Planner
     names_of: Callable[[Pod], Sequence[str]]
     queue: Sequence[tuple[Hashable, Sequence[Pod]]]
     wanted: int
@@ -87,7 +85,7 @@ class GangSearch:
         """Seats for as many pods as are wanted; None if none are found.
 
         Raises:
-            TimeoutError: the solver's time is up.
+            TimeoutError: the planner's time is up.
         """
         trail = [self._step(0, fork, ())]
         while trail:
@@ -117,7 +115,7 @@ class GangSearch:
             if self.left <= 0:
                 return None
             self.left -= 1
-            self.solver.look()
+            self.planner.solver.look()
             before = frozenset(step.tried)
             step.tried.add(place)
             name, way = place
@@ -128,8 +126,8 @@ class GangSearch:
         return None
 
     def _grant(self, pod: Pod, name: str, fork: Snapshot) -> Grant | None:
-        among = self.domain.devices
-        found = grant(pod, name, fork, self.solver if among is None else replace(self.solver, among=among))
+        among, planner = self.domain.devices, self.planner
+        found = (planner if among is None else planner.among(among)).take(pod, name, fork)
         return None if isinstance(found, No) else found
 
     def _placed(self, step: _Step, found: Grant, pod: Pod, name: str, tried: Collection[_Place]) -> _Step:
@@ -141,7 +139,7 @@ class GangSearch:
         is_local = found.pools.issubset(fork.inventory.local.get(name, ()))
         if is_local and step.options is not None and len(seats) < self.wanted and self._is_same_kind(number):
             following = self.queue[number][1][0]
-            options = options_after(step.options, following, name, fork, self.solver, self.decider)
+            options = options_after(step.options, following, name, fork, self.planner)
         return self._step(number, fork, seats, tried, options)
 
     def _is_same_kind(self, number: int) -> bool:
@@ -195,7 +193,7 @@ class GangSearch:
     def _options(self, pod: Pod, fork: Snapshot, tried: Collection[str]) -> Options:
         """The nodes that take a pod, of those that were not tried."""
         names = [name for name in self.domain.among(self.names_of(pod)) if name not in tried]
-        return options_of(pod, names, fork, self.solver, self.decider)
+        return options_of(pod, names, fork, self.planner)
 
     def _note(self, kind: Hashable, pod: Pod, options: Options, placed: int) -> None:
         if self.stuck is None:

@@ -26,12 +26,13 @@ from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
 from extender.metrics.groups import Metrics
+from extender.planning.node_choice import NodeChoice
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.pods.stand_in import stand_in
 from extender.service import Service
 from extender.simulation.parameter_objects import ParameterObjects
 from extender.simulation.placement import Placement
-from extender.simulation.scheduling import NodeChoice, schedule
+from extender.simulation.scheduling import schedule
 from extender.simulation.workloads.expand import Skipped, expanded
 from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once

@@ -5,10 +5,9 @@ node that they have. kube-scheduler's own part in the choice of a node is a `Nod
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import takewhile
-from typing import Protocol
 
 from allocator import Features, LeftOut, not_served
 from extender.background.claims.pinned_pods import is_pinned, lacks_some
@@ -20,8 +19,9 @@ from extender.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
-from extender.kube_scheduler import SchedulerChecks, no_attempt
+from extender.kube_scheduler import no_attempt
 from extender.observe.pod_and_claim_states import PendingReason
+from extender.planning.node_choice import FirstNode, NodeChoice
 from extender.pods.claims_to_come import unmade
 from extender.pods.decision_case import refreshed
 from extender.pods.extended_resources.requests import request_nouns, request_words
@@ -31,27 +31,6 @@ from extender.simulation.placement import PlacedDevice, Placement
 from extender.tools.faults import RefusedError
 from extender.verbs.bind.immediate_claims import in_order
 from extender.verbs.wire import BindArgs, FilterArgs
-
-
-class NodeChoice(Protocol):
-    """kube-scheduler's own judgment of the nodes, for one pod after the other."""
-
-    def rejections(self, pod: Pod, /) -> Mapping[str, str]:
-        """The nodes that kube-scheduler rejects, each with the reason."""
-
-    def choose(self, pod: Pod, names: Sequence[str], /) -> str:
-        """The node that kube-scheduler takes if several nodes have the highest score."""
-
-    def place(self, pod: Pod, node: str, /) -> None:
-        """Count a pod that has got a node."""
-
-
-class FirstNode(SchedulerChecks):
-    """The conditions that the extender knows. If several nodes have the highest score, the first one is taken."""
-
-    def choose(self, _: Pod, names: Sequence[str]) -> str:
-        """The first of the nodes. kube-scheduler would take any of them."""
-        return names[0]
 
 
 async def schedule(
@@ -80,7 +59,7 @@ async def schedule(
     snapshot, features = cluster.state.snapshot, service.overview.features
     unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
     pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=_turn)))
-    choice = choice or FirstNode(snapshot.nodes, snapshot.pods.values())
+    choice = choice or FirstNode.of(snapshot)
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
     placed: list[Placement] = []
     for pod in pending:

@@ -13,16 +13,15 @@ from extender.autoscaler.made_up_nodes import devices_of, made_up_node, picture_
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.defragmentation.rehearsal import LateError, Queued, Rehearsed
-from extender.defragmentation.shapes import waiting_pods
 from extender.explain.explanation import PreemptionReport
 from extender.explain.preemption import preemption_of
 from extender.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.planner import LateError, Planner, Queued, Turns
+from extender.planning.queue import waiting_pods
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.pods.extended_resources.requests import request_nouns, request_words
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.whatif.fork import Fork
-from extender.whatif.pod_turns import PodTurns
 from extender.whatif.question import Question
 
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
@@ -41,7 +40,7 @@ class _Round:
     """
 
     queue: tuple[Queued, ...]
-    end: Rehearsed
+    end: Turns
     checks: SchedulerChecks
     waiting: dict[Hashable, Fate] = field(default_factory=dict)
 
@@ -129,11 +128,10 @@ class Answering:
     def _round(self, snapshot: Snapshot) -> _Round:
         snapshot, queue = waiting_pods(snapshot, self.solver, self.schedulers)
         try:
-            end = PodTurns(self.solver).run(queue, snapshot)
+            end = Planner.remembering(self.solver).long_turns(queue, snapshot, sorted(snapshot.nodes))
         except LateError as late:
             end = late.so_far
-        plugged = (pod for pod in end.snapshot.pods.values() if pod.containers)
-        return _Round(queue, end, SchedulerChecks(snapshot.nodes, plugged))
+        return _Round(queue, end, SchedulerChecks.of(end.snapshot))
 
     def _pods(self, today: _Round, then: _Round, fork: Fork) -> Iterator[PodAnswer]:
         before = {each.pod.uid: today.fate(each) for each in today.queue}

@@ -14,10 +14,10 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from extender.autoscaler.simulated_cluster import with_claims
 from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
+from extender.planning.planned_pods import as_planned
 from extender.planning.templates.catalog import Catalog
 from extender.service import Service
 from extender.tools.faults import RefusedError
@@ -97,7 +97,7 @@ class WhatIf:
         pod = snapshot.pods.get(key)
         if pod is None:
             return unknown_pod(key, snapshot.pods)
-        return tuple(editable(*with_claims(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
+        return tuple(editable(*as_planned(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
 
     def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> WhatIfAnswer:
         overview = self.service.overview

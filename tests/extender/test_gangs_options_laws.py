@@ -12,7 +12,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.gangs.node_ranking import options_after, options_of
 from extender.kube.api import ObjectKey
-from extender.verbs.placing import grant
+from extender.planning.planner import Planner
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, node, pod, request, solver
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
@@ -68,18 +68,19 @@ def test_options_after_a_pod_are_those_of_all_nodes(case: Case) -> None:
     fork, the_solver = cluster.state.snapshot, replace(solver(), policy=POLICIES[case.policy])
     decider = Decider(the_solver, cluster.state.changes_since)
     decider.follow(fork)
+    planner = Planner(the_solver, decider)
     before = chosen = None
     for number, choice in enumerate(case.choices):
         asked = fork.pods[ObjectKey("ns", f"p{number}")]
-        options = options_of(asked, NODES, fork, the_solver, decider)
+        options = options_of(asked, NODES, fork, planner)
         if before is not None and chosen is not None:
-            after = options_after(before, asked, chosen, fork, the_solver, decider)
+            after = options_after(before, asked, chosen, fork, planner)
             assert after is None or list(after.best_first(())) == list(options.best_first(()))
             assert (after is None) == case.shares
         names = list(options.best_first(()))
         if not names:
             return
         before, chosen = options, names[choice % len(names)]
-        found = grant(asked, chosen, fork, the_solver)
+        found = planner.take(asked, chosen, fork)
         assert not isinstance(found, No)
         fork = found.held(asked, chosen, fork)

@@ -5,11 +5,11 @@ from itertools import count
 
 import pytest
 
-from extender.autoscaler.simulated_cluster import with_claims
 from extender.decisions.evaluate import Decider
 from extender.explain.gangs import gang_hindrance
 from extender.explain.text import as_text
 from extender.kube.api import ObjectKey
+from extender.planning.planned_pods import as_planned
 from extender.simulation.cluster import Cluster as Simulated
 from extender.verbs.filter import filter_nodes
 from tests.extender.ganging import members, nodes
@@ -72,5 +72,5 @@ def test_an_explanation_says_that_there_are_devices_for_all() -> None:
 
 def test_an_autoscaler_sees_each_pod_of_a_gang_alone() -> None:
     snapshot = snapshot_of(*nodes("a"), *members("x", 3))
-    asked, _ = with_claims(snapshot.pods[ObjectKey("ns", "x0")], snapshot)
+    asked, _ = as_planned(snapshot.pods[ObjectKey("ns", "x0")], snapshot)
     assert filter_nodes(asked, ["a"], snapshot, solver()).passed == ("a",)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes
 from extender.autoscaler.scale_up.node_fill import PodShape
-from extender.autoscaler.simulated_cluster import with_claims
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No
+from extender.planning.planned_pods import as_planned
+from extender.planning.planner import Planner
 from extender.pods.claims import PodClaims, claims_of
-from extender.verbs.placing import place
 from tests.extender.autoscaling import group_of, pod_of, world_of
 from tests.kit.clusters import DRIVER, Object, claim_template, network_slice, parsed, request, solver
 
@@ -51,7 +51,7 @@ def brought(sizes: list[int | None]) -> Object:
 
 def shaped(raw: Object, snapshot: Snapshot) -> tuple[Pod, PodShape, Snapshot]:
     """A pod with its claims, and its shape: pods of one template want the same."""
-    pod, snapshot = with_claims(parsed(raw), snapshot)
+    pod, snapshot = as_planned(parsed(raw), snapshot)
     claims = claims_of(pod, snapshot)
     assert isinstance(claims, PodClaims)
     (template,) = (each.template_name or "" for each in pod.claims)
@@ -83,11 +83,12 @@ def test_a_remembered_state_is_the_one_that_placing_leads_to(
             pod, shape, snapshot = shaped(pod_of(f"p{next(numbers)}", template), snapshot)
             asked[-1].append((pod, shape))
     new.begin(snapshot)
+    planner = Planner.remembering(solver())
     for pods in asked:
         filling = new.empty(0, 0, snapshot)
         placed = filling.snapshot
         for pod, shape in pods:
-            found, expected = new.filled(filling, shape, pod), place(pod, filling.node, placed, solver())
+            found, expected = new.filled(filling, shape, pod), planner.place(pod, filling.node, placed)
             assert reason(found) == reason(expected)
             if not (isinstance(found, No) or isinstance(expected, No)):
                 filling, placed = found, expected

@@ -12,11 +12,9 @@ from extender.assembly import make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.decisions.evaluate import Decider
-from extender.defragmentation.rehearsal import Rehearsal
-from extender.defragmentation.shapes import waiting_pods
+from extender.planning.planner import Planner
+from extender.planning.queue import waiting_pods
 from extender.simulation.cluster import Cluster as Example
-from extender.whatif.pod_turns import PodTurns
 from tests.kit.clusters import (
     GPU,
     Cluster,
@@ -360,8 +358,8 @@ def test_turns_that_judge_only_what_has_changed_end_as_turns_that_judge_everythi
     cluster = Example.from_manifests(ROOT / "config" / "example", refused=lambda _: None)
     allocator = make_solver(Settings())
     snapshot, queue = waiting_pods(cluster.snapshot, allocator, ())
-    quick = PodTurns(allocator).run(queue, snapshot)
-    full = Rehearsal(Decider(allocator, lambda _: None)).run(queue, snapshot, sorted(snapshot.nodes), allocator)
+    planner, names = Planner.remembering(allocator), sorted(snapshot.nodes)
+    quick, full = planner.long_turns(queue, snapshot, names), planner.turns(queue, snapshot, names)
     assert len(quick.nodes) > 10
     assert quick.nodes == full.nodes
     assert quick.refusals.keys() == full.refusals.keys()

@@ -18,9 +18,9 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.planning.device_counts import free_devices
 from extender.planning.new_nodes import with_new_node
+from extender.planning.planner import Planner
 from extender.planning.templates.catalog import HOSTNAME
 from extender.pods.node_resources import is_counted
-from extender.verbs.placing import grant
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +79,7 @@ class NewNodes:
     def __init__(self, cluster: World, groups: Sequence[NodeGroup], solver: Solver, *, differ: bool) -> None:
         self._groups = groups
         self._solver = solver
+        self._planner = Planner.remembering(solver)
         self._differ = differ or bool(cluster.snapshot.inventory.roaming)
         self.blueprints = [cluster.supply.blueprints(group.room.node.node) for group in groups]
         self._base = cluster.snapshot
@@ -120,7 +121,7 @@ class NewNodes:
 
     def _found(self, filling: Filling, shape: PodShape, pod: Pod) -> Filling | No:
         self._solver.look()
-        found = grant(pod, filling.node, filling.snapshot, self._solver)
+        found = self._planner.take(pod, filling.node, filling.snapshot)
         if isinstance(found, No):
             return found
         kind = filling.kind

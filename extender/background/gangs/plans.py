@@ -10,9 +10,10 @@ from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.gangs.likely_nodes import likely_nodes
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.gangs.planning import GangPlanner, shared_claims
+from extender.planning.node_choice import likely_nodes
+from extender.planning.planner import Planner
 from extender.pods.gangs import Gang
 from extender.pods.likeness import likeness_of
 from extender.pods.node_resources import is_counted
@@ -63,7 +64,7 @@ class GangPlans:
         present = self._state.snapshot
         preempting = gang.free if any(map(self._rejected.with_evictions, gang.free)) else ()
         names = self._names(present, preempting, with_evictions=False)
-        planner = GangPlanner(self._with_written(present), self._decider, solver, names)
+        planner = GangPlanner(self._with_written(present), Planner(solver, self._decider), names)
         found = await self._off_loop(partial(self._planned, planner, gang, present))
         if isinstance(found, Shortfall) and preempting:
             planner = replace(planner, names_of=self._names(present, preempting, with_evictions=True))

@@ -27,7 +27,6 @@ import structlog
 from allocator import AllocatorError
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
-from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
@@ -42,6 +41,7 @@ from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.metrics.preemption import PreemptionMetrics
+from extender.planning.planner import Planner, UndecidedError
 from extender.pods.feasibility import Part
 from extender.pods.gangs import is_alone
 from extender.pods.pod_quota import kept_overrun
@@ -331,7 +331,7 @@ class Preemptor(BackgroundTask):
         """A node that takes the pod without evictions; None if there is none, or if that is not known in time."""
         self._decider.follow(present)
         with suppress(TimeoutError, UndecidedError):
-            return fitting_node(pod, names, planned, self._decider, until)
+            return Planner(self._solver, self._decider).first_taker(pod, names, planned, until)
         return None
 
     async def _carry_on(self, pod: Pod, names: Sequence[str]) -> None:

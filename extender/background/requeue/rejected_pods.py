@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from allocator import Allocation
-from extender.background.requeue.fitting import UndecidedError, fitting_node
 from extender.background.requeue.queueing_hints import QueueingHint
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.nodes import NodeObject
@@ -18,6 +17,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
+from extender.planning.planner import Planner, UndecidedError
 from extender.pods.likeness import likeness_of
 from extender.pods.nominated.held_devices import found_on
 
@@ -207,7 +207,7 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
         TimeoutError: not all nodes were judged in time.
         UndecidedError: the search on one of them was stopped.
     """
-    node = fitting_node(pod, names, snapshot, decider, until)
+    node = Planner(decider.solver, decider).first_taker(pod, names, snapshot, until)
     return None if node is None else _gets(pod, node, snapshot, decider.solver)
 
 

@@ -6,20 +6,16 @@ queue, it may take what the deletion frees: then the deletion does not help.
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
-from extender.cluster.objects.pods import NOTHING_KEPT, Pod
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Successor
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import rejection
+from extender.planning.planned_pods import TIED, unbound
+from extender.planning.planner import Planner
 from extender.pods.claims import named_claims
-from extender.verbs.filter import Bounds, filter_nodes
-from extender.verbs.placing import place
-
-_TIED: Final = frozenset({"DaemonSet", "Node"})
-"""Kinds of controllers whose pods run again on the same node only."""
 
 
 def made_again(deleted: Iterable[ObjectKey], snapshot: Snapshot) -> tuple[Pod, ...]:
@@ -53,11 +49,12 @@ def returned(
     """
     pod, snapshot = _successor(before, known, snapshot)
     nodes = snapshot.nodes
-    is_tied = before.controller is not None and before.controller.kind in _TIED
+    is_tied = before.controller is not None and before.controller.kind in TIED
     names = [before.node_name] if is_tied else [only] if only else sorted(nodes)
     names = [name for name in names if name in nodes and not rejection(pod.requirements, nodes[name])]
-    passed = filter_nodes(pod, names, snapshot, solver, bounds=Bounds(solver.until, most=1)).passed
-    after = place(pod, passed[0], snapshot, solver) if passed else None
+    planner = Planner.remembering(solver)
+    passed = planner.filter(pod, names, snapshot, most=1).passed
+    after = planner.place(pod, passed[0], snapshot) if passed else None
     if after is None or isinstance(after, No):
         return snapshot, Successor(str(before), str(before.controller), "")
     return after, Successor(str(before), str(before.controller), passed[0])
@@ -73,8 +70,7 @@ def _successor(before: Pod, known: Snapshot, snapshot: Snapshot) -> tuple[Pod, S
             claim = replace(old.claim, name=name, uid=f"{old.claim.uid}/successor", allocation=None, reserved_for=())
             snapshot = snapshot.with_claim(replace(old, claim=replace(claim, owner_uid=uid), allocated_at=None))
             statuses[entry] = name
-    new = replace(before, uid=uid, node_name="", nominated_node="", kept=NOTHING_KEPT, extended_claim=None)
-    new = replace(new, phase="Pending", has_started=False, started="", claim_statuses=statuses)
+    new = replace(unbound(before), uid=uid, started="", claim_statuses=statuses)
     return new, snapshot.with_pod(new)
 
 

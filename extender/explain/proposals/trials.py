@@ -14,11 +14,10 @@ from extender.explain.claim_references import with_claims_made
 from extender.explain.explanation import Proposal, Successor
 from extender.explain.proposals.successors import goes_first, made_again, returned
 from extender.kube.api import ObjectKey
+from extender.planning.planner import Planner
 from extender.pods.claims import Blocked
 from extender.pods.decision_case import open_case
 from extender.pods.nominated.held_devices import held_for_nominated
-from extender.verbs.filter import Bounds, filter_nodes
-from extender.verbs.placing import place
 
 MAX_TRIALS: Final = 1500
 
@@ -108,7 +107,7 @@ class ProposalTrials:
             return ()
         try:
             before, gone = self._turns(first, without_pods(after, (*first, *later)), solver)
-            placed = place(before.pods[self.pod], node, before, solver)
+            placed = Planner.remembering(solver).place(before.pods[self.pod], node, before)
             return () if isinstance(placed, No) else (*gone, *self._turns(later, placed, solver)[1])
         except TimeoutError:
             return ()
@@ -133,7 +132,7 @@ class ProposalTrials:
         """Whether filter passes a node although it looks at others as well; not if there is no time."""
         names = tuple(dict.fromkeys((*self.others, node)))
         try:
-            return node in filter_nodes(after.pods[self.pod], names, after, solver, bounds=Bounds(solver.until)).passed
+            return node in Planner.remembering(solver).filter(after.pods[self.pod], names, after).passed
         except TimeoutError:
             self.cut_short = True
             return False

@@ -10,7 +10,7 @@ from extender.cluster.consumers import without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.pods import CORDON, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.defragmentation.mobility import TIED, unbound
+from extender.planning.planned_pods import TIED, unbound
 from extender.verbs.preempt.victims import budgets_covering
 from extender.whatif.edits.edit import Edit
 from extender.whatif.fork import Fork, Leaving

@@ -6,12 +6,12 @@ from typing import ClassVar, Final, Self
 
 from allocator import ClaimSpec, DeviceRequest, Problem, Request
 from allocator.tools import JSON, Fields, hint
-from extender.autoscaler.simulated_cluster import with_claims
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import unknown_pod
 from extender.kube.api import ObjectKey
+from extender.planning.planned_pods import as_planned
 from extender.pods.claims import named_claims
 from extender.whatif.edits.edit import Edit, refuse_unknown
 from extender.whatif.edits.request_values import VALUES, read_values, written
@@ -67,7 +67,7 @@ class EditRequest(Edit):
             fork.problems.append(Problem(f"{self.at}.pod", text))
             return
         gang = pod.gang
-        pod, snapshot = with_claims(pod, fork.snapshot)
+        pod, snapshot = as_planned(pod, fork.snapshot)
         fork.snapshot = snapshot.with_pod(replace(pod, gang=gang))
         found = self._edited(pod, fork.snapshot)
         if isinstance(found, Problem):

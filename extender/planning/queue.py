@@ -1,18 +1,18 @@
-"""Pending pods by shape: a proposal for one pod of a shape is a proposal for each."""
+"""Pending pods in the order of their turns, and by shape: what helps one pod of a shape helps each."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass
 
-from extender.autoscaler.simulated_cluster import with_claims
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import signature_of
 from extender.decisions.solver import Solver
-from extender.defragmentation.rehearsal import Queued
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt
+from extender.planning.planned_pods import as_planned
+from extender.planning.planner import Queued
 from extender.pods.claims import Blocked
 from extender.pods.decision_case import open_case
 from extender.quota.device_quotas.overrun import quotas_of
@@ -52,7 +52,7 @@ def waiting_pods(
     for each in pending:
         if no_attempt(each, schedulers):
             continue
-        pod, snapshot = with_claims(each, snapshot)
+        pod, snapshot = as_planned(each, snapshot)
         queue.append(Queued(pod, _key(pod, snapshot, users, solver)))
     return snapshot, tuple(queue)
 
