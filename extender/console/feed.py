@@ -18,10 +18,10 @@ from allocator.tools import JSON
 from extender.cluster.change_log import Change
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
-from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionEntry
 from extender.observe.device_states import pools_of
+from extender.observe.fleet import Fleet
 from extender.observe.overview import Overview
 from extender.observe.tables.decisions import decision_item
 from extender.observe.tables.pods import WaitingReasons, pod_item

@@ -6,8 +6,8 @@ from enum import Enum
 from typing import Final
 
 from allocator.tools import JSON
-from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import OfferedDevice, PreemptionReport
+from extender.explain.made_up_nodes import MadeUpNode
 
 MOST_PREEMPTIONS: Final = 10
 """Different requests for which evictions are looked for: those of pods that the question names come first."""
@@ -107,7 +107,7 @@ class WhatIfAnswer:
         unmodeled: conditions that kube-scheduler checks and the extender does not know, in words.
         unexamined: pods that wait, and for which nobody looked who would be evicted.
         notes: what else is to be known.
-        picture: the devices of the new nodes, as `extender.console.fleet.Fleet.document` has them.
+        picture: the devices of the new nodes, as `extender.observe.fleet.Fleet.document` has them.
     """
 
     pods: tuple[PodAnswer, ...]

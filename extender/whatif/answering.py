@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from extender.autoscaler.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.explanation import PreemptionReport
+from extender.explain.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.explain.preemption import preemption_of
 from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.planning.planner import LateError, Planner, Queued, Turns

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allocator.tools import printable
-from extender.autoscaler.made_up_nodes import MadeUpNode
 from extender.explain.explanation import PreemptionReport
+from extender.explain.made_up_nodes import MadeUpNode
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 
 NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."

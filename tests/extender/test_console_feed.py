@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from extender.console.feed import MOST_READERS, PERIOD, Feed, FullError
-from extender.console.fleet import Fleet
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, SLICES
+from extender.observe.fleet import Fleet
 from extender.service import Service
 from extender.tools.offload import at_once
 from tests.kit import virtualtime

@@ -15,11 +15,11 @@ from starlette.responses import Response, StreamingResponse
 from allocator import ClassMembers, DeviceId, Limits, SearchBudget, SearchLimitError, TimedSelectors
 from extender.console.feed import Feed, FullError
 from extender.console.files import PageFile, page_files
-from extender.console.fleet import GROUP_LABELS, STATES, Fleet
 from extender.console.matches import AttributeFilter, matches
 from extender.http.endpoints.table_pages import TOO_LONG
 from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import BODILESS
+from extender.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import class_of
 from extender.observe.tables.table import QueryError
