@@ -8,13 +8,8 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from extender.assembly import make_solver
-from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.planning.planner import Planner
-from extender.planning.queue import waiting_pods
-from extender.simulation.cluster import Cluster as Example
 from tests.kit.clusters import (
     GPU,
     Cluster,
@@ -351,28 +346,3 @@ async def test_the_form_has_what_can_be_edited(client: AsyncClient) -> None:
 
 
 OBJECTS = world()
-
-
-def test_turns_that_judge_only_what_has_changed_end_as_turns_that_judge_everything() -> None:
-    """Over the example cluster, which has partitions, shared devices, taints, constraints, network devices."""
-    cluster = Example.from_manifests(ROOT / "config" / "example", refused=lambda _: None)
-    allocator = make_solver(Settings())
-    snapshot, queue = waiting_pods(cluster.snapshot, allocator, ())
-    planner, names = Planner.remembering(allocator), sorted(snapshot.nodes)
-    quick, full = planner.long_turns(queue, snapshot, names), planner.turns(queue, snapshot, names)
-    assert len(quick.nodes) > 10
-    assert quick.nodes == full.nodes
-    assert quick.refusals.keys() == full.refusals.keys()
-    assert [each.unresolvable for each in quick.refusals.values()] == [
-        each.unresolvable for each in full.refusals.values()
-    ]
-    assert held(quick.snapshot) == held(full.snapshot)
-
-
-def held(snapshot: Snapshot) -> dict[str, list[str]]:
-    """The devices of each claim."""
-    return {
-        str(key): [str(each.device) for each in found.claim.allocation.results]
-        for key, found in snapshot.claims.items()
-        if found.claim.allocation is not None
-    }
