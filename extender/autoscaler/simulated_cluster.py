@@ -59,7 +59,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A cluster in which something may happen.
+    """The cluster of a session: with nodes that do not exist, and with pods that are booked.
 
     Attributes:
         snapshot: the cluster with everything that was made up.
