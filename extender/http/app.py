@@ -1,7 +1,7 @@
-"""The service on HTTP: one application, and the place where errors outside the verbs become replies.
+"""The service on HTTP: one application.
 
-Verbs answer as kube-scheduler needs it (`extender.http.verb_endpoints`). Everything else answers with a status and
-``{"error": ...}``.
+Verbs answer as kube-scheduler needs it (`extender.http.verb_endpoints`). Everything else answers an error with a status
+and ``{"error": ...}`` (`extender.http.errors`).
 """
 
 import time
@@ -23,8 +23,8 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.http.callers.origins import Callers
 from extender.http.endpoints.by_listener import EndpointParts, Listener, add_endpoints
+from extender.http.errors import OF_PAGES, error_reply, reply_to
 from extender.http.limits.bodies import Bodies
-from extender.http.replies.errors import error_reply
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.service import Service
 from extender.tools.intake import Budget
@@ -75,7 +75,11 @@ def _app(callers: Callers | None = None) -> Application:
         redoc_url=None,
         redirect_slashes=False,
         dependencies=[Depends(_refuse_repeated)],
-        exception_handlers={HTTPException: _http_error, RequestValidationError: _bad_parameters},
+        exception_handlers={
+            HTTPException: _http_error,
+            RequestValidationError: _bad_parameters,
+            **dict.fromkeys(OF_PAGES, reply_to),
+        },
     )
 
 

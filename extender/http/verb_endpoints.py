@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from allocator import InvalidObjectError
 from allocator.tools import JSON
 from extender.http.callers.origins import Callers
-from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, BusyError, TooLargeError
+from extender.http.errors import status_of
+from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, TooLargeError
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.offload import to_the_end
@@ -35,7 +36,7 @@ _JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = "dra_extender.bodiless"
 """Key of the scope of a GET that stands for a HEAD. An answer without an end leaves out its body."""
 
-TOO_DEEP: Final = "the body is nested too deeply"
+_TOO_DEEP: Final = "the body is nested too deeply"
 
 _By = TypeVar("_By")
 _Decoded = TypeVar("_Decoded")
@@ -74,6 +75,8 @@ def _caught(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decod
     except (WireError, InvalidObjectError, TooLargeError) as error:
         error.__cause__ = error.__context__ = None
         return _Failed(error.with_traceback(None))
+    except RecursionError:
+        return _Failed(WireError("", _TOO_DEEP))
 
 
 class VerbRoute(APIRoute):
@@ -176,15 +179,12 @@ class Endpoints:
         return app
 
     def _refusal(self, name: str, error: Exception) -> bytes:
-        match error:
-            case WireError() | InvalidObjectError() | TooLargeError() | BusyError():
-                return wire.encode_error(str(error))
-            case RecursionError():
-                return wire.encode_error(TOO_DEEP)
-            case RefusedError():
-                return wire.encode_error(str(error), error.code)
-            case TimeoutError():
-                return wire.encode_error(f"{name} was not done within its deadline of {self.deadline:g} s")
+        if isinstance(error, TimeoutError):
+            return wire.encode_error(f"{name} was not done within its deadline of {self.deadline:g} s")
+        if isinstance(error, RecursionError):
+            return wire.encode_error(_TOO_DEEP)
+        if status_of(error) is not None:
+            return wire.encode_error(str(error), error.code if isinstance(error, RefusedError) else "")
         logger.error("verb failed", verb=name, exc_info=error)
         return wire.encode_error(f"internal error in {name}; the service's log has the details")
 

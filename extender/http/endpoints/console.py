@@ -12,17 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from allocator import ClassMembers, DeviceId, Limits, SearchBudget, SearchLimitError, TimedSelectors
-from extender.console.feed import Feed, FullError
+from allocator import ClassMembers, DeviceId, Limits, SearchBudget, TimedSelectors
+from extender.console.feed import Feed
 from extender.console.files import PageFile, page_files
 from extender.console.matches import AttributeFilter, matches
-from extender.http.endpoints.table_pages import TOO_LONG
-from extender.http.replies.errors import error_reply
+from extender.http.errors import error_reply
 from extender.http.verb_endpoints import BODILESS
 from extender.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import class_of
-from extender.observe.tables.table import QueryError
 from extender.service import Service
 
 _SELECTING: Final = Limits(steps=0, seconds=5.0)
@@ -141,17 +139,12 @@ def _add_matches(app: FastAPI, overview: Overview) -> None:
     )
     async def get_console_matches(query: Annotated[Matching, Query()]) -> Response:
         snapshot, solver = overview.state.snapshot, overview.decider.solver
-        try:
-            attribute = AttributeFilter(query.attribute) if query.attribute else None
-            members = None
-            if query.device_class:
-                selectors = TimedSelectors(solver.selectors, SearchBudget(_SELECTING, solver.clock))
-                members = ClassMembers(class_of(query.device_class, snapshot), selectors)
-            found = await overview.off_loop(partial(matches, snapshot, members, attribute))
-        except QueryError as error:
-            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
-        except SearchLimitError:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, TOO_LONG)
+        attribute = AttributeFilter(query.attribute) if query.attribute else None
+        members = None
+        if query.device_class:
+            selectors = TimedSelectors(solver.selectors, SearchBudget(_SELECTING, solver.clock))
+            members = ClassMembers(class_of(query.device_class, snapshot), selectors)
+        found = await overview.off_loop(partial(matches, snapshot, members, attribute))
         return Response(orjson.dumps(found), media_type="application/json")
 
 
@@ -188,8 +181,4 @@ def _add_changes(app: FastAPI, feed: Feed) -> None:
             return Response(media_type=_STREAM, headers=_UNSTORED)
         last = request.headers.get("last-event-id", "")
         after = int(last) if last.isascii() and last.isdigit() and len(last) < 20 else query.after
-        try:
-            messages = feed.open(after)
-        except FullError as error:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        return StreamingResponse(messages, media_type=_STREAM, headers=_UNSTORED)
+        return StreamingResponse(feed.open(after), media_type=_STREAM, headers=_UNSTORED)

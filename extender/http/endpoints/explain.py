@@ -9,10 +9,9 @@ import yaml
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import InvalidObjectError
 from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod
 from extender.explain.document import as_json
@@ -20,13 +19,12 @@ from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
 from extender.explain.text import as_text
 from extender.http.callers.guard import MAY
-from extender.http.limits.bodies import Bodies, Body, BusyError, TooLargeError
+from extender.http.errors import error_reply
+from extender.http.limits.bodies import Bodies, Body
 from extender.http.replies.accept import Format, format_for
-from extender.http.replies.errors import error_reply
-from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
+from extender.http.verb_endpoints import decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.tools.faults import RefusedError
 from extender.verbs import wire
 from extender.verbs.wire import WireError, as_pod, optional, root_of
 
@@ -77,12 +75,8 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
     )
     async def explain_known(request: Request, namespace: str, pod: str, query: NodesQuery) -> Response:
         form = format_for(request)
-        try:
-            within = await _only(request, namespace)
-            found = await explanations.of_pod(ObjectKey(namespace, pod), query.node, within=within)
-            return await _reply(form, found)
-        except RefusedError as error:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        within = await _only(request, namespace)
+        return await _reply(form, await explanations.of_pod(ObjectKey(namespace, pod), query.node, within=within))
 
     @app.post(
         "/explain",
@@ -94,23 +88,12 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
     )
     async def explain_any(request: Request, query: NodesQuery) -> Response:
         form = format_for(request)
-        try:
-            with Body(bodies) as body:
-                # A body with whole nodes, or in YAML, takes long to decode.
-                content_type = request.headers.get("content-type", "")
-                pod, names = await decoded_in_thread(_decoded, await body.read(request.receive), content_type)
-                within = await _only(request, pod.namespace)
-                return await _reply(form, await explanations.explain(pod, query.node or names, within=within))
-        except ClientDisconnect:
-            return Response()
-        except TooLargeError as error:
-            return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
-        except (WireError, InvalidObjectError) as error:
-            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
-        except RecursionError:
-            return error_reply(HTTPStatus.BAD_REQUEST, TOO_DEEP)
-        except (RefusedError, BusyError) as error:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        with Body(bodies) as body:
+            # A body with whole nodes, or in YAML, takes long to decode.
+            content_type = request.headers.get("content-type", "")
+            pod, names = await decoded_in_thread(_decoded, await body.read(request.receive), content_type)
+            within = await _only(request, pod.namespace)
+            return await _reply(form, await explanations.explain(pod, query.node or names, within=within))
 
 
 def _add_claims(app: FastAPI, explanations: Explanations) -> None:
@@ -123,12 +106,8 @@ def _add_claims(app: FastAPI, explanations: Explanations) -> None:
     )
     async def explain_claim(request: Request, namespace: str, claim: str, query: NodesQuery) -> Response:
         form = format_for(request)
-        try:
-            within = await _only(request, namespace)
-            found = await explanations.of_claim(ObjectKey(namespace, claim), query.node, within=within)
-            return await _reply(form, found)
-        except RefusedError as error:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        within = await _only(request, namespace)
+        return await _reply(form, await explanations.of_claim(ObjectKey(namespace, claim), query.node, within=within))
 
 
 async def _only(request: Request, namespace: str) -> str | None:

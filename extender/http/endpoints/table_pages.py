@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from http import HTTPStatus
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 from anyio.to_thread import run_sync
@@ -12,20 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import SearchLimitError
 from allocator.tools import JSON, shown
 from extender.http.replies.accept import Format, format_for
-from extender.http.replies.errors import error_reply
 from extender.kube.resources import Resource
 from extender.observe.overview import Overview
 from extender.observe.tables.names import meant
-from extender.observe.tables.table import QueryError, TablePage, TableView, page
+from extender.observe.tables.table import TablePage, TableView, page
 from extender.verbs import wire
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500
-
-TOO_LONG: Final = "the selectors of the class take too long; ask for one driver, pool, node or state"
 
 
 class Paging(BaseModel):
@@ -73,12 +68,7 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
 
     async def get(request: Request, query: _Q) -> Response:
         form = query.format or format_for(request)
-        try:
-            found = await _page(table, overview, query)
-        except QueryError as error:
-            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
-        except SearchLimitError:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, TOO_LONG)
+        found = await _page(table, overview, query)
         if form is Format.JSON:
             return Response(await run_sync(_as_json, found), media_type="application/json")
         return Response(await run_sync(found.as_text), media_type="text/plain")

@@ -11,24 +11,23 @@ import yaml
 from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import JSON
-from extender.http.limits.bodies import FREE_BYTES, Bodies, Body, BusyError, TooLargeError
+from extender.http.errors import error_reply
+from extender.http.limits.bodies import FREE_BYTES, Bodies, Body
 from extender.http.replies.accept import Format, format_for
-from extender.http.replies.errors import error_reply
-from extender.http.verb_endpoints import TOO_DEEP, decoded_in_thread
+from extender.http.verb_endpoints import decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.tools.faults import RefusedError
 from extender.verbs import wire
-from extender.verbs.wire import WireError, root_of
+from extender.verbs.wire import root_of
 from extender.whatif.answer import WhatIfAnswer
 from extender.whatif.asking import WhatIf
 from extender.whatif.document import as_json
 from extender.whatif.edits.table import EDITS
-from extender.whatif.question import Question, QuestionError, read_question
+from extender.whatif.question import Question, read_question
 from extender.whatif.text import as_text
 
 LONGEST_QUESTION: Final = 8192
@@ -94,17 +93,8 @@ def add_what_if(app: FastAPI, what_if: WhatIf, bodies: Bodies) -> None:
         openapi_extra={"requestBody": {"required": True, "content": _BODY}},
     )
     async def what_if_in_body(request: Request) -> Response:
-        try:
-            with Body(bodies, FREE_BYTES) as body:
-                return await _answered(request, what_if, await body.read(request.receive))
-        except ClientDisconnect:
-            return Response()
-        except WireError as error:
-            return error_reply(HTTPStatus.BAD_REQUEST, str(error))
-        except TooLargeError as error:
-            return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
-        except BusyError as error:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        with Body(bodies, FREE_BYTES) as body:
+            return await _answered(request, what_if, await body.read(request.receive))
 
 
 def _add_form(app: FastAPI, what_if: WhatIf) -> None:
@@ -117,11 +107,8 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
     )
     async def get_console_what_if(query: Annotated[OfPod, Query()]) -> Response:
         namespace, _, name = query.pod.rpartition("/")
-        try:
-            found = what_if.requests(ObjectKey(namespace or "default", name)) if query.pod else ()
-            names = what_if.names()
-        except RefusedError as error:
-            return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        found = what_if.requests(ObjectKey(namespace or "default", name)) if query.pod else ()
+        names = what_if.names()
         if isinstance(found, str):
             return error_reply(HTTPStatus.NOT_FOUND, found)
         return Response(orjson.dumps({**names, "requests": found}), media_type="application/json")
@@ -129,21 +116,12 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
 
 async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
     form = format_for(request)
-    try:
-        question = await decoded_in_thread(_question, body, request.headers.get("content-type", ""))
-        answer = await _while_connected(request, what_if.ask(question))
-        if answer is None:
-            return Response()
-        written = await run_sync(_as_json if form is Format.JSON else as_text, answer)
-        return Response(written, media_type="application/json" if form is Format.JSON else "text/plain")
-    except (WireError, QuestionError) as error:
-        return error_reply(HTTPStatus.BAD_REQUEST, str(error))
-    except TooLargeError as error:
-        return error_reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
-    except RecursionError:
-        return error_reply(HTTPStatus.BAD_REQUEST, TOO_DEEP)
-    except RefusedError as error:
-        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+    question = await decoded_in_thread(_question, body, request.headers.get("content-type", ""))
+    answer = await _while_connected(request, what_if.ask(question))
+    if answer is None:
+        return Response()
+    written = await run_sync(_as_json if form is Format.JSON else as_text, answer)
+    return Response(written, media_type="application/json" if form is Format.JSON else "text/plain")
 
 
 def _question(body: bytes, content_type: str) -> Question:
