@@ -3,11 +3,10 @@
 A crash may leave a part of the last line, which is dropped: nobody was told of that change.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from allocator.tools import JSON
 from extender.driver.encoding import dumps, loads
@@ -21,6 +20,7 @@ from extender.negotiation.protocol import (
     node_of,
     node_to_json,
 )
+from extender.tools.durable_file import append_durably, replace_durably
 
 _MOST_RELEASED: Final = 10_000
 """Released claims that are remembered, the latest: an allocation that comes late is refused."""
@@ -112,11 +112,7 @@ class Store:
         if self._is_torn or self._lines > 2 * (len(self.allocated) + len(self.released)) + _SPARE_LINES:
             self._rewrite()
         self._is_torn = True  # until the whole line is there
-        is_new = not self.path.exists()
-        with self.path.open("a") as file:
-            _flush(file, _line(change))
-        if is_new:
-            _flush_folder(self.path.parent)
+        append_durably(self.path, _line(change))
         self._is_torn = False
         self._lines += 1
         self._apply(change)
@@ -124,11 +120,7 @@ class Store:
     def _rewrite(self) -> None:
         changes = [_released(uid, attempt) for uid, attempt in self.released.items()]
         changes += [_allocated(uid, entry) for uid, entry in self.allocated.items()]
-        new = self.path.with_name(f"{self.path.name}.new")
-        with new.open("w") as file:
-            _flush(file, "".join(map(_line, changes)))
-        new.replace(self.path)
-        _flush_folder(self.path.parent)
+        replace_durably(self.path, "".join(map(_line, changes)))
         self._lines = len(changes)
 
 
@@ -143,18 +135,3 @@ def _released(uid: str, attempt: int) -> Object:
 
 def _line(change: Object) -> str:
     return dumps(change).decode() + "\n"
-
-
-def _flush(file: IO[str], text: str) -> None:
-    file.write(text)
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _flush_folder(path: Path) -> None:
-    """Keep the names of the files: otherwise a loss of power may undo that one was made or replaced."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -6,7 +6,6 @@ and carries a checksum and a version. So after a crash at any byte, it holds wha
 """
 
 import json
-import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from extender.node import cpu_list
 from extender.node.driver import DriverParameters
+from extender.tools.durable_file import replace_durably
 
 VERSION: Final = 2
 
@@ -135,18 +135,8 @@ class ResourceStore:
 
     def save(self, path: Path) -> None:
         """Write all to a file, which has the former content or this one at any time. Raises OSError."""
-        new = path.with_name(f"{path.name}.new")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
-            file.write(self._content())
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # otherwise a loss of power may undo the replacement
-        finally:
-            os.close(folder)
+        replace_durably(path, self._content())
 
     def load(self, path: Path) -> None:
         """Take all from a file; without a file, the store is empty.
@@ -165,14 +155,14 @@ class ResourceStore:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreError(f"{path}: {error}") from error
 
-    def _content(self) -> bytes:
+    def _content(self) -> str:
         tree = {
             "version": VERSION,
             "resourceSets": {key: _tree(each) for key, each in self._sets.items()},
             "removals": [asdict(each) for each in self._removals],
         }
         body = json.dumps(tree, sort_keys=True)
-        return f"{_checksum(body)}\n{body}\n".encode()
+        return f"{_checksum(body)}\n{body}\n"
 
 
 def _tree(resources: ResourceSet) -> dict[str, Any]:
