@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         UnreadableFilesError,
     )
     from extender.simulation.placement import PlacedDevice, Placement
-    from extender.simulation.workloads.expand import Skipped
+    from extender.simulation.workloads import Skipped
 
 __all__ = [
     "Cluster",
@@ -43,7 +43,7 @@ if not TYPE_CHECKING:  # type checkers know the names already, and would take an
         "PlacedDevice": "simulation.placement",
         "Placement": "simulation.placement",
         "Settings": "config.settings",
-        "Skipped": "simulation.workloads.expand",
+        "Skipped": "simulation.workloads",
         "UnknownClaimError": "simulation.cluster",
         "UnknownPodError": "simulation.cluster",
         "UnreadableFilesError": "simulation.cluster",

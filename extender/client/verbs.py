@@ -12,8 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import httpx
 
 from extender.client.blocking import Blocking, blocking
-from extender.client.call import Call
-from extender.client.errors import AutoscalerError
+from extender.client.call import AutoscalerError, Call
 from extender.client.values import AddedNodes, ApiObject, Filtered, NodeGroup, Plan, Readiness
 
 _T = TypeVar("_T")

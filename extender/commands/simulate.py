@@ -37,7 +37,7 @@ from extender.pictures.fleet import WaitingPod, fleet_picture
 from extender.serving.garbage import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError
 from extender.simulation.placement import Placement
-from extender.simulation.workloads.expand import Skipped
+from extender.simulation.workloads import Skipped
 from extender.tools import logs
 
 _MOST_NAMES: Final = 10

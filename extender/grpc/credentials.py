@@ -5,7 +5,7 @@ from pathlib import Path
 import grpc
 
 from extender.config.settings import GrpcSettings
-from extender.grpc.start import GrpcError
+from extender.grpc.opening import GrpcError
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
 
 

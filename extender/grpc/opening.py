@@ -2,14 +2,21 @@
 
 import importlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
-from extender.grpc.start import GrpcError, Start
 from extender.metrics.groups import Metrics
 from extender.tools.intake import Budget
+from extender.tools.user_error import UserError
+
+Start = Callable[[Autoscaler, Metrics], Awaitable[None]]
+"""Starts the server; from then on calls are answered."""
+
+
+class GrpcError(UserError):
+    """The settings ask for a gRPC server, and there can be none."""
 
 
 @asynccontextmanager

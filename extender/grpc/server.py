@@ -16,7 +16,7 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import GrpcSettings, Settings
 from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
-from extender.grpc.start import GrpcError, Start
+from extender.grpc.opening import GrpcError, Start
 from extender.kube.certificates import Certificates
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError

@@ -33,7 +33,7 @@ from extender.service import Service
 from extender.simulation.parameter_objects import ParameterObjects
 from extender.simulation.placement import Placement
 from extender.simulation.scheduling import schedule
-from extender.simulation.workloads.expand import Skipped, expanded
+from extender.simulation.workloads import Skipped, expanded
 from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once
 from extender.tools.user_error import UserError

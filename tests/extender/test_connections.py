@@ -13,8 +13,7 @@ import pytest
 
 from extender.cluster.objects.pods import MOST_MEMBERS
 from extender.http.limits import connections
-from extender.http.limits.connections import VERBS, ListenerLimits, verbs_within
-from extender.http.limits.pacer import Pacer
+from extender.http.limits.connections import VERBS, ListenerLimits, Pacer, verbs_within
 from extender.serving.listeners import allowed_descriptors
 from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime

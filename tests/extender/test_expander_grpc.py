@@ -19,8 +19,7 @@ from extender.config.settings import Settings
 from extender.grpc import messages
 from extender.grpc.credentials import Newest
 from extender.grpc.field_counts import SHORT_BYTES
-from extender.grpc.opening import open_grpc
-from extender.grpc.start import GrpcError
+from extender.grpc.opening import GrpcError, open_grpc
 from extender.kube.certificates import CertificateFiles, Certificates
 from extender.metrics.groups import Metrics
 from extender.tools.intake import Budget, Source

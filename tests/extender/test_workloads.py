@@ -8,7 +8,7 @@ import pytest
 
 from extender import Cluster, Settings, Skipped
 from extender.fakekube.manifests import load_objects
-from extender.simulation.workloads.expand import expanded
+from extender.simulation.workloads import expanded
 from tests.kit.clusters import DRIVER, GPU, Object, claim_template, local_slice, node, pod
 
 LABELS = {"app": "x"}

@@ -14,8 +14,7 @@ from typing import Final, TypeAlias
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.session_views import SessionViews
 from extender.config.settings import Settings
-from extender.http.endpoints.autoscaler_routes import add_autoscaler_routes
-from extender.http.endpoints.autoscaler_sessions import add_autoscaler_sessions
+from extender.http.endpoints.autoscaler import add_autoscaler_routes, add_autoscaler_sessions
 from extender.http.endpoints.console import add_console
 from extender.http.endpoints.explain import add_explain
 from extender.http.endpoints.operations import add_health, add_index

@@ -7,7 +7,8 @@ operator has a reason to change is a constant; the constant says the reason for 
 import asyncio
 import socket
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
@@ -19,7 +20,6 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from extender.http.limits.pacer import Pacer
 from extender.http.replies.one_packet import OnePacketProtocol
 
 HEAD_BYTES: Final = 32 * 1024
@@ -381,3 +381,27 @@ def sweep(connections: Iterable[LimitedConnection], now: float) -> None:
             break
         unsent -= connection.unsent
         connection.abort()
+
+
+class Pacer:
+    """Starts requests one after the other, with a pause in between. A request whose client has gone never starts."""
+
+    def __init__(self, pause: float) -> None:
+        self._pause = pause
+        self._waiting: deque[tuple[RequestResponseCycle, Callable[[], None]]] = deque()
+        self._is_pausing = False
+
+    def begin(self, cycle: RequestResponseCycle, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Call ``start`` as soon as the pause after the request before is over."""
+        self._waiting.append((cycle, start))
+        if not self._is_pausing:
+            self._next(loop)
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_pausing = False
+        while self._waiting and not self._is_pausing:
+            cycle, start = self._waiting.popleft()
+            if not cycle.disconnected:
+                start()
+                self._is_pausing = True
+                loop.call_later(self._pause, self._next, loop)

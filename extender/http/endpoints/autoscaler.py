@@ -1,15 +1,24 @@
-"""The paths of the autoscaler's verbs. A call whose session another replica has is passed on to that replica."""
+"""Autoscalers on HTTP: the paths of their verbs, and what their sessions have planned, for the console."""
 
-from typing import Final
+import time
+from functools import partial
+from typing import Annotated, Final
 
+import anyio.to_thread
+import orjson
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
+from starlette.responses import Response
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
+from extender.autoscaler.session_views import SeenSessions, SessionViews
 from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall
 from extender.autoscaler.verbs.start import START
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.http.callers.guard import USER
+from extender.http.replies.shared_text import Shared
 from extender.http.verb_endpoints import Application, Elsewhere, Endpoints, nowhere_else
 
 _LONGEST_CALLER: Final = 100
@@ -49,3 +58,40 @@ def _passing_on(verb: str, autoscaler: Autoscaler) -> Elsewhere:
         return await peers.answer(PassedCall(verb, session, body))
 
     return pass_on
+
+
+_PAUSE: Final = 4
+"""The pause after a rendering, in times of its duration: so rendering takes at most a fifth of the time."""
+
+
+class Since(BaseModel):
+    """What the page has read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: str = Field(default="", description='The "position" that the page has read.', max_length=64)
+
+
+def add_autoscaler_sessions(app: FastAPI, views: SessionViews) -> None:
+    """``/console/sessions``."""
+
+    async def rendered() -> bytes:
+        return await anyio.to_thread.run_sync(partial(_rendered, views, views.seen()))
+
+    all_of_them = Shared(rendered, time.monotonic, _PAUSE)
+
+    @app.get(
+        "/console/sessions",
+        tags=["console"],
+        summary="What autoscalers have planned in their sessions; only the position, if nothing has changed.",
+        response_class=Response,
+    )
+    async def get_console_sessions(query: Annotated[Since, Query()]) -> Response:
+        position = views.seen().position
+        is_known = query.after == position
+        found = orjson.dumps({"position": position}) if is_known else await all_of_them.latest()
+        return Response(found, media_type="application/json")
+
+
+def _rendered(views: SessionViews, seen: SeenSessions) -> bytes:
+    return orjson.dumps(views.document(seen))

@@ -1,1 +1,0 @@
-"""Workloads to pods: what the controllers of kube-controller-manager and of JobSet would make of them."""
