@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,18 +12,22 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from extender.cluster.live.live_cluster import connect
-from extender.commands.extender_pods import NoServiceError, ServicePod, find_pod
 from extender.commands.output import note, warn
 from extender.commands.place import Place
 from extender.commands.reading import EXPLAINED, settings_on
 from extender.commands.remote import RemoteError, document
 from extender.commands.tunnel import Tunnel
+from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.port_forward import forward, pod_path
+from extender.kube.connection.transport import decoded
 from extender.kube.discovery import discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
+from extender.kube.permissions import Permission, denied
+from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
+from extender.kube.resources import LEASES, PODS
 from extender.tools.logs import log_quietly
 from extender.tools.user_error import UserError
 
@@ -38,6 +42,72 @@ _T = TypeVar("_T")
 Query = Mapping[str, str | Sequence[str]]
 Get = Callable[[str, Query], Awaitable[Mapping[str, Any]]]
 Post = Callable[[str, bytes], Awaitable[Mapping[str, Any]]]
+
+_LABEL: Final = "app.kubernetes.io/name=dra-extender"
+_LEASE: Final = "dra-scheduler"
+"""The lease of the schedulers beside dra-extender (config/scheduler.yaml)."""
+
+
+class NoServiceError(Exception):
+    """There is no pod of dra-extender that this user can ask; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePod:
+    """A pod of dra-extender.
+
+    Attributes:
+        warning: why its answers may be less than those of the leader; empty: it leads.
+    """
+
+    key: ObjectKey
+    warning: str = ""
+
+
+async def find_pod(api: RemoteApi, namespace: str) -> ServicePod:
+    """The pod whose scheduler leads; else one that is ready.
+
+    Raises:
+        NoServiceError: there is none, or a right is missing.
+        ApiError, OutcomeUnknownError: the API server does not tell.
+    """
+    needed = (
+        Permission("list", PODS, namespace=namespace),
+        Permission("get", PODS, "portforward", namespace),
+        Permission("create", PODS, "portforward", namespace),
+    )
+    if lacking := await denied(api.transport, needed):
+        raise NoServiceError(f"you may not: {', '.join(map(str, lacking))}")
+    path = api.served.path(PODS, ObjectKey(namespace, ""))
+    found = await api.read_page(path, {"labelSelector": _LABEL}, decoded)
+    ready = sorted(key_of(pod) for pod in found.get("items") or () if _is_ready(pod))
+    if not ready:
+        seen = f"{len(found['items'])} with the label, none of them ready" if found.get("items") else "none"
+        raise NoServiceError(f"no ready pod with the label {_LABEL} in namespace {namespace} ({seen})")
+    holder, problem = await _holder(api, namespace)
+    for key in ready:
+        if holder.rpartition("_")[0] == key.name:
+            return ServicePod(key)
+    why = problem or f"the leader {holder.rpartition('_')[0]} is not among the ready pods"
+    return ServicePod(
+        ready[0], f"{ready[0]} answers, which may not lead: {why}; reasons of waiting pods may be missing"
+    )
+
+
+async def _holder(api: RemoteApi, namespace: str) -> tuple[str, str]:
+    """Who holds the lease of the schedulers, or why that is not known."""
+    try:
+        lease = await api.get(LEASES, ObjectKey(namespace, _LEASE))
+    except ApiError as error:
+        return "", f"lease {namespace}/{_LEASE}: {error}"
+    holder: Any = (lease.get("spec") or {}).get("holderIdentity")
+    return (holder, "") if holder else ("", f"nobody holds the lease {namespace}/{_LEASE}")
+
+
+def _is_ready(pod: RawObject) -> bool:
+    conditions: Iterable[RawObject] = (pod.get("status") or {}).get("conditions") or ()
+    is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    return is_ready and not pod["metadata"].get("deletionTimestamp")
 
 
 class SourceError(UserError):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import grpc
@@ -14,15 +15,60 @@ import structlog
 from allocator import InvalidObjectError
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import GrpcSettings, Settings
-from extender.grpc.credentials import certificates_of, server_credentials
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.grpc.opening import GrpcError, Start
-from extender.kube.certificates import Certificates
+from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget, Room, Source
 from extender.tools.offload import waited_for
 from extender.verbs.wire import WireError
+
+
+def certificates_of(settings: GrpcSettings) -> Certificates | None:
+    """The certificates of the server; None: no TLS.
+
+    Raises:
+        GrpcError: a file cannot be used.
+    """
+    if not settings.tls:
+        return None
+    client_ca = Path(settings.client_ca) if settings.client_ca else None
+    files = CertificateFiles(Path(settings.certificate), Path(settings.key), client_ca, required=client_ca is not None)
+    try:
+        return Certificates(files)
+    except CertificateError as error:
+        raise GrpcError(f"grpc: {error}") from error
+
+
+def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    """Credentials that use the newest certificates for each new connection."""
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(certificates.pem),
+        Newest(certificates),
+        require_client_authentication=certificates.files.required,
+    )
+
+
+class Newest:
+    """gRPC calls it for each connection."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+        self._used = certificates.pem
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        """The configuration if the certificates have changed, else None: the former one stays in use."""
+        found = self._certificates.pem
+        if found is self._used:
+            return None
+        self._used = found
+        return _configuration(found)
+
+
+def _configuration(pem: Pem) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.certificate)], pem.client_ca or None)
+
 
 logger = structlog.get_logger()
 

@@ -42,7 +42,6 @@ from extender.metrics.process import IntakeMetrics, LogMetrics
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.service import Service
 from extender.serving.garbage import sparing_survivors
-from extender.serving.libc_heap import give_back_after_bursts, give_back_early, heap_of_process
 from extender.serving.listeners import (
     FurtherServer,
     MainServer,
@@ -53,7 +52,7 @@ from extender.serving.listeners import (
     open_ports,
     server_config,
 )
-from extender.serving.memory_limit import MemoryLimit, memory_limit
+from extender.serving.memory import MemoryLimit, give_back_after_bursts, give_back_early, heap_of_process, memory_limit
 from extender.tools import logs
 from extender.tools.intake import BUDGET_SHARE, Budget
 from extender.tools.offload import Searches, switching_soon

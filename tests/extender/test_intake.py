@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from extender.metrics.process import IntakeMetrics
-from extender.serving.memory_limit import MemoryLimit, memory_limit
+from extender.serving.memory import MemoryLimit, memory_limit
 from extender.tools.intake import Budget, Source, json_weight
 from tests.kit import virtualtime
 from tests.kit.objects import synthetic

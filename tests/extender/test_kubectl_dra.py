@@ -9,8 +9,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from extender.commands.answer_source import AnswerSource, Query
-from extender.commands.extender_pods import NoServiceError, ServicePod, find_pod
+from extender.commands.answer_source import AnswerSource, NoServiceError, Query, ServicePod, find_pod
 from extender.commands.lists import DEVICES, PENDING, RowChange, Rows, changes, read_rows, watch
 from extender.commands.main import kubectl_app
 from extender.commands.options import WideOutput

@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from extender.serving.libc_heap import Heap
+from extender.serving.memory import Heap
 
 _BLOCKS = 40
 _PROGRAM = f"""
 import ctypes
-from extender.serving.libc_heap import give_back_early
+from extender.serving.memory import give_back_early
 
 class Totals(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks",
@@ -47,7 +47,7 @@ def test_what_has_become_free_is_given_back_once() -> None:
 def test_memory_between_blocks_that_are_in_use_is_given_back() -> None:
     """In a process of its own: what this one has free depends on other tests."""
     program = """
-from extender.serving.libc_heap import give_back_early, heap_of_process
+from extender.serving.memory import give_back_early, heap_of_process
 from tests.kit.measure import resident
 give_back_early()
 heap = heap_of_process()
