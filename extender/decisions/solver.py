@@ -163,6 +163,10 @@ class Solver:
         self.shapes.see(pod, claims, snapshot.classes)
         return replace(self, policy=self.shapes.policy)
 
+    def still(self) -> "Solver":
+        """The solver that learns nothing of shapes: people ask about pods that do not exist."""
+        return self if self.shapes is None else replace(self, shapes=self.shapes.still())
+
     def is_learning(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether `informed` may take long for a pod, if the policy weighs what is left."""
         return self.shapes is not None and self.shapes.is_due(pod, snapshot.classes)

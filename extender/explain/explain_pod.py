@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from allocator import AllocatorError, Clock, LeftOut, not_served, pod_findings
 from allocator.tools import hint
@@ -48,6 +48,7 @@ class Explainer:
         schedulers: names of the schedulers that call the extender; empty: not known.
         preempts: device preemption is on.
         suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
+        solver: that of the decider, limited to the time that is left. It learns nothing of pods that do not exist.
     """
 
     snapshot: Snapshot
@@ -59,6 +60,10 @@ class Explainer:
     schedulers: Collection[str] = ()
     preempts: bool = True
     suggest: Sequence[Suggest] = ()
+    solver: Solver = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "solver", self.decider.solver.still().within(self.until))
 
     @classmethod
     def alone(
@@ -73,11 +78,6 @@ class Explainer:
         """An explainer for a cluster without earlier verdicts or other decisions."""
         decider = Decider(solver, lambda _: None)
         return cls(snapshot, decider, _no_pause, schedulers=schedulers, preempts=preempts, suggest=suggest)
-
-    @property
-    def solver(self) -> Solver:
-        """The solver, limited to the time that is left."""
-        return self.decider.solver.within(self.until)
 
     def explain(
         self, pod: Pod, nodes: Sequence[str] | None = None, admission: Admission = NOTHING_ASKED
@@ -107,7 +107,8 @@ class Explainer:
             return refused
         pod = snapshot.pods[pod.key]
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
-        case = open_case(pod, snapshot, self.solver)
+        is_there = self.snapshot.pod(pod.uid) is not None
+        case = open_case(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
         checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
         rejected = {name: checks[name] for name in names if name in checks}
         self.decider.follow(self.snapshot)

@@ -108,7 +108,6 @@ class WhatIf:
             pause()
             return math.inf if gone.is_set() else solver.clock()
 
-        shapes = None if solver.shapes is None else solver.shapes.still()
-        own = replace(solver, clock=clock, until=solver.clock() + SECONDS, shapes=shapes)
+        own = replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         return Answering(own, self.catalog, now, overview.schedulers, self.preempts).answer(question, snapshot)

@@ -10,6 +10,7 @@ from immutables import Map
 
 from allocator import (
     NOTHING_LEFT,
+    POLICIES,
     DeviceClass,
     Features,
     Limits,
@@ -27,9 +28,11 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.verdict import OUT_OF_TIME, Verdict
 from extender.explain.document import as_json
+from extender.explain.explain_pod import Explainer
+from extender.explain.explanation import Conclusion
 from extender.verbs.filter import Bounds, filter_nodes
 from tests.extender.explaining import weighing
-from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of, solver
 
 SETTINGS = Settings(scheduling=SchedulingSettings(policy="fragmentation"))
 OF_ALL_PODS = Settings.model_validate({"scheduling": {"policy": "fragmentation", "cpuOfAllPods": True}})
@@ -206,6 +209,16 @@ def test_what_costs_others_much_is_not_learned(asked: list[Object]) -> None:
     shapes.see(replace(POD, uid="costly"), [parse_claim(claim("c", *asked))], CLASSES)
     shapes.see(POD, [ASKED[1]], CLASSES)
     assert shapes.shares == {Shape(ASKED[1].spec.requests, 1000): 1.0}
+
+
+@pytest.mark.parametrize(("name", "learned"), [("p", 1), ("made-up", 0)])
+def test_a_pod_that_does_not_exist_is_explained_and_not_learned(name: str, learned: int) -> None:
+    shapes = Shapes(Selectors(), Features())
+    judge = replace(solver(), policy=POLICIES["fragmentation"], shapes=shapes)
+    world = snapshot_of(GPU, node("n"), local_slice("n", 2), pod("p", "c"), claim("c"))
+    explained = Explainer.alone(world, judge).explain(parsed(pod(name, "c")))
+    assert explained.verdict is Conclusion.FITS
+    assert len(shapes.shares) == learned
 
 
 def test_weighing_ends_with_the_time_of_the_call_and_the_next_call_goes_on() -> None:
