@@ -167,6 +167,10 @@ MOST_NEW_NODES: Final = 32
 MOST_NEW_DEVICES: Final = 1024
 """Devices of such nodes, in pools of their own. A node with more devices is examined by the solver, in a thread."""
 
+_FEW_NODES: Final = 64
+"""For no more nodes than these, a fork is asked about each. If a larger share of the nodes than the inverse of this
+differs on a fork, each is asked about, too."""
+
 HARD_SECONDS: Final = 0.01
 """A node is hard if its search takes longer: an ordinary one is searched in a millisecond or two."""
 
@@ -204,6 +208,16 @@ class Inquiry:
     _devices: int = 0
     _weighed: int = 0
     _passing: dict[Hashable, Verdict] = field(default_factory=dict)
+
+    def finding(self, weigher: Weigher | None) -> Callable[[str], Verdict]:
+        """`known_of`, or `weighed` with a weigher."""
+        return self.known_of if weigher is None else partial(self.weighed, weigher=weigher)
+
+    def take_over(self, other: "Inquiry") -> None:
+        """Go on with what another inquiry has counted, which has begun with the counts of this one."""
+        self.steps, self.solved, self.stopped = other.steps, other.solved, other.stopped
+        self.undecided, self._weighed = other.undecided, other._weighed
+        self._examined, self._devices = other._examined, other._devices
 
     def known_of(self, name: str) -> Verdict:
         """The verdict on a node, without a search. `UNDECIDED` if it takes one, or if too many nodes are new."""
@@ -437,12 +451,31 @@ class Decider:
 
     def _remembered(self, inquiry: Inquiry, names: Sequence[str], weigher: Weigher | None) -> Verdicts:
         """The verdicts that are found without a search."""
-        node_index = inquiry.node_index
-        find = inquiry.known_of if weigher is None else partial(inquiry.weighed, weigher=weigher)
+        node_index, followed, find = inquiry.node_index, self._node_index, inquiry.finding(weigher)
         verdicts = None
-        if node_index is self._node_index:
+        if node_index is followed:
             verdicts = inquiry.known.index(weigher).look(names, node_index, find)
+        elif followed is not None and node_index.below is followed and len(names) > _FEW_NODES:
+            verdicts = self._as_below(inquiry, followed, names, weigher)
         return Verdicts.of(map(find, names)) if verdicts is None else verdicts
+
+    @staticmethod
+    def _as_below(inquiry: Inquiry, below: NodeIndex, names: Sequence[str], weigher: Weigher | None) -> Verdicts | None:
+        """The verdicts on a fork, found as those on the cluster that is followed, but on nodes that differ.
+
+        None: too many may differ, or another thread is using the index.
+        """
+        differing = inquiry.node_index.differing()
+        if differing is None or len(differing) > len(names) // _FEW_NODES:
+            return None
+        there = replace(inquiry, node_index=below)
+        verdicts = inquiry.known.index(weigher).look(names, below, there.finding(weigher))
+        if verdicts is None:
+            return None
+        inquiry.take_over(there)
+        find = inquiry.finding(weigher)
+        places = [place for place, name in enumerate(names) if name in differing]
+        return verdicts.with_verdicts(places, [find(names[place]) for place in places])
 
     def evaluate(self, lookup: Lookup, *, until: float = float("inf"), solver: Solver | None = None) -> Decided:
         """Find out what is missing in a lookup. May take long.

@@ -18,6 +18,9 @@ STEPS: Final = 64
 MOST: Final = 64
 """A step that concerns more nodes is not remembered."""
 
+_OF_ALL_NODES: Final = ("nodes", "inventory", "taint_rules", "requested")
+"""Parts of a snapshot on which the views and the CPU of all nodes depend, beside what is in use of their pools."""
+
 _MOST_APART: Final = 256
 """Nodes whose views stand apart. With more of them, all views are copied."""
 
@@ -102,6 +105,19 @@ class NodeIndex:
             return self
         roaming = _roaming(fork, self.roaming)
         return NodeIndex(fork, self.builder, roaming, pool_fingerprints=self.pool_fingerprints, below=self)
+
+    def differing(self) -> set[str] | None:
+        """The nodes of a fork whose view or CPU may differ from that below; None: any node."""
+        if self.below is None or self.roaming is not self.below.roaming:
+            return None
+        before, now = self.below.snapshot, self.snapshot
+        if not all(getattr(before, each) is getattr(now, each) for each in _OF_ALL_NODES):
+            return None
+        held, taken = before.usage.pools, now.usage.pools
+        pools = {pool for pool, used in taken.items() if held.get(pool, NOTHING_USED) is not used}
+        pools.update(pool for pool in held if pool not in taken)
+        names: set[str] = set()
+        return names if all(_of_nodes(pool, before, now, names) for pool in pools) else None
 
     def node_view(self, node: NodeObject) -> NodeView:
         """The view of a node of the snapshot."""
