@@ -254,7 +254,7 @@ class Service:
             return args.victims
         pod, solver = refreshed(args.pod, self._state.known()), self._for_call()
         if is_there := not self._state.is_made_up(pod):
-            await self.background.before_preempt(pod, args.victims)
+            await self.background.before_preempt(pod, args.victims, self._state.snapshot)
         snapshot = self._state.known()
         pod = refreshed(args.pod, snapshot)
         found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, solver))

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Collection
 from typing import Final
 
+from extender.background.task import share_of
 from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import FairMemory
 
 _MOST_SCHEDULERS: Final = 1024
@@ -47,6 +49,6 @@ class Asked:
         """Whether a task may remember something of the pod of this uid."""
         return uid in self._pods
 
-    def remember(self, share: str, uid: str) -> None:
-        """The tasks are told of a pod. ``share``: as `extender.background.task.share_of` tells it."""
-        self._pods.keep(share, uid, uid)
+    def remember(self, pod: Pod, snapshot: Snapshot) -> None:
+        """The tasks are told of a pod, on a snapshot."""
+        self._pods.keep(share_of(pod, snapshot), pod.uid, pod.uid)

@@ -53,14 +53,14 @@ class BackgroundRunner:
                 task.on_passed(args.pod)
             return
         rejection = Rejection(args.pod, args.names, result, snapshot)
-        self._asked.remember(rejection.share, args.pod.uid)
+        self._asked.remember(args.pod, snapshot)
         for task in self._tasks:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
 
-    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
-        """Tell the tasks that the scheduler of a pod would evict others on these nodes."""
-        self._asked.remember(pod.namespace, pod.uid)
+    async def before_preempt(self, pod: Pod, nodes: Collection[str], snapshot: Snapshot) -> None:
+        """Tell the tasks that the scheduler of a pod would evict others on these nodes of a snapshot."""
+        self._asked.remember(pod, snapshot)
         for task in self._tasks:
             with self._faults.of(f"pod {pod}"):
                 await task.before_preempt(pod, nodes)

@@ -168,8 +168,7 @@ MOST_NEW_DEVICES: Final = 1024
 """Devices of such nodes, in pools of their own. A node with more devices is examined by the solver, in a thread."""
 
 _FEW_NODES: Final = 64
-"""For no more nodes than these, a fork is asked about each. If a larger share of the nodes than the inverse of this
-differs on a fork, each is asked about, too."""
+"""For no more nodes than these, a fork is asked about each: to find the nodes that differ takes longer."""
 
 HARD_SECONDS: Final = 0.01
 """A node is hard if its search takes longer: an ordinary one is searched in a millisecond or two."""
@@ -466,7 +465,7 @@ class Decider:
         None: too many may differ, or another thread is using the index.
         """
         differing = inquiry.node_index.differing()
-        if differing is None or len(differing) > len(names) // _FEW_NODES:
+        if differing is None or 2 * len(differing) > len(names):
             return None
         there = replace(inquiry, node_index=below)
         verdicts = inquiry.known.index(weigher).look(names, below, there.finding(weigher))

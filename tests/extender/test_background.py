@@ -79,7 +79,7 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
-    virtualtime.run(runner.before_preempt(POD, ["n"]))
+    virtualtime.run(runner.before_preempt(POD, ["n"], EMPTY))
     assert virtualtime.run(runner.allowed(POD, {"not-now": VICTIMS})) == {}
     assert virtualtime.run(runner.allowed(POD, {"n": VICTIMS, "not-now": VICTIMS})) == {"n": VICTIMS}
     runner.note_bind_failed("uid-p", "n", BindError("no"))
@@ -93,7 +93,7 @@ def test_the_tasks_hear_that_a_pod_passes_if_they_were_told_of_it_before() -> No
     runner = BackgroundRunner((hearing,), nobody(), Faults(Told()))
     known, preempted, other = (Pod("ns", name, f"uid-{name}") for name in ("k", "e", "o"))
     runner.note(FilterArgs(known, ["n"]), FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
-    virtualtime.run(runner.before_preempt(preempted, ["n"]))
+    virtualtime.run(runner.before_preempt(preempted, ["n"], EMPTY))
     hearing.heard.clear()
     for each in (known, preempted, other, known):
         runner.note(FilterArgs(each, ["n"]), FilterResult(["n"]), EMPTY)

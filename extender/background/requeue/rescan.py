@@ -227,7 +227,7 @@ class Rescan(BackgroundTask):
     def _told(self, pod: Pod, snapshot: Snapshot) -> Found:
         """What the tasks say to a pod."""
         said = [Found.KNOWN]
-        self._asked.remember(pod.namespace, pod.uid)
+        self._asked.remember(pod, snapshot)
         for task in self._tasks:
             with self._faults.of(f"pod {pod}"):
                 said.append(task.on_found(pod, snapshot))
