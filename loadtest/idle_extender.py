@@ -16,7 +16,7 @@ import uvicorn
 import uvloop
 
 from extender.cluster.live.live_cluster import connect
-from extender.http.replies.one_packet import OnePacketProtocol
+from extender.http.replies import OnePacketProtocol
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, OutcomeUnknownError

@@ -17,7 +17,7 @@ from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs.sent_objects import as_pending, as_room
 from extender.grpc import messages
-from extender.grpc.objects import as_json, decoded
+from extender.grpc.messages import as_json, decoded
 from extender.verbs.wire import WireError
 
 SERVICE: Final = "grpcplugin.Expander"

@@ -1,14 +1,20 @@
-"""The service on HTTP: one application.
+"""The service on HTTP: the table of which listener serves which endpoints, and the application of a listener.
+
+Listeners are the ports of the service, by who may reach them. A new endpoint is a module of
+`extender.http.endpoints` with a function that adds it to an application, and a row of the table.
 
 Verbs answer as kube-scheduler needs it (`extender.http.verb_endpoints`). Everything else answers an error with a status
 and ``{"error": ...}`` (`extender.http.errors`).
 """
 
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -20,9 +26,16 @@ from starlette.responses import Response
 
 from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.autoscaler import Autoscaler
+from extender.autoscaler.session_views import SessionViews
 from extender.config.settings import Settings
-from extender.http.callers.origins import Callers
-from extender.http.endpoints.by_listener import EndpointParts, Listener, add_endpoints
+from extender.http.callers import Callers
+from extender.http.endpoints.autoscaler import add_autoscaler_routes, add_autoscaler_sessions
+from extender.http.endpoints.console import add_console
+from extender.http.endpoints.explain import add_explain
+from extender.http.endpoints.operations import add_health, add_index
+from extender.http.endpoints.scheduler_verbs import add_scheduler_verbs
+from extender.http.endpoints.tables import add_tables
+from extender.http.endpoints.what_if import add_what_if
 from extender.http.errors import OF_PAGES, error_reply, reply_to
 from extender.http.limits.bodies import Bodies
 from extender.http.verb_endpoints import Application, Endpoints
@@ -31,6 +44,85 @@ from extender.tools.intake import Budget
 from extender.tools.version import __version__
 from extender.tools.wording import expected, suggestion
 from extender.tracing.tracing import UNTRACED, Tracing
+from extender.whatif.asking import WhatIf
+
+
+class Listener(Enum):
+    """A port of the service."""
+
+    SERVER = auto()
+    """For kube-scheduler and people on the same host."""
+    OPERATIONS = auto()
+    """For probes and Prometheus: open to the network, so nothing can be changed there, and nothing is secret."""
+    API = auto()
+    """For callers off the node. Each has to prove who it is, and needs a right for what it asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointParts:
+    """What endpoints are made of."""
+
+    service: Service
+    autoscaler: Autoscaler
+    settings: Settings
+    endpoints: Endpoints
+
+
+def _scheduler_verbs(app: Application, parts: EndpointParts) -> None:
+    add_scheduler_verbs(app, parts.service, parts.autoscaler, parts.endpoints, parts.settings)
+
+
+def _autoscaler_verbs(app: Application, parts: EndpointParts) -> None:
+    deadline = parts.settings.autoscaler.deadline_seconds
+    add_autoscaler_routes(app, parts.autoscaler, replace(parts.endpoints, deadline=deadline))
+
+
+def _explain(app: Application, parts: EndpointParts) -> None:
+    add_explain(app, parts.service.explanations, parts.endpoints.bodies)
+
+
+def _what_if(app: Application, parts: EndpointParts) -> None:
+    catalog, preempts = parts.autoscaler.catalog, parts.settings.scheduling.preemption
+    add_what_if(app, WhatIf(parts.service, catalog, preempts), parts.endpoints.bodies)
+
+
+def _tables(app: Application, parts: EndpointParts) -> None:
+    add_tables(app, parts.service.overview)
+
+
+def _console(app: Application, parts: EndpointParts) -> None:
+    add_console(app, parts.service, parts.settings.autoscaler.learn_from_label)
+    add_autoscaler_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now, secrets.token_hex(8)))
+
+
+def _health(app: Application, parts: EndpointParts) -> None:
+    add_health(app, parts.service)
+
+
+def _index(app: Application, parts: EndpointParts) -> None:
+    add_index(app, parts.service)
+
+
+_Add: TypeAlias = Callable[[Application, EndpointParts], None]
+
+_ENDPOINTS: Final[tuple[tuple[_Add, frozenset[Listener]], ...]] = (
+    (_scheduler_verbs, frozenset({Listener.SERVER})),
+    (_autoscaler_verbs, frozenset({Listener.SERVER, Listener.API})),
+    (_explain, frozenset({Listener.SERVER, Listener.API})),
+    (_what_if, frozenset({Listener.SERVER, Listener.API})),
+    (_tables, frozenset({Listener.SERVER, Listener.API})),
+    (_console, frozenset({Listener.SERVER, Listener.API})),
+    (_health, frozenset({Listener.SERVER, Listener.OPERATIONS})),
+    (_index, frozenset({Listener.SERVER, Listener.API})),
+)
+
+
+def add_endpoints(app: Application, listener: Listener, parts: EndpointParts) -> None:
+    """All endpoints of a listener."""
+    for add, listeners in _ENDPOINTS:
+        if listener in listeners:
+            add(app, parts)
+
 
 _REPEATED: Final = "repeated"
 

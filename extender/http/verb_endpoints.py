@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator import InvalidObjectError
 from allocator.tools import JSON
-from extender.http.callers.origins import Callers
+from extender.http.callers import Callers
 from extender.http.errors import status_of
 from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, TooLargeError
 from extender.metrics.groups import Metrics

@@ -16,8 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from extender.config.settings import ApiSettings, OperationsSettings, ServerSettings, Settings
-from extender.http.callers.handshakes import SecureConfig, end_trust
-from extender.http.callers.refusals import Refusals
+from extender.http.callers import Refusals, SecureConfig, end_trust
 from extender.http.limits.connections import OTHER_DESCRIPTORS, VERBS, BoundedConfig, BoundedServer, ListenerLimits
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates
 from extender.tools.user_error import UserError

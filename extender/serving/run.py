@@ -27,10 +27,8 @@ from extender.cluster.live.live_cluster import LiveCluster, Timing, connect
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.opening import open_grpc
-from extender.http.app import create_app
-from extender.http.callers.guard import Guard
-from extender.http.callers.refusals import Refusals
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener, create_app
+from extender.http.callers import Guard, Refusals
 from extender.http.limits.connections import API, OPERATIONS, verbs_within
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin

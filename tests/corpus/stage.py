@@ -28,9 +28,8 @@ from extender.driver import Responder, Store
 from extender.driver.contexts import ContextResponder
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import LOADED
-from extender.http.app import create_app
-from extender.http.callers.guard import MAY, USER
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener, create_app
+from extender.http.callers import MAY, USER
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource

@@ -23,7 +23,7 @@ from extender.http.limits.bodies import (
     BusyError,
     TooLargeError,
 )
-from extender.http.replies.shared_text import Shared
+from extender.http.replies import Shared
 from extender.tools.intake import Budget, Source
 from extender.verbs.wire import WireError, decode_filter
 from tests.kit import virtualtime

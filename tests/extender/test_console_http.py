@@ -8,7 +8,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.console.files import page_files
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener
 from tests.kit.clusters import Cluster, client_of
 
 CHROMIUM: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"

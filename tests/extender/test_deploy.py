@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from extender.commands.main import app
 from extender.config.sources import keys, load, variable
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener
 from extender.kube.permissions import ALLOCATES, EVICTS, WRITES, Permission
 from extender.kube.resources import RESOURCES
 from tests.extender.deployed import (

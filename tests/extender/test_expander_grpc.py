@@ -17,7 +17,7 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.grpc import messages
-from extender.grpc.field_counts import SHORT_BYTES
+from extender.grpc.messages import SHORT_BYTES
 from extender.grpc.opening import GrpcError, open_grpc
 from extender.grpc.server import Newest
 from extender.kube.certificates import CertificateFiles, Certificates

@@ -11,7 +11,7 @@ import yaml
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.cluster.objects.pods import parse_pod
 from extender.grpc.expander import decode_options
-from extender.grpc.objects import as_json, decoded
+from extender.grpc.messages import as_json, decoded
 from extender.verbs.wire import WireError
 from tests.kit.protobuf import encoded
 

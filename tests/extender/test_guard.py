@@ -8,9 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import Reviews
-from extender.http.callers.guard import Guard
-from extender.http.callers.refusals import Refusals
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener
+from extender.http.callers import Guard, Refusals
 from extender.http.endpoints.tables import TABLES
 from extender.metrics.groups import Metrics
 from tests.extender.access_scene import ApiServer

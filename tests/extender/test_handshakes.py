@@ -11,9 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from extender.access.gate import RefusalReason
-from extender.http.callers import handshakes as handshaking
-from extender.http.callers.handshakes import Handshake, end_trust
-from extender.http.callers.refusals import Refusals
+from extender.http import callers as handshaking
+from extender.http.callers import Handshake, Refusals, end_trust
 from extender.http.limits import connections
 from extender.http.limits.connections import ListenerLimits
 from extender.kube.certificates import CertificateFiles, Certificates

@@ -23,9 +23,8 @@ from extender.assembly import Surroundings, make_service
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.explain.names_within import LEFT_OUT, names_within, namespaces_of
-from extender.http.callers.guard import Guard
-from extender.http.callers.refusals import Refusals
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener
+from extender.http.callers import Guard, Refusals
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, EVENTS, PODS

@@ -7,7 +7,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.config.sources import load
-from extender.http.callers.origins import Callers
+from extender.http.callers import Callers
 from tests.kit.clusters import Cluster, binding, client_of, node, pod
 
 OURS = [

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener
 from extender.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.http.limits.bodies import Bodies
 from extender.kube.resources import PODS

@@ -20,8 +20,7 @@ from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.claim_controller import ClaimController
-from extender.http.app import create_app
-from extender.http.endpoints.by_listener import Listener
+from extender.http.app import Listener, create_app
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES

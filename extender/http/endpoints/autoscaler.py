@@ -17,8 +17,8 @@ from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall
 from extender.autoscaler.verbs.start import START
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.config.settings import AUTOSCALER_PREFIX
-from extender.http.callers.guard import USER
-from extender.http.replies.shared_text import Shared
+from extender.http.callers import USER
+from extender.http.replies import Shared
 from extender.http.verb_endpoints import Application, Elsewhere, Endpoints, nowhere_else
 
 _LONGEST_CALLER: Final = 100

@@ -18,10 +18,10 @@ from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
 from extender.explain.text import as_text
-from extender.http.callers.guard import MAY
+from extender.http.callers import MAY
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import Bodies, Body
-from extender.http.replies.accept import Format, format_for
+from extender.http.replies import Format, format_for
 from extender.http.verb_endpoints import decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey

@@ -14,8 +14,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from extender.console.files import VARY, page_files
 from extender.http.endpoints.console import page_reply
-from extender.http.replies.accept import prefers_page
-from extender.http.replies.shared_text import Shared
+from extender.http.replies import Shared, prefers_page
 from extender.service import Service
 from extender.tools.version import __version__
 from extender.verbs import wire

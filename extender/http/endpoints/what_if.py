@@ -17,7 +17,7 @@ from starlette.responses import Response
 from allocator.tools import JSON
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import FREE_BYTES, Bodies, Body
-from extender.http.replies.accept import Format, format_for
+from extender.http.replies import Format, format_for
 from extender.http.verb_endpoints import decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey

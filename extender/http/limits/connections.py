@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from extender.http.replies.one_packet import OnePacketProtocol
+from extender.http.replies import OnePacketProtocol
 
 HEAD_BYTES: Final = 32 * 1024
 """Request line, headers and trailers of one request. kube-scheduler sends 200 bytes; nginx takes 32 KiB as well."""

@@ -1,1 +1,0 @@
-"""How replies are made and sent."""
