@@ -65,7 +65,7 @@ from extender.planning.templates.catalog import Catalog
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
 from extender.tools.intake import Budget
-from extender.tools.offload import Offload, few_at_once, in_thread
+from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.bind import Binder, Reports
 from extender.verbs.bind.immediate_claims import ImmediateClaims
 from extender.verbs.bind.plan import BindTimes
@@ -116,9 +116,6 @@ class Surroundings:
 
 
 ALONE: Final = Surroundings()
-
-_PAGES_AT_ONCE: Final = 2
-"""Tables and pages of the console that are made at the same time: whoever asks for many must not delay the verbs."""
 
 
 def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
@@ -354,5 +351,5 @@ def make_overview(
         now,
         live,
         schedulers,
-        few_at_once(off_loop, _PAGES_AT_ONCE),
+        off_loop,
     )

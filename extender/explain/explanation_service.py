@@ -1,15 +1,13 @@
 """Explanations over one cluster: a pod or a claim in, an explanation out, or why there is none.
 
-An explanation runs in a thread, one at a time, and pauses while a verb runs.
+An explanation runs in a thread, one at a time in fair turns of the callers, and pauses while a verb runs.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from functools import partial
-from typing import Final, TypeVar
-
-import anyio
-import anyio.to_thread
+from typing import Final
 
 from allocator import InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
@@ -22,7 +20,7 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, needs_no_devices, unknown_pod
 from extender.explain.names_within import names_within, namespaces_of
 from extender.explain.proposals.suggestions import Suggest
-from extender.explain.verb_priority import VerbPriority
+from extender.fairness.places import Places
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
@@ -31,8 +29,7 @@ from extender.observe.overview import Overview
 from extender.pods.decision_case import refreshed
 from extender.pods.stand_in import stand_in
 from extender.tools.faults import RefusedError
-
-_T = TypeVar("_T")
+from extender.tools.offload import in_thread
 
 _EXPLAINING_SECONDS: Final = 10.0
 """The longest time of one explanation. Other explanations wait meanwhile."""
@@ -63,18 +60,18 @@ class Explanations:
         suggest: Sequence[Suggest] = (),
     ) -> None:
         self.overview = overview
-        self.verb_priority = VerbPriority()
+        self.verb_priority = overview.verb_priority
         self._state = overview.state
         self._api = overview.api
         self._decider = overview.decider
         self._negotiation = negotiation
         self._scheduling = scheduling
         self._suggest = suggest
-        self._explaining = anyio.CapacityLimiter(1)
-        self._asking = anyio.CapacityLimiter(1)
+        self._explaining = Places(1, 1, time.monotonic)
+        self._asking = Places(1, 1, time.monotonic)
 
     async def of_pod(
-        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None
+        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
     ) -> Explanation | str:
         """Why a pod of the cluster goes where it goes, on all nodes or on some. A text if there is no such pod.
 
@@ -82,34 +79,45 @@ class Explanations:
             key: of the pod.
             nodes: None: all nodes.
             within: the only namespace whose objects the reader may read; None: all.
+            caller: whose turn it is.
 
         Raises:
             RefusedError: the cluster is not known well enough, or the API server does not say whether the pod exists.
+            CrowdedError: others wait.
         """
         pod = self._state.known().pods.get(key)
-        return await self._absence(key, within) if pod is None else await self.explain(pod, nodes, within=within)
+        if pod is None:
+            return await self._absence(key, within, caller)
+        return await self.explain(pod, nodes, within=within, caller=caller)
 
-    async def explain(self, pod: Pod, nodes: Sequence[str] | None = None, *, within: str | None = None) -> Explanation:
+    async def explain(
+        self, pod: Pod, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
+    ) -> Explanation:
         """As `of_pod`, for a pod that need not exist.
 
         Raises:
             RefusedError: the cluster is not known well enough.
+            CrowdedError: others wait.
         """
         await self._negotiation.look(pod)
         snapshot = self._state.known()
-        explainer = self._explainer(snapshot)
         known = refreshed(pod, snapshot)
-        async with self._asking:
+        with await self._asking.take(caller):
             admission = await read_admission(known, snapshot, self._api)
-        return await self._in_thread(lambda: _readable(explainer.explain(known, nodes, admission), within, snapshot))
+
+        def explained() -> Explanation:
+            return _readable(self._explainer(snapshot).explain(known, nodes, admission), within, snapshot)
+
+        return await self._explaining.offload(in_thread, caller)(explained)
 
     async def of_claim(
-        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None
+        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
     ) -> Explanation | str:
         """What a claim holds, or why it is not allocated; as `of_pod`. A text if there is no such claim.
 
         Raises:
             RefusedError: the cluster is not known well enough.
+            CrowdedError: others wait.
         """
         snapshot = self._state.known()
         found = snapshot.claims.get(key)
@@ -119,10 +127,14 @@ class Explanations:
             return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, known)
         await self._negotiation.look(stand_in(found.claim))
         now = self._state.known()
-        explainer = self._explainer(now)
-        return await self._in_thread(lambda: _readable(explain_claim(found, explainer, nodes), within, now))
+
+        def explained() -> Explanation:
+            return _readable(explain_claim(found, self._explainer(now), nodes), within, now)
+
+        return await self._explaining.offload(in_thread, caller)(explained)
 
     def _explainer(self, snapshot: Snapshot) -> Explainer:
+        """Explains from now on: to wait for others costs no time of an explanation."""
         until = self._decider.solver.clock() + _EXPLAINING_SECONDS
         return Explainer(
             snapshot,
@@ -134,30 +146,28 @@ class Explanations:
             suggest=self._suggest,
         )
 
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._explaining)
-
-    async def _absence(self, key: ObjectKey, within: str | None) -> str:
+    async def _absence(self, key: ObjectKey, within: str | None, caller: str) -> str:
         """Why there is no pod with devices of that name. The API server is asked: it has the pods without devices."""
         snapshot = self._state.known()
         if problem := snapshot.problems.get((PODS.kind, key)):
             return f"pod {key} can't be read: {problem}"
-        found = await self._asked_for(key)
+        found = await self._asked_for(key, caller)
         if found is None:
             known = [other for other in snapshot.pods if within in (None, other.namespace)]
-            return await self._in_thread(partial(unknown_pod, key, known))
+            return await self._explaining.offload(in_thread, caller)(partial(unknown_pod, key, known))
         try:
             return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
         except InvalidObjectError as error:
             return f"pod {key} can't be read: {error.summary}"
 
-    async def _asked_for(self, key: ObjectKey) -> RawObject | None:
+    async def _asked_for(self, key: ObjectKey, caller: str) -> RawObject | None:
         """The pod as the API server has it; None if there is none. One request at a time, not one for each caller."""
         if dns_label(key.namespace) or dns_subdomain(key.name):
             return None
         try:
-            async with asyncio.timeout(_ASKING_SECONDS), self._asking:
-                return await self._api.get(PODS, key)
+            async with asyncio.timeout(_ASKING_SECONDS):
+                with await self._asking.take(caller):
+                    return await self._api.get(PODS, key)
         except (ApiError, OutcomeUnknownError, TimeoutError) as error:
             if isinstance(error, ApiError) and error.is_missing:
                 return None

@@ -51,8 +51,12 @@ class Turns:
         try:
             yield
         finally:
-            now = self._renew()
-            self._used[namespace] = self._used.get(namespace, 0.0) + (now - began) * self._weight
+            self.spend(namespace, self._clock() - began)
+
+    def spend(self, namespace: str, seconds: float) -> None:
+        """Count time that a namespace has used until now."""
+        self._renew()
+        self._used[namespace] = self._used.get(namespace, 0.0) + seconds * self._weight
 
     def ordered(self, work: Iterable[T], namespace_of: Callable[[T], str]) -> Iterator[T]:
         """Work in fair turns. What was used counts anew before each piece.
@@ -81,7 +85,7 @@ class Turns:
         """By this, namespaces are sorted."""
         return self._used.get(namespace, 0.0) if self.used(namespace) > CREDIT_SECONDS else 0.0
 
-    def _renew(self) -> float:
+    def _renew(self) -> None:
         """Look at the clock. From time to time, count from now on, and forget who has used nothing lately."""
         now = self._clock()
         halves = (now - self._since) / HALF_SECONDS
@@ -91,4 +95,3 @@ class Turns:
             fresh = {name: used * 0.5**halves for name, used in self._used.items()}
             self._used = {name: used for name, used in fresh.items() if used > _NOTHING_SECONDS}
             self._since, self._weight = now, 1.0
-        return now

@@ -246,6 +246,17 @@ MAY: Final = "dra_extender.may"
 """Key of the scope of a request: whether the user has a further right (`extender.access.gate.Gate.may`)."""
 
 
+def caller_of(scope: Scope) -> str:
+    """The caller of a request, as shares count it: off the node the user that the gate knows, elsewhere the address.
+
+    All callers on loopback are one: nothing that they show tells them apart for certain.
+    """
+    if user := scope.get(USER):
+        return f"user {user}"
+    client = scope.get("client")
+    return f"address {client[0] if client else ''}"
+
+
 class Guard:
     """An ASGI application that asks a gate before another one.
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from allocator import InvalidObjectError, SearchLimitError
 from extender.console.feed import FullError
+from extender.fairness.places import CrowdedError
 from extender.http.limits.bodies import BusyError, TooLargeError
 from extender.observe.tables.table import QueryError
 from extender.tools.faults import RefusedError
@@ -23,6 +24,7 @@ ERRORS: Final[Mapping[type[Exception], HTTPStatus]] = {
     QueryError: HTTPStatus.BAD_REQUEST,
     TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    CrowdedError: HTTPStatus.TOO_MANY_REQUESTS,
     FullError: HTTPStatus.SERVICE_UNAVAILABLE,
     RefusedError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
@@ -31,6 +33,8 @@ ERRORS: Final[Mapping[type[Exception], HTTPStatus]] = {
 
 OF_PAGES: Final = (*ERRORS, SearchLimitError, ClientDisconnect)
 """What becomes a reply on all paths that are no verbs."""
+
+_LATER: Final = {"Retry-After": "5"}
 
 _TOO_LONG: Final = "the selectors of the class take too long; ask for one driver, pool, node or state"
 
@@ -54,4 +58,4 @@ async def reply_to(_request: Request, error: Exception) -> Response:
     status = status_of(error)
     if status is None:
         raise error
-    return error_reply(status, str(error))
+    return error_reply(status, str(error), _LATER if status is HTTPStatus.TOO_MANY_REQUESTS else None)

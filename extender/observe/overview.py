@@ -1,13 +1,16 @@
 """The state of a running service, for tables and metrics."""
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from allocator import Features
 from extender.cluster.cluster_state import ClusterState
 from extender.decisions.evaluate import Decider
+from extender.fairness.places import Places
+from extender.fairness.verb_priority import VerbPriority
 from extender.kube.api import Api
 from extender.kube.resources import RESOURCES
 from extender.observe.claim_counts import ClaimCounts
@@ -44,6 +47,11 @@ class KindHealth:
     age: float | None
 
 
+def _places() -> Places:
+    """Two at a time, of one caller one. They are not slowed down by searches, so the clock is a plain one."""
+    return Places(2, 1, time.monotonic)
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
     """A view of a service's cluster and decisions.
@@ -59,7 +67,10 @@ class Overview:
         now: the time of day.
         live: the live cluster behind the state; None for a cluster in memory.
         schedulers: names of the schedulers that call the extender; empty: not known.
-        off_loop: where tables are made.
+        off_loop: where messages to all pages of the console are made.
+        pages: places for making tables and pages of the console.
+        selections: places for those with selectors on all devices, which may take seconds.
+        verb_priority: knows when verbs run.
     """
 
     api: Api
@@ -76,6 +87,28 @@ class Overview:
     live: "LiveCluster | None" = None
     schedulers: Sequence[str] = ()
     off_loop: Offload = in_thread
+    pages: Places = field(default_factory=_places)
+    selections: Places = field(default_factory=_places)
+    verb_priority: VerbPriority = field(default_factory=VerbPriority)
+
+    def offload(self, caller: str, *, selects: bool = False) -> Offload:
+        """Where a table or a page is made for a caller.
+
+        Args:
+            caller: whose place it takes.
+            selects: whether it has selectors on all devices. They pause for verbs, and take no turn of a search.
+        """
+        return (self.selections if selects else self.pages).offload(in_thread, caller)
+
+    def selecting_clock(self) -> Callable[[], float]:
+        """The clock for the selectors of one page: whoever looks at it pauses while a verb runs."""
+        clock, pause = self.decider.solver.clock, self.verb_priority.turn()
+
+        def now() -> float:
+            pause()
+            return clock()
+
+        return now
 
     def recount(self) -> None:
         """Count what has changed since the last time: after a list, that takes long, and a thread can do it."""

@@ -73,21 +73,6 @@ def waited_for(off_loop: Offload) -> Offload:
     return run
 
 
-def few_at_once(off_loop: Offload, most: int) -> Offload:
-    """The same, but at most this number of works goes on at a time; the others wait in the order of arrival.
-
-    Threads share one interpreter: with 64 of them, the event loop would get a 64th of the time. The place of a caller
-    that is cancelled is free once its work has ended.
-    """
-    places = asyncio.Semaphore(most)
-
-    async def run(work: Callable[[], _T]) -> _T:
-        async with places:
-            return await to_the_end(off_loop(work))
-
-    return run
-
-
 class Queue:
     """Turns: one at a time, in the order of arrival."""
 

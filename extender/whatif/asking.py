@@ -1,4 +1,4 @@
-"""Questions to a running service: one at a time on each listener, and verbs go first.
+"""Questions to a running service: one at a time on each listener, in fair turns of the callers. Verbs go first.
 
 A question that nobody waits for any more ends.
 """
@@ -6,16 +6,17 @@ A question that nobody waits for any more ends.
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-import anyio
 import anyio.to_thread
 
 from extender.cluster.snapshot import Snapshot
 from extender.explain.explanation import unknown_pod
+from extender.fairness.places import Place, Places
 from extender.kube.api import ObjectKey
 from extender.planning.planned_pods import as_planned
 from extender.planning.templates.catalog import Catalog
@@ -28,9 +29,6 @@ from extender.whatif.question import Question
 
 SECONDS: Final = 10.0
 """Of work for one answer; to wait for other questions does not count."""
-
-MOST_WAITING: Final = 16
-"""Questions that wait for their turn. Others are refused: their callers would wait for minutes."""
 
 MOST_OFFERED: Final = 1000
 """Names of nodes among which the console offers a choice. A node that is not offered can be typed."""
@@ -50,22 +48,21 @@ class WhatIf:
     service: Service
     catalog: Catalog
     preempts: bool
-    _turn: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    _places: Places = field(default_factory=lambda: Places(1, 1, time.monotonic))
 
-    async def ask(self, question: Question) -> WhatIfAnswer:
+    async def ask(self, question: Question, caller: str = "") -> WhatIfAnswer:
         """The answer. A caller that is cancelled ends the work.
 
         Raises:
-            RefusedError: the cluster is not known well enough, others wait, or the answer takes too long.
+            RefusedError: the cluster is not known well enough, or the answer takes too long.
+            CrowdedError: others wait.
             QuestionError: something that the question names does not exist, or cannot be changed.
         """
-        if self._turn.statistics().tasks_waiting >= MOST_WAITING:
-            raise RefusedError(f"{MOST_WAITING} other questions wait for an answer; try again")
+        place = await self._places.take(caller)
         gone = threading.Event()
         try:
-            await self._turn.acquire_on_behalf_of(gone)
             work = asyncio.create_task(self._worked(question, gone))
-            work.add_done_callback(lambda done: self._ended(done, gone))
+            work.add_done_callback(partial(_ended, place))
             return await asyncio.shield(work)
         except TimeoutError:
             raise RefusedError(_LATE) from None
@@ -75,12 +72,6 @@ class WhatIf:
     async def _worked(self, question: Question, gone: threading.Event) -> WhatIfAnswer:
         snapshot = self.service.overview.state.known()
         return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, gone))
-
-    def _ended(self, work: asyncio.Task[WhatIfAnswer], gone: threading.Event) -> None:
-        """The turn ends with the work: a caller that goes leaves a thread, until it looks at the clock."""
-        self._turn.release_on_behalf_of(gone)
-        if not work.cancelled():
-            work.exception()  # the caller may be gone
 
     def names(self) -> Mapping[str, list[str]]:
         """Names that a question may use: of node templates, and of nodes, unless there are very many."""
@@ -111,3 +102,10 @@ class WhatIf:
         own = replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
         now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
         return Answering(own, self.catalog, now, overview.schedulers, self.preempts).answer(question, snapshot)
+
+
+def _ended(place: Place, work: asyncio.Task[WhatIfAnswer]) -> None:
+    """The place is left with the work: a caller that goes leaves a thread, until it looks at the clock."""
+    place.leave()
+    if not work.cancelled():
+        work.exception()  # the caller may be gone

@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 
@@ -15,7 +14,6 @@ from extender.tools.offload import (
     SLICE_SECONDS,
     Queue,
     Searches,
-    few_at_once,
     in_thread,
     switching_soon,
     waited_for,
@@ -63,30 +61,6 @@ class Script:
 
     def has_looked(self, name: str) -> bool:
         return self._looked[name].acquire(blocking=False)
-
-
-async def test_few_works_go_on_at_a_time_and_a_cancelled_one_keeps_its_place_until_it_ends() -> None:
-    begun, go = asyncio.Queue[int](), [asyncio.Event() for _ in range(4)]
-
-    async def slowly(work: Callable[[], int]) -> int:
-        number = work()
-        begun.put_nowait(number)
-        await go[number].wait()
-        return number
-
-    off_loop = few_at_once(slowly, 2)  # type: ignore[arg-type]  # works that return numbers
-    calls = [asyncio.create_task(off_loop(partial(int, number))) for number in range(4)]
-    assert [await begun.get(), await begun.get()] == [0, 1]
-    calls[0].cancel()
-    await asyncio.sleep(0)
-    assert begun.empty()
-    go[0].set()
-    assert await begun.get() == 2
-    for each in go:
-        each.set()
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    assert found[1:] == [1, 2, 3]
-    assert isinstance(found[0], asyncio.CancelledError)
 
 
 async def test_work_that_is_waited_for_has_ended_when_its_caller_ends() -> None:

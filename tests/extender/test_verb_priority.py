@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 
-from extender.explain.verb_priority import VerbPriority
+from extender.fairness.verb_priority import VerbPriority
 
 
 class Time:

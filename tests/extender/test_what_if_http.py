@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from httpx import AsyncClient
 
+from extender.fairness.places import MOST_WAITING, CrowdedError
 from extender.http.app import Listener
 from extender.http.endpoints.what_if import LONGEST_QUESTION, add_what_if
 from extender.http.limits.bodies import Bodies
@@ -19,7 +20,7 @@ from extender.kube.resources import PODS
 from extender.planning.templates.catalog import Catalog
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
-from extender.whatif.asking import MOST_WAITING, SECONDS, WhatIf
+from extender.whatif.asking import SECONDS, WhatIf
 from extender.whatif.question import Question, QuestionError, read_question
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import Cluster, HeldClock, client_of
@@ -164,7 +165,7 @@ async def test_questions_wait_for_each_other_and_too_many_are_refused() -> None:
     what_if = what_if_with(clock)
     asking = [asyncio.create_task(what_if.ask(Question())) for _ in range(MOST_WAITING + 1)]
     await asyncio.to_thread(clock.reached.wait)
-    with pytest.raises(RefusedError, match=f"{MOST_WAITING} other questions wait for an answer"):
+    with pytest.raises(CrowdedError, match=f"{MOST_WAITING} other requests of yours wait"):
         await what_if.ask(Question())
     clock.go.set()
     assert len(await asyncio.gather(*asking)) == MOST_WAITING + 1

@@ -17,7 +17,7 @@ from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall
 from extender.autoscaler.verbs.start import START
 from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
 from extender.config.settings import AUTOSCALER_PREFIX
-from extender.http.callers import USER
+from extender.http.callers import USER, caller_of
 from extender.http.replies import Shared
 from extender.http.verb_endpoints import Application, Elsewhere, Endpoints, nowhere_else
 
@@ -29,7 +29,7 @@ def add_autoscaler_routes(app: Application, autoscaler: Autoscaler, endpoints: E
     """All of them, under a prefix of their own."""
 
     def by(request: Request) -> InSession:
-        return InSession(autoscaler, request.headers.get(SESSION), _caller(request), _owner(request))
+        return InSession(autoscaler, request.headers.get(SESSION), _caller(request), caller_of(request.scope))
 
     for verb in AUTOSCALER_VERBS:
         path, name = f"{AUTOSCALER_PREFIX}/{verb.name}", f"autoscaler/{verb.name}"
@@ -40,12 +40,6 @@ def add_autoscaler_routes(app: Application, autoscaler: Autoscaler, endpoints: E
 def _caller(request: Request) -> str:
     name = str(request.scope.get(USER) or request.headers.get("user-agent", ""))
     return name[:_LONGEST_CALLER]
-
-
-def _owner(request: Request) -> str:
-    """The user of a caller off the node; on loopback, where nobody is known, the address."""
-    user = request.scope.get(USER)
-    return f"user {user}" if user else f"address {request.client.host if request.client else ''}"
 
 
 def _passing_on(verb: str, autoscaler: Autoscaler) -> Elsewhere:

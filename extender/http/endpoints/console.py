@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Callable, Mapping
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Final
 
@@ -17,6 +16,7 @@ from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.console.feed import Feed
 from extender.console.files import PageFile, page_files
+from extender.http.callers import caller_of
 from extender.http.errors import error_reply
 from extender.http.verb_endpoints import BODILESS
 from extender.observe.fleet import GROUP_LABELS, STATES, Fleet
@@ -170,7 +170,7 @@ def _add_fleet(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> No
         summary="The states of all devices, in one short document.",
         response_class=Response,
     )
-    async def get_console_fleet() -> Response:
+    async def get_console_fleet(request: Request) -> Response:
         position, doubt, snapshot = feed.position(), overview.state.not_ready, overview.state.snapshot
 
         def made() -> bytes:
@@ -183,7 +183,7 @@ def _add_fleet(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> No
             }
             return orjson.dumps(head | fleet.document(snapshot))
 
-        return Response(await overview.off_loop(made), media_type="application/json")
+        return Response(await overview.offload(caller_of(request.scope))(made), media_type="application/json")
 
 
 def _add_matches(app: FastAPI, overview: Overview) -> None:
@@ -197,15 +197,18 @@ def _add_matches(app: FastAPI, overview: Overview) -> None:
             503: {"description": "The selectors of the class take too long."},
         },
     )
-    async def get_console_matches(query: Annotated[Matching, Query()]) -> Response:
-        snapshot, solver = overview.state.snapshot, overview.decider.solver
+    async def get_console_matches(request: Request, query: Annotated[Matching, Query()]) -> Response:
+        snapshot = overview.state.snapshot
         attribute = AttributeFilter(query.attribute) if query.attribute else None
         members = None
         if query.device_class:
-            selectors = TimedSelectors(solver.selectors, SearchBudget(_SELECTING, solver.clock))
+            selectors = TimedSelectors(
+                overview.decider.solver.selectors, SearchBudget(_SELECTING, overview.selecting_clock())
+            )
             members = ClassMembers(class_of(query.device_class, snapshot), selectors)
-        found = await overview.off_loop(partial(matches, snapshot, members, attribute))
-        return Response(orjson.dumps(found), media_type="application/json")
+        off_loop = overview.offload(caller_of(request.scope), selects=members is not None)
+        found = await off_loop(lambda: orjson.dumps(matches(snapshot, members, attribute)))
+        return Response(found, media_type="application/json")
 
 
 def _add_history(app: FastAPI, overview: Overview) -> None:

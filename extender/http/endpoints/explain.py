@@ -18,7 +18,7 @@ from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
 from extender.explain.text import as_text
-from extender.http.callers import MAY
+from extender.http.callers import MAY, caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import Bodies, Body
 from extender.http.replies import Format, format_for
@@ -58,6 +58,7 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
     400: {"description": "A parameter that is unknown, or a body that can't be read."},
     404: {"description": "There is no such pod or claim, or the pod needs no devices: the error says which."},
     406: {"description": "Neither text nor JSON is accepted."},
+    429: {"description": "The caller, or all callers together, ask for too much."},
     503: {"description": "The service does not know the cluster well enough."},
 }
 
@@ -76,7 +77,9 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
     async def explain_known(request: Request, namespace: str, pod: str, query: NodesQuery) -> Response:
         form = format_for(request)
         within = await _only(request, namespace)
-        return await _reply(form, await explanations.of_pod(ObjectKey(namespace, pod), query.node, within=within))
+        caller = caller_of(request.scope)
+        key = ObjectKey(namespace, pod)
+        return await _reply(form, await explanations.of_pod(key, query.node, within=within, caller=caller))
 
     @app.post(
         "/explain",
@@ -93,7 +96,10 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
             content_type = request.headers.get("content-type", "")
             pod, names = await decoded_in_thread(_decoded, await body.read(request.receive), content_type)
             within = await _only(request, pod.namespace)
-            return await _reply(form, await explanations.explain(pod, query.node or names, within=within))
+            caller = caller_of(request.scope)
+            return await _reply(
+                form, await explanations.explain(pod, query.node or names, within=within, caller=caller)
+            )
 
 
 def _add_claims(app: FastAPI, explanations: Explanations) -> None:
@@ -107,7 +113,9 @@ def _add_claims(app: FastAPI, explanations: Explanations) -> None:
     async def explain_claim(request: Request, namespace: str, claim: str, query: NodesQuery) -> Response:
         form = format_for(request)
         within = await _only(request, namespace)
-        return await _reply(form, await explanations.of_claim(ObjectKey(namespace, claim), query.node, within=within))
+        caller = caller_of(request.scope)
+        key = ObjectKey(namespace, claim)
+        return await _reply(form, await explanations.of_claim(key, query.node, within=within, caller=caller))
 
 
 async def _only(request: Request, namespace: str) -> str | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
-from anyio.to_thread import run_sync
 from fastapi import FastAPI, Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import Request
@@ -16,6 +15,7 @@ from starlette.responses import Response
 
 from allocator import ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
 from allocator.tools import JSON, shown
+from extender.http.callers import caller_of
 from extender.http.replies import Format, format_for
 from extender.kube.resources import (
     CLAIMS,
@@ -76,6 +76,7 @@ class Table(Generic[_Q]):
         example: a row.
         kinds: the kinds of objects that the rows come from.
         when_empty: what a table without rows means.
+        selects: whether the rows need the selectors of classes on all devices.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Table(Generic[_Q]):
     example: Mapping[str, JSON]
     kinds: tuple[Resource, ...] = ()
     when_empty: str = ""
+    selects: Callable[[_Q], bool] = lambda _: False
 
 
 def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
@@ -92,10 +94,11 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
 
     async def get(request: Request, query: _Q) -> Response:
         form = query.format or format_for(request)
-        found = await _page(table, overview, query)
+        off_loop = overview.offload(caller_of(request.scope), selects=table.selects(query))
+        page_of = _page(table, overview, query)
         if form is Format.JSON:
-            return Response(await run_sync(_as_json, found), media_type="application/json")
-        return Response(await run_sync(found.as_text), media_type="text/plain")
+            return Response(await off_loop(lambda: wire.as_line(page_of().as_json())), media_type="application/json")
+        return Response(await off_loop(lambda: page_of().as_text()), media_type="text/plain")
 
     get.__annotations__["query"] = Annotated[table.query, Query()]  # FastAPI reads the parameters from it
     app.add_api_route(
@@ -110,12 +113,12 @@ def add_table(app: FastAPI, overview: Overview, table: Table[_Q]) -> None:
     )
 
 
-async def _page(table: Table[_Q], overview: Overview, query: _Q) -> TablePage:
-    """A page, made in a thread: there may be tens of thousands of rows.
+def _page(table: Table[_Q], overview: Overview, query: _Q) -> Callable[[], TablePage]:
+    """Makes a page; to be called in a thread: there may be tens of thousands of rows.
 
     Raises:
         QueryError: a parameter names nothing.
-        SearchLimitError: the rows took too long.
+        SearchLimitError: the rows took too long; raised by the call.
     """
     wanted, everything = table.view(overview, query), table.view(overview, table.query())
     doubts = [(kind.plural, doubt) for kind in table.kinds if (doubt := overview.state.doubt_of(kind))]
@@ -127,11 +130,7 @@ async def _page(table: Table[_Q], overview: Overview, query: _Q) -> TablePage:
             return found.noting(f"rows may be missing or old: {why}")
         return found if found.items else found.noting(_why_empty(table, query, everything, overview))
 
-    return await overview.off_loop(made)
-
-
-def _as_json(found: TablePage) -> bytes:
-    return wire.as_line(found.as_json())
+    return made
 
 
 def _why_empty(table: Table[_Q], query: _Q, everything: TableView, overview: Overview) -> str:
@@ -166,7 +165,7 @@ def text_of(value: Enum | None) -> str:
 
 
 _SELECTING: Final = Limits(steps=0, seconds=5.0)
-"""The limits for the selectors of a class on all devices. Searches run in turns, and so does this work."""
+"""The limits for the selectors of a class on all devices."""
 
 
 class Pools(Paging):
@@ -233,8 +232,7 @@ def _members(overview: Overview, device_class: str) -> ClassMembers:
 
 
 def _timed_selectors(overview: Overview) -> TimedSelectors:
-    solver = overview.decider.solver
-    return TimedSelectors(solver.selectors, SearchBudget(_SELECTING, solver.clock))
+    return TimedSelectors(overview.decider.solver.selectors, SearchBudget(_SELECTING, overview.selecting_clock()))
 
 
 DEVICES: Final = Table(
@@ -254,6 +252,7 @@ DEVICES: Final = Table(
         "why": "",
     },
     (SLICES, CLAIMS, TAINT_RULES, NODES, CLASSES),
+    selects=lambda query: bool(query.device_class),
 )
 
 
@@ -317,6 +316,7 @@ COMPUTE_RESOURCES: Final = Table(
         "classes": {"gpu": 8},
     },
     (SLICES, CLAIMS, TAINT_RULES, NODES, CLASSES),
+    selects=lambda _: True,
 )
 
 

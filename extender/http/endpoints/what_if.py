@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import JSON
+from extender.http.callers import caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import FREE_BYTES, Bodies, Body
 from extender.http.replies import Format, format_for
@@ -45,7 +46,8 @@ _ANSWERS: Final[dict[int | str, dict[str, object]]] = {
     },
     400: {"description": "A question that can't be read, or that names what does not exist: each with its field."},
     406: {"description": "Neither text nor JSON is accepted."},
-    503: {"description": "The cluster is not known well enough, others wait, or the answer takes too long."},
+    429: {"description": "The caller, or all callers together, ask for too much."},
+    503: {"description": "The cluster is not known well enough, or the answer takes too long."},
 }
 
 
@@ -117,7 +119,7 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
 async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
     form = format_for(request)
     question = await decoded_in_thread(_question, body, request.headers.get("content-type", ""))
-    answer = await _while_connected(request, what_if.ask(question))
+    answer = await _while_connected(request, what_if.ask(question, caller_of(request.scope)))
     if answer is None:
         return Response()
     written = await run_sync(_as_json if form is Format.JSON else as_text, answer)
