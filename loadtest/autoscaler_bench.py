@@ -19,16 +19,13 @@ import yaml
 from allocator import Limits, Selectors
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.readiness.daemon_sets import DriverDaemonSets
-from extender.autoscaler.readiness.node_readiness import Expectations
+from extender.autoscaler.readiness import DriverDaemonSets, Expectations
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
-from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.expanders import EXPANDERS
-from extender.autoscaler.scale_up.next_group import expand
-from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
-from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
+from extender.autoscaler.scale_up.estimate import estimate, expand
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod
+from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.verbs.start import start_session
+from extender.autoscaler.verbs import start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pods import parse_pod

@@ -19,7 +19,7 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service, make_solver
-from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi

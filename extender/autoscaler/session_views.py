@@ -9,7 +9,7 @@ from typing import Final
 
 from allocator import PoolId
 from extender.autoscaler.autoscaler import Autoscaler
-from extender.autoscaler.sessions.sessions import Planned, Session
+from extender.autoscaler.sessions import Planned, Session
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod

@@ -9,7 +9,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service, make_solver
-from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.commands.reading import EXPLAINED
 from extender.config.settings import Settings

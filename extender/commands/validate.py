@@ -18,7 +18,7 @@ from allocator import (
     parameters_ref,
 )
 from allocator.tools import did_you_mean, nearest
-from extender.autoscaler.readiness.daemon_sets import DRIVERS
+from extender.autoscaler.readiness import DRIVERS
 from extender.cluster.objects.claim_annotations import (
     ALLOCATION_MODE,
     DEALLOCATION_REQUESTED,

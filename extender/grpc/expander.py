@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.scale_up.demand import NodeRoom
-from extender.autoscaler.scale_up.next_group import Expansion, expand
+from extender.autoscaler.scale_up.estimate import Expansion, expand
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
-from extender.autoscaler.verbs.sent_objects import as_pending, as_room
+from extender.autoscaler.verbs import as_pending, as_room
 from extender.grpc import messages
 from extender.grpc.messages import as_json, decoded
 from extender.verbs.wire import WireError

@@ -19,8 +19,7 @@ from allocator import DEFAULTS_OF
 from extender.access.gate import Clocks, Gate
 from extender.access.reviews import REVIEWS, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
-from extender.autoscaler.autoscaler import Autoscaler
-from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live.follower import FollowTiming
 from extender.cluster.live.live_cluster import LiveCluster, Timing, connect

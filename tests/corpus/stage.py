@@ -18,8 +18,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from extender.assembly import Surroundings, make_service, make_solver
-from extender.autoscaler.autoscaler import Autoscaler
-from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.controllers import ParameterKind

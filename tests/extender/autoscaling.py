@@ -9,12 +9,10 @@ import yaml
 
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.readiness.daemon_sets import DRIVERS, DriverDaemonSets, read_daemon_sets
-from extender.autoscaler.readiness.node_readiness import Expectations
+from extender.autoscaler.readiness import DRIVERS, DriverDaemonSets, Expectations, read_daemon_sets
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
-from extender.autoscaler.sessions.peers import Peers
-from extender.autoscaler.sessions.sessions import SessionLimits, Sessions
+from extender.autoscaler.sessions import Peers, SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import NodeObject, parse_node_object

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.expanders import EXPANDERS
-from extender.autoscaler.scale_up.plan import NodeGroup, ScaleUpPlan
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
 from extender.decisions.solver import Solver
 from tests.extender.autoscaling import (

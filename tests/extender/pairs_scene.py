@@ -8,7 +8,7 @@ from typing import Final
 from allocator import Features
 from allocator.audit.rules import Rule
 from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod

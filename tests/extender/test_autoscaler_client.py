@@ -7,7 +7,7 @@ import httpx
 import orjson
 import pytest
 
-from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
+from extender.autoscaler.verbs import AUTOSCALER_VERBS
 from extender.client import (
     AddedNodes,
     AsyncAutoscalerClient,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.autoscaler.driver_scope import Scope
-from extender.autoscaler.readiness.node_readiness import node_readiness
+from extender.autoscaler.readiness import node_readiness
 from extender.autoscaler.simulated_cluster import World
 from extender.client import (
     AsyncAutoscalerClient,

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from allocator import Features
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS, estimate
-from extender.autoscaler.scale_up.expanders import EXPANDERS
-from extender.autoscaler.scale_up.plan import NodeGroup
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
 from extender.commands.audit import audit_snapshot

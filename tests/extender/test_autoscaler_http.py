@@ -10,9 +10,8 @@ import pytest
 from httpx import AsyncClient
 
 from extender.autoscaler.autoscaler import InSession
-from extender.autoscaler.sessions.sessions import SessionLimits
-from extender.autoscaler.verbs.start import start_session
-from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
+from extender.autoscaler.sessions import SessionLimits
+from extender.autoscaler.verbs import AUTOSCALER_VERBS, start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.config.sources import load
 from extender.decisions.evaluate import Decider

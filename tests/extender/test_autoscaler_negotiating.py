@@ -8,10 +8,15 @@ import pytest
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.negotiating import Negotiating
-from extender.autoscaler.verbs.estimate import EstimateArgs, estimate_nodes
-from extender.autoscaler.verbs.filter import SimulatedArgs, filter_simulated
-from extender.autoscaler.verbs.node_selected import SelectedArgs, select_node
-from extender.autoscaler.verbs.start import start_session
+from extender.autoscaler.verbs import (
+    EstimateArgs,
+    SelectedArgs,
+    SimulatedArgs,
+    estimate_nodes,
+    filter_simulated,
+    select_node,
+    start_session,
+)
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from httpx import AsyncClient
 
-from extender.autoscaler.sessions.peers import FORWARDED, PassedCall, PeerReply, Peers, PeerUnreachableError
+from extender.autoscaler.sessions import FORWARDED, PassedCall, PeerReply, Peers, PeerUnreachableError
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.autoscaler.readiness.daemon_sets import DaemonSetReader
-from extender.autoscaler.readiness.node_readiness import Expectations, node_readiness
+from extender.autoscaler.readiness import DaemonSetReader, Expectations, node_readiness
 from extender.autoscaler.simulated_cluster import World
 from extender.kube.api import Api, Listing
 from extender.kube.errors import ApiError

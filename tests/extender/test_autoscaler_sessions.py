@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from extender.autoscaler.sessions.sessions import (
+from extender.autoscaler.sessions import (
     OBJECT_BYTES,
     Session,
     SessionLimits,

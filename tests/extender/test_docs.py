@@ -11,7 +11,7 @@ from allocator import Cause, Unsatisfiable
 from allocator.checks.table import CAUSES
 from allocator.outcome import Unserved
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
-from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
+from extender.autoscaler.verbs import AUTOSCALER_VERBS
 from extender.commands.main import app
 from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable

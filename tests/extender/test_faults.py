@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_service
 from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.expanders import EXPANDERS
+from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.background.requeue.unserved import PATIENCE, Unserved
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.autoscaler.scale_up.demand import NodeDemand
-from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes
-from extender.autoscaler.scale_up.node_fill import PodShape
+from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes, PodShape
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No

@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Features
-from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.expanders import least_waste
-from extender.autoscaler.scale_up.next_group import expand
-from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan
+from extender.autoscaler.scale_up.estimate import estimate, expand
+from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod, ScaleUpPlan, least_waste
 from extender.autoscaler.simulated_cluster import World
 from extender.planning.device_counts import stranded_devices
 from extender.planning.templates.catalog import Catalog, Supply

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.autoscaler.sessions.peer_connection import PeerConnection
-from extender.autoscaler.sessions.peers import PassedCall, PeerReply, PeerUnreachableError
+from extender.autoscaler.sessions import PassedCall, PeerConnection, PeerReply, PeerUnreachableError
 from extender.tools.intake import Budget
 from tests.kit.certificates import Authority
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from extender.assembly import make_service
-from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.autoscaler import make_autoscaler
 from extender.config.settings import Settings
 from extender.http.app import create_app
 from extender.kube.connection.transport import HttpRequest as Asking

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import FIRST_FIT, Features, Limits, Selectors
 from extender.assembly import make_service
-from extender.autoscaler.from_settings import make_autoscaler
+from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""How many nodes to add to each group, so that pending pods get a place.
+"""How many nodes to add to each group, so that pending pods get a place; and which group to expand next.
 
 The method is first-fit decreasing, as in the Cluster Autoscaler's own estimator. For each group, the largest pods are
 put onto a new node first; when the node is full, the next one follows. The expander chooses one group. The pods on the
@@ -8,19 +8,33 @@ What makes it quick: equal pods are one *shape*, and new nodes of a group are al
 devices of that node, the next node takes the same pods without another solve. A node that has fewer free devices than a
 pod needs is not asked. Devices that are attached to the network belong to the whole cluster: what pods hold of them is
 carried on from node to node and from group to group.
+
+The next group is the answer of the gRPC expander. A Cluster Autoscaler adds nodes of one group, and then looks again.
+Two rules propose a group: `most_pods` helps the most pods now, and `least_waste` is the default of `estimate`. If they
+disagree, each rule's plan is made, and the first group of the better plan is the answer. So a chain of answers needs no
+more nodes than `estimate`.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from allocator import without_selectors
 from extender.autoscaler.scale_up.demand import NodeDemand
-from extender.autoscaler.scale_up.expanders import Expander, Offer
-from extender.autoscaler.scale_up.new_nodes import NewNodes
-from extender.autoscaler.scale_up.node_fill import Fill, Option, PodShape
-from extender.autoscaler.scale_up.plan import GroupPlan, NodeGroup, PendingPod, ScaleUpPlan
+from extender.autoscaler.scale_up.new_nodes import Fill, NewNodes, Option, PodShape
+from extender.autoscaler.scale_up.plan import (
+    Expander,
+    GroupPlan,
+    NodeGroup,
+    Offer,
+    PendingPod,
+    ScaleUpPlan,
+    least_waste,
+    most_pods,
+)
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -313,3 +327,75 @@ def _is_alone(pod: Pod, claims: PodClaims) -> bool:
     """Whether no other pod is like it: it shares a claim, has devices already, or a controller decides about it."""
     is_served = bool(claims.allocated or claims.negotiated or claims.special.made or claims.special.void)
     return is_served or any(each.claim.owner_uid != pod.uid for each in claims.pending)
+
+
+_NAMED_PODS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The groups that are left of those asked about.
+
+    Attributes:
+        groups: the best group. Several: no group helps that we know, and these groups are not known. None: none helps.
+        reason: for people.
+    """
+
+    groups: tuple[str, ...]
+    reason: str
+
+
+def expand(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup], solver: Solver) -> Expansion:
+    """The group to add nodes of; the world is not changed.
+
+    Args:
+        world: the cluster.
+        pods: each once, with the groups that may take it.
+        groups: with different names. The limit of each is the number of nodes that would be added.
+        solver: the allocator, for as long as the call has time.
+
+    Raises:
+        TimeoutError: time was up.
+    """
+    if not pods or not groups:
+        return Expansion((), "there are no pods" if groups else "there are no groups")
+    estimate = Estimate(world, pods, groups, solver)
+    offered = estimate.offers()
+    if not offered:
+        return _without_offers(world, groups, estimate)
+    best = most_pods(offered)
+    if least_waste(offered).group != best.group:
+        # Without time for plans, the rule's own answer is good, too.
+        with suppress(TimeoutError):
+            best = min((_plan(rule, estimate) for rule in (most_pods, least_waste)), key=lambda plan: plan[0])[1]
+    group = groups[best.group]
+    source = ", ".join(each.origin for each in world.supply.blueprints(group.room.node.node)) or "nothing is known"
+    reason = (
+        f"pods that get a place: {best.pods} of {len(pods)}; new nodes: {best.nodes}; "
+        f"stranded devices: {best.stranded}; devices of a new node: {source}"
+    )
+    return Expansion((group.name,), reason)
+
+
+def _plan(rule: Expander, estimate: Estimate) -> tuple[tuple[int, int, int], Offer]:
+    """How a rule's plan ranks (pods without a place, nodes, stranded devices), and its first choice."""
+    chosen: list[Offer] = []
+
+    def choose(offered: Sequence[Offer]) -> Offer:
+        chosen.append(rule(offered))
+        return chosen[-1]
+
+    plan = estimate.again().plan(choose)
+    rank = (len(plan.failed), sum(each.nodes for each in chosen), sum(each.stranded for each in chosen))
+    return rank, chosen[0]
+
+
+def _without_offers(world: World, groups: Sequence[NodeGroup], estimate: Estimate) -> Expansion:
+    """The groups whose devices are not known: the autoscaler may know more of them. The other groups do not help."""
+    unknown = tuple(each.name for each in groups if not world.supply.blueprints(each.room.node.node))
+    failed = estimate.plan(least_waste).failed
+    more = f"; and {len(failed) - _NAMED_PODS} more pods" if len(failed) > _NAMED_PODS else ""
+    why = "; ".join(f"{pod}: {reason}" for pod, reason in failed[:_NAMED_PODS]) + more
+    if unknown:
+        return Expansion(unknown, f"nothing is known of the devices of these groups, and no other group helps: {why}")
+    return Expansion((), f"no group helps: {why}")

@@ -1,4 +1,4 @@
-"""New nodes of some groups, and what each is after it has taken pods: each such state is found out once.
+"""New nodes of some groups: what each takes, and what each is after it has taken pods. Each such state is found once.
 
 Pods that hold only devices of the new node leave it in a state that depends on nothing but the devices in use. So two
 nodes with the same devices in use are one state, whichever pods hold them. Two pods whose claims differ only in
@@ -6,11 +6,11 @@ selectors count as one if the selectors match the same devices of the node. If d
 pods request of the node is a part of its state, so no two states are compared.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator import Candidate, PoolId, Usage
-from extender.autoscaler.scale_up.node_fill import PodShape
+from allocator import Candidate, ClaimSpec, PoolId, Usage
+from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
@@ -21,6 +21,79 @@ from extender.planning.new_nodes import with_new_node
 from extender.planning.planner import Planner
 from extender.planning.templates.catalog import HOSTNAME
 from extender.pods.node_resources import is_counted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodShape:
+    """What decides a pod on a new node. Pods of one shape are interchangeable.
+
+    Attributes:
+        groups: names of the node groups that may take it; None: all of them.
+        devices: number of what it wants of devices; pods of other shapes may want the same.
+        specs: of its claims that are not allocated.
+        form: number of what it wants of devices, the selectors of its claims aside.
+        least: devices that it can't do without.
+        size: devices, cpu, memory; larger ones go first.
+        is_alone: it shares a claim, or has one already: no other pod is like it.
+    """
+
+    demand: NodeDemand
+    groups: frozenset[str] | None
+    devices: int
+    specs: tuple[ClaimSpec, ...]
+    form: int
+    least: int
+    size: tuple[int, ...]
+    is_alone: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fill:
+    """What a new node takes.
+
+    Attributes:
+        offered: shape to how many pods of it there were.
+        takes: shape to how many of them it takes.
+        stranded: devices of the node from which these pods take nothing.
+        after: the cluster with them, if something outside of the node is held; None: the next node takes the same.
+    """
+
+    offered: Mapping[PodShape, int]
+    takes: Mapping[PodShape, int]
+    stranded: int
+    after: Snapshot | None
+
+    def repeats(self, waiting: Mapping[PodShape, int]) -> bool:
+        """Whether another node takes the same of what waits now, if nothing elsewhere is held (`after` is None).
+
+        Of a shape that ran out, a node might have taken more.
+        """
+        if any(shape not in self.offered for shape in waiting):
+            return False
+        return all(
+            waiting.get(shape, 0) == count if count == self.offered[shape] else waiting.get(shape, 0) >= count
+            for shape, count in self.takes.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a group would do for the waiting pods.
+
+    Attributes:
+        nodes: for each new node, the number of pods of each shape on it.
+        stranded: devices of these nodes from which the pods take nothing.
+        after: the cluster with these nodes and pods.
+    """
+
+    nodes: tuple[Mapping[PodShape, int], ...]
+    stranded: int
+    after: Snapshot
+
+    @property
+    def shapes(self) -> frozenset[PodShape]:
+        """The shapes that the plan helps."""
+        return frozenset(shape for node in self.nodes for shape in node)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,9 +13,8 @@ from starlette.responses import Response
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.session_views import SeenSessions, SessionViews
-from extender.autoscaler.sessions.peers import FORWARDED, SESSION, PassedCall
-from extender.autoscaler.verbs.start import START
-from extender.autoscaler.verbs.table import AUTOSCALER_VERBS
+from extender.autoscaler.sessions import FORWARDED, SESSION, PassedCall
+from extender.autoscaler.verbs import AUTOSCALER_VERBS, START
 from extender.config.settings import AUTOSCALER_PREFIX
 from extender.http.callers import USER, caller_of
 from extender.http.replies import Shared

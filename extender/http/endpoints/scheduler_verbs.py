@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from allocator.tools import JSON
 from extender.autoscaler.autoscaler import Autoscaler, InSession
-from extender.autoscaler.verbs.filter import filter_simulated, simulated
-from extender.autoscaler.verbs.prioritize import prioritize_simulated
+from extender.autoscaler.verbs import filter_simulated, prioritize_simulated, simulated
 from extender.background.task import share_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod

@@ -1,1 +1,0 @@
-"""NodeReady: which drivers are expected on a new node, and whether they have published all their slices."""
