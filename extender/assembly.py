@@ -43,8 +43,8 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.defragmentation.suggested_moves import SuggestedMoves
+from extender.explain.change import Suggest
 from extender.explain.explanation_service import Explanations
-from extender.explain.proposals.suggestions import Suggest
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics

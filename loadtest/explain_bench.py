@@ -22,7 +22,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.explain.explain_pod import Explainer
-from extender.explain.text import as_text
+from extender.explain.output import as_text
 from extender.fakekube.api import MemoryApi
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics

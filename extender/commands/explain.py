@@ -35,10 +35,10 @@ from extender.commands.remote import Remote, RemoteError, RemoteOptions
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.claim_admission import read_admission
-from extender.explain.document import as_json
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, unknown_pod
+from extender.explain.output import as_json
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.raw import key_of

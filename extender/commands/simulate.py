@@ -24,7 +24,7 @@ from extender.commands.place import PlaceOptions
 from extender.commands.progress import shown_progress
 from extender.commands.reading import EXPLAINED, check_given, check_pod_name, manifests_of, settings_of, settings_on
 from extender.config.settings import Settings
-from extender.explain.document import as_json
+from extender.explain.output import as_json
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.api import RawObject
 from extender.kube.connection.credentials import Origin

@@ -10,14 +10,13 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move
 from extender.defragmentation.defragment import SearchBounds, defragment
-from extender.explain.change import Fork, ProposedChange
-from extender.explain.proposals.successors import returned
-from extender.explain.proposals.suggestions import Suggestion
+from extender.explain.change import Fork, ProposedChange, Suggestion
+from extender.explain.proposals import returned
 
 
 @dataclass(frozen=True, slots=True)
 class SuggestedMoves:
-    """Suggests moves of other pods; implements `extender.explain.proposals.suggestions.Suggest`.
+    """Suggests moves of other pods; implements `extender.explain.change.Suggest`.
 
     Attributes:
         schedulers: names of the schedulers that call the extender; empty: not known.

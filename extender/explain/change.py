@@ -1,11 +1,14 @@
-"""One change that may make a pod fit: its words, and the fork of a snapshot that has it."""
+"""Changes that may make a pod fit: the words of one, the fork that has it, and sets that others suggest."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from allocator import ClaimSpec, DeviceRequest, Features, RemedyKind, Request, Wanted, with_gates
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 
 Fork = Callable[[Snapshot], Snapshot]
@@ -110,3 +113,32 @@ def size(changes: Iterable[ProposedChange]) -> tuple[object, ...]:
     worst = max((c.kind for c in each), default=RemedyKind.CORRECT)
     kinds, weight = sum(c.kind for c in each), sum(c.weight for c in each)
     return (sum(c.size for c in each), worst, kinds, weight, [c.text for c in each])
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """Changes that may make a pod fit on a node.
+
+    Attributes:
+        node: of the cluster after the changes.
+    """
+
+    changes: tuple[ProposedChange, ...]
+    node: str
+
+
+class Suggest(Protocol):
+    """Finds suggestions."""
+
+    def __call__(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterable[Suggestion]:
+        """Suggestions for a pod that fits nowhere, the best first.
+
+        Args:
+            pod: waits, and fits on no node.
+            snapshot: the cluster.
+            solver: for as long as there is time.
+
+        Raises:
+            TimeoutError: the solver's time is up.
+        """
+        ...

@@ -1,33 +1,90 @@
-"""Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written."""
+"""Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written.
+
+For a pod that waits for the other pods of its gang, it tells where all of them would go.
+"""
 
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from allocator import AllocatorError, Clock, LeftOut, not_served, pod_findings
-from allocator.tools import hint
+from allocator.tools import hint, printable
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.explain.change import Suggest
 from extender.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.explain.claim_references import advice, resource_advice, with_claims_made
 from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
-from extender.explain.gangs import gang_hindrance, gang_note
 from extender.explain.judged_pod import JudgedPod
-from extender.explain.proposals.suggestions import Suggest
+from extender.gangs.plan import Shortfall
+from extender.gangs.planning import GangPlanner
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.node_choice import likely_nodes
+from extender.planning.planner import Planner
 from extender.pods.claims import Blocked, bound_pod, unready
 from extender.pods.decision_case import Case, open_case
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.special_claim import without_devices
+from extender.pods.gangs import Gang, gang_at, gang_refusal, in_part_words
 from extender.pods.nominated.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.pods.pod_quota import PodQuota
+
+PLANNING_SECONDS: Final = 0.5
+"""The longest time of the plan that an explanation makes."""
+
+
+def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> str:
+    """Why a pod waits for its gang; empty if it does not, or if there are devices for the gang.
+
+    Args:
+        pod: a pod without a node.
+        snapshot: the cluster.
+        decider: remembers verdicts on the cluster.
+        solver: the decider's, for as long as there is time.
+    """
+    gang, found_reason = _gang_of(pod, snapshot), gang_refusal(pod, snapshot)
+    if found_reason is None:
+        return ""
+    refusal = found_reason.in_words()
+    if gang is None or gang.problem or len(gang.members) < gang.size:
+        return refusal
+    limited = solver.within(solver.clock() + PLANNING_SECONDS)
+    found = GangPlanner(snapshot, Planner(limited, decider), likely_nodes(snapshot)).plan(gang)
+    if not isinstance(found, Shortfall):
+        return ""
+    if not (found.is_final or found.placed):
+        return f"{refusal}: the search ended before it was known how many of them get devices"
+    placed, whom = len(gang.kept) + found.placed, "the others" if gang.bound else "them"
+    if not placed:
+        return f"{refusal}: none of {whom} gets devices: {found.reason}"
+    limit = "" if found.is_final else "; a limit has stopped the search"
+    return f"{refusal}: {placed} of {whom} get devices, and the next one finds none: {found.reason}{limit}"
+
+
+def gang_note(pod: Pod, snapshot: Snapshot) -> str:
+    """A note about the gang of a pod that fits or has a node; empty if there is none."""
+    gang = _gang_of(pod, snapshot)
+    if gang is not None and gang.runs_in_part:
+        return in_part_words(gang)
+    if gang is None or gang.is_placed or pod.node_name:
+        return ""
+    name = printable(gang.key.name)
+    if gang.is_ready:
+        return f"devices are kept on node {pod.kept.node} for the pod, together with the other pods of group {name}"
+    return f"there are devices for {gang.size} pods of group {name} together; dra-extender keeps them all or none"
+
+
+def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
+    key = pod.gang_key
+    return None if pod.gang is None or pod.gang.problem or key is None else gang_at(key, snapshot)
 
 
 def _no_pause() -> None:

@@ -1,4 +1,4 @@
-"""An explanation as a value; `extender.explain.text` and `extender.explain.document` write it."""
+"""An explanation as a value; `extender.explain.output` writes it."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping

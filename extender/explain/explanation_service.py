@@ -1,25 +1,29 @@
 """Explanations over one cluster: a pod or a claim in, an explanation out, or why there is none.
 
-An explanation runs in a thread, one at a time in fair turns of the callers, and pauses while a verb runs.
+An explanation runs in a thread, one at a time in fair turns of the callers, and pauses while a verb runs. A reader who
+may read one namespace gets it without the names of other namespaces' objects. Who may read all namespaces, and
+everybody on loopback, gets the explanation as it is.
 """
 
 import asyncio
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
-from allocator import InvalidObjectError
+from allocator import DeviceId, InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
+from extender.explain.change import Suggest
 from extender.explain.claim_admission import read_admission
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation, needs_no_devices, unknown_pod
-from extender.explain.names_within import names_within, namespaces_of
-from extender.explain.proposals.suggestions import Suggest
+from extender.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
+from extender.explain.holders import Holder
 from extender.fairness.places import Places
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
@@ -30,6 +34,101 @@ from extender.pods.decision_case import refreshed
 from extender.pods.stand_in import stand_in
 from extender.tools.faults import RefusedError
 from extender.tools.offload import in_thread
+
+ELSEWHERE: Final = "an object of another namespace"
+"""Stands for the name of an object that the reader may not read."""
+
+_ELSEWHERE: Final = "of another namespace"
+"""Stands for the name after a noun."""
+
+LEFT_OUT: Final = "names of objects of other namespaces are left out, and so are proposals to change such objects"
+
+_NAMED: Final = re.compile(r"(?<![\w./-])([a-z0-9-]{1,63})/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?(?![\w/-])")
+"""Namespace and name, with a slash. The id of a device has two slashes, and begins with the name of a driver."""
+
+_OPTION: Final = re.compile(r"(?<!\S)(?:-n|--namespace|namespace)[ =]([a-z0-9-]{1,63})(?![\w.-])")
+"""The namespace of a command, or one that a sentence names."""
+
+
+def namespaces_of(snapshot: Snapshot) -> frozenset[str]:
+    """The namespaces of everything that an explanation may name."""
+    return frozenset(key.namespace for keys in (snapshot.claims, snapshot.pods) for key in keys) | frozenset(
+        snapshot.quotas_in
+    )
+
+
+def names_within(explanation: Explanation, own: str, namespaces: Collection[str]) -> Explanation:
+    """The explanation with names of objects of one namespace alone.
+
+    Args:
+        explanation: of an object of that namespace.
+        own: the namespace.
+        namespaces: all namespaces whose objects it may name.
+    """
+    reader = _Reader(frozenset(namespaces) - {own})
+    proposals = tuple(each for each in explanation.proposals if not reader.is_foreign(each))
+    found = cast("Explanation", reader.redacted(replace(explanation, proposals=proposals)))
+    if found == explanation:
+        return explanation
+    return replace(found, notes=(*found.notes, LEFT_OUT))
+
+
+class _Reader:
+    """What one reader may read.
+
+    Args:
+        foreign: the namespaces that it may not read.
+    """
+
+    def __init__(self, foreign: frozenset[str]) -> None:
+        self._foreign = foreign
+
+    def text(self, text: str) -> str:
+        named = _NAMED.sub(lambda found: ELSEWHERE if found[1] in self._foreign else found[0], text)
+        return _OPTION.sub(lambda found: _ELSEWHERE if found[1] in self._foreign else found[0], named)
+
+    def is_foreign(self, proposal: Proposal) -> bool:
+        """Whether a proposal changes an object that the reader may not read."""
+        texts = (text for change in proposal.changes for text in (change.what, change.text, change.how))
+        return any(self.text(text) != text for text in texts)
+
+    def holder(self, holder: Holder) -> Holder:
+        """Who has a device. A note of a claim may name a consumer without its namespace."""
+        if not holder.claim:
+            return replace(holder, pods=tuple(map(self.text, holder.pods)))
+        return Holder("", (_ELSEWHERE,), share=holder.share) if self.text(holder.claim) != holder.claim else holder
+
+    def spared(self, spared: Spared) -> Spared:
+        """Pods and claims that are not evicted, and why."""
+        own = tuple(name for name in spared.names if self.text(name) == name)
+        others = len(spared.names) - len(own)
+        if not others:
+            return Spared(self.text(spared.reason), own)
+        counted = f"{others} of other namespaces"
+        return Spared(self.text(spared.reason) if own else "not evicted", (*own, counted))
+
+    def redacted(self, value: object) -> object:
+        """A value in which all texts are redacted. Ids of devices are no names of objects of a namespace."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, DeviceId):
+            return value
+        if isinstance(value, Holder | Spared):
+            return self.holder(value) if isinstance(value, Holder) else self.spared(value)
+        if isinstance(value, Mapping):
+            return {self.redacted(key): self.redacted(each) for key, each in value.items()}
+        if isinstance(value, tuple):
+            parts = [self.redacted(each) for each in value]
+            return getattr(value, "_make", tuple)(parts)
+        if is_dataclass(value) and not isinstance(value, type):
+            changed = {
+                each.name: new
+                for each in fields(value)
+                if each.init and (new := self.redacted(old := getattr(value, each.name))) is not old
+            }
+            return replace(value, **changed) if changed else value
+        return value
+
 
 _EXPLAINING_SECONDS: Final = 10.0
 """The longest time of one explanation. Other explanations wait meanwhile."""

@@ -1,10 +1,11 @@
 """One pod on all nodes: each node judged as filter judges it, and the causes of the answers.
 
-It says in words why one node suits better than another.
+It says in words why one node suits better than another, and tells nodes that kube-scheduler itself rejects from nodes
+whose devices do not serve the pod.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -35,7 +36,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.decisions.verdict import OUT_OF_TIME
-from extender.explain.change import Target
+from extender.explain.change import Suggest, Target
 from extender.explain.claim_references import targets_of
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import (
@@ -47,15 +48,13 @@ from extender.explain.explanation import (
     OfferedDevice,
     PreemptionReport,
     Proposal,
+    Rejections,
 )
 from extender.explain.holders import Holders, held_by
+from extender.explain.node_changes import Bundles, constraint_text
 from extender.explain.preemption import preemption_of
-from extender.explain.proposals.claim_edits import constraint_text
-from extender.explain.proposals.node_changes import Bundles
-from extender.explain.proposals.proposals import best, one_of_each, promising, proposals_on, suggested
-from extender.explain.proposals.suggestions import Suggest
-from extender.explain.proposals.trials import ProposalTrials
-from extender.explain.rejections import node_groups, with_rejections
+from extender.explain.proposals import ProposalTrials, best, one_of_each, promising, proposals_on, suggested
+from extender.kube_scheduler import unmet_requirements
 from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
@@ -63,6 +62,49 @@ from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER_QUOTA
 from extender.verbs.filter import Bounds, FilterQuestion
 from extender.verbs.reasons import Reasons
+
+
+def with_rejections(
+    explanation: Explanation, rejected: Mapping[str, str], with_devices: Collection[str], case: Case
+) -> Explanation:
+    """The explanation with nodes that kube-scheduler rejects.
+
+    Args:
+        explanation: of the other nodes.
+        rejected: nodes, each with kube-scheduler's reason.
+        with_devices: those of the rejected nodes that have the devices that the pod needs.
+        case: of the pod.
+    """
+    if not rejected:
+        return explanation
+    ways = {name: _remedies(name, case) for name in rejected if name in with_devices}
+    found = Rejections(node_groups(rejected), tuple(name for name, way in ways.items() if way))
+    fits_nowhere = explanation.verdict is Conclusion.FITS_NOWHERE
+    return replace(explanation, rejections=found, advice=_advice(ways) if fits_nowhere else "")
+
+
+def node_groups(reasons: Mapping[str, str]) -> tuple[NodesByReason, ...]:
+    """The nodes by reason, the most frequent first."""
+    groups: dict[str, list[str]] = {}
+    for node, reason in reasons.items():
+        groups.setdefault(reason, []).append(node)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(NodesByReason(reason, tuple(nodes)) for reason, nodes in ordered)
+
+
+def _remedies(node: str, case: Case) -> tuple[str, ...]:
+    """What to do so that a node meets the requirements of the pod; empty if only device plugins lack something."""
+    return tuple(each.remedy for each in unmet_requirements(case.pod.requirements, case.snapshot.nodes[node]))
+
+
+def _advice(ways: Mapping[str, Sequence[str]]) -> str:
+    """How kube-scheduler would take a node that has the devices: the node for which least is to be done."""
+    name, remedies = min(((name, way) for name, way in ways.items() if way), key=_length, default=("", ()))
+    return f"{'; '.join(remedies)}; then the pod fits on {name}" if remedies else ""
+
+
+def _length(way: tuple[str, Sequence[str]]) -> int:
+    return len(way[1])
 
 
 def why_here(merit: Merit, others: Iterable[Merit], policy: Policy) -> str:

@@ -11,8 +11,8 @@ from allocator.tools import JSON
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.explain.document import placed_as_json
 from extender.explain.explanation import OfferedDevice
+from extender.explain.output import placed_as_json
 from extender.observe.device_states import DeviceStates
 from extender.observe.fleet import STATES, Fleet
 from extender.planning.device_counts import stranded_devices

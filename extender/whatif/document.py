@@ -1,8 +1,8 @@
 """An answer as JSON."""
 
-from extender.explain.document import placed_as_json, preemption_as_json
 from extender.explain.explanation import OfferedDevice
 from extender.explain.made_up_nodes import node_as_json
+from extender.explain.output import placed_as_json, preemption_as_json
 from extender.whatif.answer import Fate, PodAnswer, WhatIfAnswer
 from extender.whatif.text import as_text, unexamined
 

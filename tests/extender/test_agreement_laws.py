@@ -17,7 +17,7 @@ from extender import Cluster
 from extender.assembly import make_service
 from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
-from extender.explain.document import as_json
+from extender.explain.output import as_json
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
 from extender.kube.api import ObjectKey

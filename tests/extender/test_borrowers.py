@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from extender.explain.explain_pod import Explainer
-from extender.explain.text import as_text
+from extender.explain.output import as_text
 from extender.preemption.choice import choose
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from tests.extender.preempting import runs

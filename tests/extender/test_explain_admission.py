@@ -7,7 +7,7 @@ import pytest
 from extender.cluster.objects.pods import Pod
 from extender.explain.claim_admission import NOTHING_ASKED, Admission, read_admission
 from extender.explain.explain_pod import Explainer
-from extender.explain.text import as_text
+from extender.explain.output import as_text
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import EVENTS, NAMESPACES

@@ -8,7 +8,7 @@ from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import EMPTY
 from extender.explain.change import ProposedChange, Target, combined, invasiveness
-from extender.explain.proposals.claim_edits import correct_constraint, drop_constraint
+from extender.explain.node_changes import correct_constraint, drop_constraint
 
 CONSTRAINTS = tuple(ConstraintSpec(ConstraintKind.MATCH, f"gpu.example.com/{name}") for name in "abcd")
 CLAIM = ClaimObject(Claim("default", "c", "uid-c", ClaimSpec(constraints=CONSTRAINTS)), "", "", b"{}")

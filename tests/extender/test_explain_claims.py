@@ -9,8 +9,7 @@ from extender import Cluster, UnknownClaimError
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY
 from extender.commands.main import app
 from extender.config.settings import Settings
-from extender.explain.document import as_json
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from tests.extender.cli_scene import RUNNER, written
 from tests.kit.clusters import GPU, Object, claim, client_of, local_slice, node, pod, request
 from tests.kit.clusters import Cluster as Scene

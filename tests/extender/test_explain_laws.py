@@ -26,10 +26,9 @@ from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.decisions.solver import Solver
 from extender.explain.change import ProposedChange, combined, configured
-from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, Explanation
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from extender.verbs.filter import filter_nodes
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS, device

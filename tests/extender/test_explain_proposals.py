@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from allocator import GATES
 from extender.explain.explanation import Explanation
-from extender.explain.text import as_text
+from extender.explain.output import as_text
 from tests.extender.applying import Manifests
 from tests.extender.explaincases import EXPLAINED
 from tests.extender.explainclusters import World, worlds

@@ -3,7 +3,7 @@
 import pytest
 
 from extender.explain.explain_pod import Explainer
-from extender.explain.text import as_text
+from extender.explain.output import as_text
 from extender.kube.api import ObjectKey
 from tests.extender.preempting import runs
 from tests.kit.clusters import Object, device_class, local_slice, node, pod, snapshot_of, solver

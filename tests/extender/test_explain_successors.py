@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from tests.extender.explaining import Case, asking, gpus, held, owned_by, pool
 from tests.kit.clusters import Object, node, request
 

@@ -13,10 +13,9 @@ from allocator import RemedyKind
 from extender import Cluster
 from extender.assembly import suggestions
 from extender.config.settings import Settings
-from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Proposal
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from extender.kube.api import ObjectKey
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_description import describe

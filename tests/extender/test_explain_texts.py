@@ -16,9 +16,8 @@ from allocator.checks.table import CAUSES
 from extender.cluster.snapshot import Unreadable
 from extender.explain.change import combined, configured
 from extender.explain.claim_references import with_claims_made
-from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from extender.kube.api import ObjectKey
 from extender.verbs.filter import filter_nodes
 from tests.extender.evictioncases import EVICTIONS

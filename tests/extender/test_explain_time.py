@@ -9,10 +9,9 @@ import pytest
 from allocator import Clock, Limits
 from extender.decisions.evaluate import Decider
 from extender.decisions.verdict import OUT_OF_TIME
-from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, Explanation
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from extender.kube.api import ObjectKey
 from tests.kit.clusters import DRIVER, Object, claim, device_class, local_slice, node, pod, request, snapshot_of, solver
 

@@ -27,9 +27,9 @@ from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.verdict import OUT_OF_TIME, Verdict
-from extender.explain.document import as_json
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion
+from extender.explain.output import as_json
 from extender.verbs.filter import Bounds, filter_nodes
 from tests.extender.explaining import weighing
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of, solver

@@ -6,8 +6,8 @@ from itertools import count
 import pytest
 
 from extender.decisions.evaluate import Decider
-from extender.explain.gangs import gang_hindrance
-from extender.explain.text import as_text
+from extender.explain.explain_pod import gang_hindrance
+from extender.explain.output import as_text
 from extender.kube.api import ObjectKey
 from extender.planning.planned_pods import as_planned
 from extender.simulation.cluster import Cluster as Simulated

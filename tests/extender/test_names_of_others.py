@@ -22,7 +22,7 @@ from extender.access.reviews import Reviews
 from extender.assembly import Surroundings, make_service
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
-from extender.explain.names_within import LEFT_OUT, names_within, namespaces_of
+from extender.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
 from extender.http.app import Listener
 from extender.http.callers import Guard, Refusals
 from extender.kube.api import ObjectKey, RawObject

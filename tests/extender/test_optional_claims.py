@@ -7,9 +7,8 @@ import pytest
 
 from extender import Cluster
 from extender.commands.main import app
-from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from extender.planning.device_counts import least_devices
 from tests.extender.cli_scene import RUNNER, written
 from tests.kit.clusters import Cluster as Scene

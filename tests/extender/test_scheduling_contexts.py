@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK
 from extender.config.controllers import ControllerSettings
 from extender.explain.explanation import Conclusion
-from extender.explain.text import as_text
+from extender.explain.output import as_text
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads

@@ -10,8 +10,7 @@ from allocator import RemedyKind
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.explain.change import ProposedChange
-from extender.explain.proposals.suggestions import Suggestion
+from extender.explain.change import ProposedChange, Suggestion
 from extender.kube_scheduler import rejection
 from extender.planning.new_nodes import with_new_node
 from extender.planning.templates.catalog import Catalog, Group, Supply
@@ -22,7 +21,7 @@ MOST_GROUPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SuggestedNodes:
-    """Suggests a new node of a group; implements `extender.explain.proposals.suggestions.Suggest`.
+    """Suggests a new node of a group; implements `extender.explain.change.Suggest`.
 
     Attributes:
         catalog: what nodes of a group bring.

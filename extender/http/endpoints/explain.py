@@ -14,10 +14,9 @@ from starlette.responses import Response
 
 from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod
-from extender.explain.document import as_json
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
-from extender.explain.text import as_text
+from extender.explain.output import as_json, as_text
 from extender.http.callers import MAY, caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import Bodies, Body

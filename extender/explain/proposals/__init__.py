@@ -1,1 +1,0 @@
-"""Changes that would make a pod fit: found, and tried out."""
