@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         UnknownPodError,
         UnreadableFilesError,
     )
-    from extender.simulation.placement import PlacedDevice, Placement
+    from extender.simulation.scheduling import PlacedDevice, Placement
     from extender.simulation.workloads import Skipped
 
 __all__ = [
@@ -40,8 +40,8 @@ if not TYPE_CHECKING:  # type checkers know the names already, and would take an
         "Cluster": "simulation.cluster",
         "Explanation": "explain.explanation",
         "ManifestsError": "simulation.cluster",
-        "PlacedDevice": "simulation.placement",
-        "Placement": "simulation.placement",
+        "PlacedDevice": "simulation.scheduling",
+        "Placement": "simulation.scheduling",
         "Settings": "config.settings",
         "Skipped": "simulation.workloads",
         "UnknownClaimError": "simulation.cluster",

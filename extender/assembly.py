@@ -42,12 +42,12 @@ from extender.config.settings import Settings, ShapeSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
-from extender.defragmentation.suggested_moves import SuggestedMoves
+from extender.defragmentation.defragment import SuggestedMoves
 from extender.explain.change import Suggest
 from extender.explain.explanation_service import Explanations
 from extender.kube.api import Api, ObjectKey
-from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics
+from extender.metrics.scraped import ClusterMetrics
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.controller import Controller
 from extender.negotiation.deallocation import Deallocation

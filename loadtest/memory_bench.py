@@ -28,7 +28,7 @@ from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
-from extender.serving.garbage import sparing_survivors
+from extender.serving.memory import sparing_survivors
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from extender.verbs.wire import FilterArgs

@@ -26,8 +26,7 @@ from extender import Cluster
 from extender.config.settings import SchedulingSettings
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.terminal import print_table
-from extender.pictures.clusters import fleet_of
-from extender.pictures.fleet import fleet_picture
+from extender.pictures import fleet_of, fleet_picture
 from loadtest.packing.arrivals import LOAD
 from loadtest.packing.own.bound import bound
 from loadtest.packing.own.draw import draw

@@ -27,7 +27,7 @@ from rich.table import Table
 from extender import Cluster
 from extender.fakekube.manifests import load
 from extender.kube.claim_rules import check_expression
-from extender.serving.garbage import undisturbed
+from extender.serving.memory import undisturbed
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import NAMESPACE, Machine, Wish, waiting_pod, world

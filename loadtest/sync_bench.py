@@ -26,7 +26,7 @@ from extender.cluster.live.live_cluster import connect
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import HttpRequest
-from extender.serving.garbage import sparing_survivors
+from extender.serving.memory import sparing_survivors
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from tests.kit.measure import LOOPS, MEGABYTE, calibration, resident_peak

@@ -24,7 +24,7 @@ from extender.metrics.groups import Metrics
 from extender.planning.templates.catalog import Catalog
 from extender.service import Service
 from extender.simulation.cluster import Cluster
-from extender.whatif.asking import WhatIf
+from extender.whatif.answering import WhatIf
 from extender.whatif.question import Question, read_question
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
 

@@ -36,7 +36,7 @@ from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import RESOURCES
 from extender.kube_scheduler import no_attempt
 from extender.observe.tables.terminal import TextTable
-from extender.serving.garbage import undisturbed
+from extender.serving.memory import undisturbed
 from extender.simulation.cluster import Cluster
 from extender.tools.logs import log_quietly
 

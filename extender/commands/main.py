@@ -19,7 +19,7 @@ from extender.commands.options import application, command, spread
 from extender.commands.output import USAGE, fail, say
 from extender.commands.streams import OutputError, end_at_once, give_up_output, open_standard_streams
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.serving.garbage import undisturbed
+from extender.serving.memory import undisturbed
 from extender.tools.user_error import UserError
 from extender.tools.version import __version__
 

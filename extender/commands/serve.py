@@ -14,7 +14,7 @@ from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.kube.connection.credentials import find_origin
 from extender.serving import run as serving
-from extender.simulation.parameter_objects import ParameterObjects
+from extender.simulation.cluster import ParameterObjects
 from extender.tracing.opening import open_tracing
 
 

@@ -32,11 +32,10 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, QUOTAS
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.terminal import TextTable
-from extender.pictures.clusters import fleet_of
-from extender.pictures.fleet import WaitingPod, fleet_picture
-from extender.serving.garbage import undisturbed
+from extender.pictures import WaitingPod, fleet_of, fleet_picture
+from extender.serving.memory import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError
-from extender.simulation.placement import Placement
+from extender.simulation.scheduling import Placement
 from extender.simulation.workloads import Skipped
 from extender.tools import logs
 

@@ -15,7 +15,7 @@ from extender.commands.place import PlaceOptions
 from extender.commands.remote import RemoteError
 from extender.kube.encoding import dumps
 from extender.tools.yamltext import SyntaxProblem, documents
-from extender.whatif.edits.table import EDITS
+from extender.whatif.edits import EDITS
 
 _PATH: Final = "/what-if"
 _FIELDS: Final = " or ".join([", ".join(each.field for each in EDITS[:-1]), EDITS[-1].field])

@@ -1,27 +1,76 @@
-"""Finds out which few moves make room for which pending pods of a cluster. Nothing is written."""
+"""Finds out which few moves make room for which pending pods of a cluster. Nothing is written.
 
-from collections.abc import Callable, Collection, Iterator
+A pod whose devices would suffice if they were on one node is worth a search. For a pod that fits nowhere, an
+explanation suggests the moves that the search has found.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import AllocatorError
-from extender.cluster.consumers import after_departures
+from allocator import AllocatorError, RemedyKind, ways_to_serve
+from extender.cluster.consumers import after_departures, claim_keys, without_pods
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.defragmentation.advice import Advice, MoveProposal, ShapeAdvice
+from extender.defragmentation.advice import Advice, Move, MoveProposal, ShapeAdvice
 from extender.defragmentation.mobility import Mobility, held_devices
-from extender.defragmentation.search import MoveSearch
-from extender.defragmentation.shortage import shortage
-from extender.defragmentation.trial import MoveTrials
+from extender.defragmentation.search import MoveSearch, MoveTrials
+from extender.explain.change import Fork, ProposedChange, Suggestion
+from extender.explain.claim_references import targets_of
+from extender.explain.device_survey import Survey
+from extender.explain.explanation import RequestReport
+from extender.explain.holders import Holders
+from extender.explain.proposals import returned
 from extender.kube.api import ObjectKey
+from extender.kube_scheduler import rejection
 from extender.observe.tables.pods import asked_for
 from extender.planning.planner import Planner
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
-from extender.pods.claims import Blocked, claims_of
-from extender.pods.extended_resources.requests import request_nouns
+from extender.pods.claims import Blocked, PodClaims, claims_of
+from extender.pods.extended_resources.requests import in_words, request_nouns, request_words
+from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.feasibility import Part
 from extender.verbs.filter import FilterResult
+
+
+def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:
+    """Why no move helps: what is missing on all nodes of the pod together; empty if nothing is missing.
+
+    Each request is judged alone: constraints between devices, and shared counters, may still be in the way.
+
+    Raises:
+        TimeoutError: the solver's time is up.
+    """
+    claims = claims_of(pod, snapshot)
+    nodes = [node for node in snapshot.nodes.values() if not rejection(pod.requirements, node)]
+    if not nodes:
+        return "kube-scheduler itself rejects all nodes"
+    if isinstance(claims, Blocked):
+        return claims.reason.in_words()
+    targets = targets_of(pod, _most_pending(claims, nodes))
+    requests = ways_to_serve(tuple(target.claim.claim for target in targets), snapshot.classes)
+    survey = Survey(requests, snapshot, nodes, solver, solver.look)
+    reports = iter(survey.reports(targets, Holders(snapshot, pod)))
+    ways = [[next(reports) for _ in ways] for ways in requests]
+    return in_words("; ".join(_lacking(ways)), request_words(pod))
+
+
+def _most_pending(claims: PodClaims, nodes: Sequence[NodeObject]) -> Sequence[ClaimObject]:
+    """The claims to allocate. A node with a device plugin needs no special claim."""
+    needs = [found.pending for node in nodes if isinstance(found := claims.on(node), Needs)]
+    return max(needs, key=len, default=())
+
+
+def _lacking(requests: Sequence[Sequence[RequestReport]]) -> Iterator[str]:
+    for ways in requests:
+        if all(way.free < way.need for way in ways):
+            way = ways[0]
+            are = "device is" if way.free == 1 else "devices are"
+            yield f"request {way.request} asks for {way.asks}, and {way.free} suitable {are} free on all nodes together"
+
 
 MOVES: Final = 3
 """The most pods that a proposal moves, unless the caller says another number."""
@@ -166,3 +215,53 @@ def _worth(advice: ShapeAdvice) -> tuple[object, ...]:
     if proposal is None:
         return True, advice.pods
     return False, proposal.evictions, -proposal.yields, len(proposal.moves), advice.pods
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedMoves:
+    """Suggests moves of other pods; implements `extender.explain.change.Suggest`.
+
+    Attributes:
+        schedulers: names of the schedulers that call the extender; empty: not known.
+    """
+
+    schedulers: Collection[str] = ()
+
+    def __call__(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Suggestion]:
+        """The moves of the best proposal for the pod, unless pods would be evicted that find no other place."""
+        if pod.key not in snapshot.pods:
+            return
+        bounds = SearchBounds(seconds=max(0.0, (solver.until - solver.clock()) / 2))
+        advice = defragment(snapshot, solver, only=pod.key, bounds=bounds, schedulers=self.schedulers)
+        for proposal in advice.proposals:
+            if not proposal.evictions and str(pod) in proposal.placed:
+                moves = enumerate(proposal.moves)
+                yield Suggestion(tuple(_change(n, each, proposal.node, solver) for n, each in moves), proposal.node)
+
+
+def _change(number: int, move: Move, room: str, solver: Solver) -> ProposedChange:
+    """A move as it is carried out: in its turn, and the node where room is made is cordoned meanwhile."""
+    pod = move.pod
+    steps = (
+        f"kubectl cordon {room}",
+        f"kubectl delete pod -n {pod.namespace} {pod.name}",
+        f"once {pod.controller} has made it again and it has its node, kubectl uncordon {room}",
+    )
+    return ProposedChange(
+        RemedyKind.MOVE,
+        f"claim {next(iter(claim_keys(pod)), pod.key)}",
+        f"move pod {pod} from node {pod.node_name} to node {move.to}",
+        "; ".join(steps),
+        _moved(pod, move.to, solver),
+        position=-number,
+    )
+
+
+def _moved(pod: Pod, to: str, solver: Solver) -> Fork:
+    """The cluster in which the successor of a pod has a place on a node; the same cluster if it finds none there."""
+
+    def fork(before: Snapshot) -> Snapshot:
+        after, successor = returned(pod, before, without_pods(before, [pod]), solver, only=to)
+        return after if successor.node else before
+
+    return fork

@@ -1,4 +1,9 @@
-"""Searches the fewest moves that make room for a shape: node by node, those first where the fewest pods may suffice."""
+"""Searches the fewest moves that make room for a shape: node by node, those first where the fewest pods have to move.
+
+Each set of moves is tried out on a fork: the pods that move get other nodes, then the pending pods get the room. This
+is the order in which people carry a proposal out: they cordon the node, delete the pods, wait until the new pods run
+elsewhere, and uncordon the node.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -7,21 +12,96 @@ from itertools import accumulate
 from math import comb
 from typing import Final
 
-from extender.cluster.consumers import holders_near, without_pods
+from immutables import Map
+
+from extender.cluster.consumers import claim_keys, holders_near, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, pools_of
 from extender.decisions.solver import Solver
-from extender.defragmentation.advice import MoveProposal
+from extender.defragmentation.advice import Move, MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
-from extender.defragmentation.trial import MoveTrials
 from extender.kube_scheduler import rejection
 from extender.planning.device_counts import free_devices, least_devices
+from extender.planning.planned_pods import unbound
+from extender.planning.planner import Planner, Queued
 from extender.planning.queue import PendingShape
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.smallest_set import MOST_SETS
 from extender.verbs.preempt.victims import Evictions, is_evictable, violations
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """What happened in a trial.
+
+    Attributes:
+        proposal: the moves, and the pods of the shape that got their devices, perhaps none.
+        others: how many pending pods of other shapes got a node.
+    """
+
+    proposal: MoveProposal
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTrials:
+    """Tries out moves in one cluster.
+
+    Attributes:
+        snapshot: the cluster, where no pod of the queue fits.
+        queue: the pending pods, in kube-scheduler's order.
+        names: all nodes.
+        planner: schedules pods on forks.
+    """
+
+    snapshot: Snapshot
+    queue: Sequence[Queued]
+    names: Sequence[str]
+    planner: Planner
+
+    def outcome(self, movers: Sequence[Pod], node: NodeObject, shape: Hashable, solver: Solver) -> TrialOutcome:
+        """What happens if some pods make room on a node.
+
+        Pods of other shapes have their turn, too, and may take the room.
+
+        Args:
+            movers: the pods that make room.
+            node: where they make room. Its pools need not be its own, nor need the pods run there.
+            shape: whose pods count as placed.
+            solver: for as long as there is time.
+
+        Raises:
+            TimeoutError: the solver's time is up.
+        """
+        others = [name for name in self.names if name != node.name]
+        fork, is_local = without_pods(self.snapshot, movers), self._hold_only(movers, node)
+        # A device that the network attaches is free for pending pods before the node is uncordoned.
+        early = () if is_local else self.queue
+        new = [Queued(unbound(pod), pod.uid) for pod in sorted(movers, key=lambda pod: -pod.priority)]
+        planner = self.planner.by(solver)
+        moved = planner.turns(sorted((*early, *new), key=_priority), fork, others)
+        left = [each for each in self.queue if each.pod.uid not in moved.nodes]
+        then = planner.turns(left, moved.snapshot, [node.name] if is_local else self.names)
+        nodes = {**moved.nodes, **then.nodes}
+        served = [each for each in self.queue if each.pod.uid in nodes]
+        placed = tuple(str(pod) for pod, key in served if key == shape)
+        moves = tuple(Move(pod, nodes.get(pod.uid, "")) for pod in movers)
+        return TrialOutcome(MoveProposal(node.name, moves, placed), len(served) - len(placed))
+
+    def _hold_only(self, movers: Sequence[Pod], node: NodeObject) -> bool:
+        """Whether all devices of the pods are of pools that only this node reaches."""
+        inventory = self.snapshot.inventory
+        own = inventory.local.get(node.name, Map())
+        claims = (self.snapshot.claims.get(key) for pod in movers for key in claim_keys(pod))
+        pools = {pool for each in claims if each is not None for pool in pools_of(each.claim.allocation)}
+        return all(pool in own and pool not in inventory.roaming for pool in pools)
+
+
+def _priority(each: Queued) -> int:
+    return -each.pod.priority
+
 
 ENOUGH: Final = 4
 """Proposals with equally few moves that are compared by the number of pods that they serve."""

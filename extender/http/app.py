@@ -44,7 +44,7 @@ from extender.tools.intake import Budget
 from extender.tools.version import __version__
 from extender.tools.wording import expected, suggestion
 from extender.tracing.tracing import UNTRACED, Tracing
-from extender.whatif.asking import WhatIf
+from extender.whatif.answering import WhatIf
 
 
 class Listener(Enum):

@@ -1,17 +1,71 @@
-"""The memory of this process: how much it may take, and the C library's heap, kept from holding on to free memory.
+"""The memory of this process: how much it may take, and what keeps garbage collection and the C library's heap small.
 
-glibc gives each thread a heap of its own. Once a large block has been freed, blocks of that size are put into a heap as
-well, and break it up. After hostile requests 174 of 398 MB were free and could not be given back.
+Python's garbage collector is kept from examining long-lived objects again and again. glibc gives each thread a heap of
+its own. Once a large block has been freed, blocks of that size are put into a heap as well, and break it up. After
+hostile requests 174 of 398 MB were free and could not be given back.
 """
 
 import asyncio
 import ctypes
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, NoReturn
 
 from extender.tools.offload import in_thread
+
+_SECONDS_BETWEEN_ALL = 3600.0
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Within the context, nothing is collected; what was made in it is not examined later either.
+
+    For work that makes a million objects and leaves no garbage in cycles: Python would examine them again and again
+    while it lasts.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@contextmanager
+def sparing_survivors(clock: Callable[[], float], *, every: float = _SECONDS_BETWEEN_ALL) -> Iterator[None]:
+    """Within the context, a full collection examines only objects that are newer than the last full collection.
+
+    The cache of a big cluster has a million objects, and almost none of them are in cycles. To examine them all stops
+    every thread for a second. Python would do so each time that a quarter of the objects is new, and most of the time
+    while the cache grows. Objects that survive a full collection are no garbage then. Few of them become garbage in a
+    cycle later, and those wait for a collection of all objects.
+
+    Args:
+        clock: seconds.
+        every: seconds after which the next full collection examines all objects.
+    """
+    last = clock()
+
+    def called(phase: str, info: dict[str, int]) -> None:
+        nonlocal last
+        if info["generation"] < 2:
+            return
+        if phase == "stop":
+            gc.freeze()
+        elif clock() - last >= every:
+            gc.unfreeze()
+            last = clock()
+
+    gc.callbacks.append(called)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(called)
+        gc.unfreeze()
+
 
 _UNLIMITED_SHARE: Final = 4
 """Without a limit, the process counts on a quarter of the machine's memory: others run there, too."""

@@ -35,10 +35,9 @@ from extender.kube.feature_gates import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
 from extender.metrics.groups import Metrics
-from extender.metrics.process import IntakeMetrics, LogMetrics
+from extender.metrics.scraped import IntakeMetrics, LogMetrics
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.service import Service
-from extender.serving.garbage import sparing_survivors
 from extender.serving.listeners import (
     FurtherServer,
     MainServer,
@@ -49,7 +48,14 @@ from extender.serving.listeners import (
     open_ports,
     server_config,
 )
-from extender.serving.memory import MemoryLimit, give_back_after_bursts, give_back_early, heap_of_process, memory_limit
+from extender.serving.memory import (
+    MemoryLimit,
+    give_back_after_bursts,
+    give_back_early,
+    heap_of_process,
+    memory_limit,
+    sparing_survivors,
+)
 from extender.tools import logs
 from extender.tools.intake import BUDGET_SHARE, Budget
 from extender.tools.offload import Searches, switching_soon

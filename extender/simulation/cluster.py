@@ -1,6 +1,6 @@
 """A cluster in memory as a library: no files are written, nothing is printed, and the caller needs no event loop."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,6 +12,7 @@ from extender.assembly import Surroundings, make_service, make_solver, suggestio
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
+from extender.config.controllers import ControllerSettings, ParameterKind
 from extender.config.settings import Settings
 from extender.decisions.solver import Solver
 from extender.explain.claim_admission import read_admission
@@ -19,24 +20,61 @@ from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, unknown_pod
 from extender.fakekube.admission import duplicates, over_quota, unauthorized
+from extender.fakekube.api import MemoryApi
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import LOADED, Loaded, ManifestObject, load, load_objects
+from extender.fakekube.manifests import DEFAULT_NAMESPACE, LOADED, Loaded, ManifestObject, load, load_objects
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
 from extender.metrics.groups import Metrics
+from extender.negotiation.parameters import resource_of
 from extender.planning.node_choice import NodeChoice
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.pods.stand_in import stand_in
 from extender.service import Service
-from extender.simulation.parameter_objects import ParameterObjects
-from extender.simulation.placement import Placement
-from extender.simulation.scheduling import schedule
+from extender.simulation.scheduling import Placement, schedule
 from extender.simulation.workloads import Skipped, expanded
 from extender.tools.logs import log_quietly
 from extender.tools.offload import at_once
 from extender.tools.user_error import UserError
+
+
+class ParameterObjects:
+    """Finds parameters among the objects of manifests, and keeps them.
+
+    Args:
+        controllers: their settings.
+        api: gets the objects.
+    """
+
+    def __init__(self, controllers: Sequence[ControllerSettings], api: MemoryApi) -> None:
+        kinds = [kind for each in controllers for kind in each.parameters]
+        self._kinds: Mapping[tuple[str, str], ParameterKind] = {(each.group, each.kind): each for each in kinds}
+        self._api = api
+
+    def without(self, documents: Sequence[ManifestObject]) -> Sequence[ManifestObject]:
+        """The objects that are no parameters."""
+        return [each for each in documents if self._kind_of(each) is None]
+
+    def keep(self, documents: Sequence[ManifestObject]) -> None:
+        """Keep those of the objects that are parameters."""
+        for kind, key, each in self._found(documents):
+            self._api.keep(resource_of(kind), key, each.data)
+
+    def _found(self, documents: Sequence[ManifestObject]) -> Iterator[tuple[ParameterKind, ObjectKey, ManifestObject]]:
+        for each in documents:
+            kind = self._kind_of(each)
+            if kind is not None:
+                namespace = (each.namespace or DEFAULT_NAMESPACE) if kind.namespaced else ""
+                yield kind, ObjectKey(namespace, each.name), each
+
+    def _kind_of(self, document: ManifestObject) -> ParameterKind | None:
+        if document.is_used:
+            return None
+        group = str(document.data["apiVersion"]).rpartition("/")[0]
+        return self._kinds.get((group, document.kind))
+
 
 _T = TypeVar("_T")
 

@@ -1,27 +1,42 @@
-"""Answers a question: the waiting pods get their nodes today and then, by the code of the verbs.
+"""Answers questions: the waiting pods get their nodes today and then, by the code of the verbs.
 
 Pods have their turns in kube-scheduler's order. Each gets the best of the nodes that take it, and the pods after it
 find what is left. Controllers of negotiated claims are not asked, and pods of groups are judged alone.
+
+A running service answers one question at a time on each listener, and verbs go first. A question that nobody waits for
+any more ends.
 """
 
+import asyncio
+import math
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
+
+import anyio.to_thread
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.explain.explanation import PreemptionReport
+from extender.explain.explanation import PreemptionReport, unknown_pod
 from extender.explain.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.explain.preemption import preemption_of
+from extender.fairness.places import Place, Places
+from extender.kube.api import ObjectKey
 from extender.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.planned_pods import as_planned
 from extender.planning.planner import LateError, Planner, Queued, Turns
 from extender.planning.queue import waiting_pods
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.pods.extended_resources.requests import request_nouns, request_words
+from extender.service import Service
+from extender.tools.faults import RefusedError
 from extender.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
-from extender.whatif.fork import Fork
+from extender.whatif.edits import Fork, editable
 from extender.whatif.question import Question
 
 _GANG: Final = "pods of groups are judged one by one here, not as a group"
@@ -191,3 +206,87 @@ def _preempts(pod: Pod) -> bool:
 def _turn(each: PodAnswer) -> tuple[bool, int, int, str]:
     """Pods that the question names first, then those with the greatest difference."""
     return not each.is_named, _ORDER[each.difference], -each.priority, each.pod
+
+
+SECONDS: Final = 10.0
+"""Of work for one answer; to wait for other questions does not count."""
+
+MOST_OFFERED: Final = 1000
+"""Names of nodes among which the console offers a choice. A node that is not offered can be typed."""
+
+_TOO_LONG: Final = f"the answer takes longer than {SECONDS:g} s, because many pods get a place; ask about less at once"
+
+
+@dataclass(slots=True)
+class WhatIf:
+    """Answers questions about a service's cluster. Nothing is written.
+
+    Attributes:
+        catalog: the node templates.
+        preempts: device preemption is on.
+    """
+
+    service: Service
+    catalog: Catalog
+    preempts: bool
+    _places: Places = field(default_factory=lambda: Places(1, 1, time.monotonic))
+
+    async def ask(self, question: Question, caller: str = "") -> WhatIfAnswer:
+        """The answer. A caller that is cancelled ends the work.
+
+        Raises:
+            RefusedError: the cluster is not known well enough, or the answer takes too long.
+            CrowdedError: others wait.
+            QuestionError: something that the question names does not exist, or cannot be changed.
+        """
+        place = await self._places.take(caller)
+        gone = threading.Event()
+        try:
+            work = asyncio.create_task(self._worked(question, gone))
+            work.add_done_callback(partial(_ended, place))
+            return await asyncio.shield(work)
+        except TimeoutError:
+            raise RefusedError(_TOO_LONG) from None
+        finally:
+            gone.set()
+
+    async def _worked(self, question: Question, gone: threading.Event) -> WhatIfAnswer:
+        snapshot = self.service.overview.state.known()
+        return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, gone))
+
+    def names(self) -> Mapping[str, list[str]]:
+        """Names that a question may use: of node templates, and of nodes, unless there are very many."""
+        nodes = sorted(self.service.overview.state.known().nodes)[:MOST_OFFERED]
+        return {"templates": [each.name for each in self.catalog.templates], "nodes": nodes}
+
+    def requests(self, key: ObjectKey) -> tuple[Mapping[str, object], ...] | str:
+        """The requests of a pending pod that can be edited; a text if there is no such pod.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+        """
+        snapshot = self.service.overview.state.known()
+        pod = snapshot.pods.get(key)
+        if pod is None:
+            return unknown_pod(key, snapshot.pods)
+        return tuple(editable(*as_planned(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
+
+    def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> WhatIfAnswer:
+        overview = self.service.overview
+        solver, pause = overview.decider.solver, self.service.verb_priority.turn()
+
+        def clock() -> float:
+            """The time. Verbs go first; for a caller who is gone, all time is up."""
+            pause()
+            return math.inf if gone.is_set() else solver.clock()
+
+        own = replace(solver.still(), clock=clock, until=solver.clock() + SECONDS)
+        now = overview.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Answering(own, self.catalog, now, overview.schedulers, self.preempts).answer(question, snapshot)
+
+
+def _ended(place: Place, work: asyncio.Task[WhatIfAnswer]) -> None:
+    """The place is left with the work: a caller that goes leaves a thread, until it looks at the clock."""
+    place.leave()
+    if not work.cancelled():
+        work.exception()  # the caller may be gone

@@ -6,9 +6,7 @@ from typing import Final
 
 from allocator import Problem
 from allocator.tools import Fields
-from extender.whatif.edits.edit import Edit, refuse_unknown
-from extender.whatif.edits.table import EDITS
-from extender.whatif.fork import Fork
+from extender.whatif.edits import EDITS, Edit, Fork, refuse_unknown
 
 MOST_ENTRIES: Final = 100
 """Edited requests, drained nodes, pods that do not exist, and nodes that do not exist: the most of each."""

@@ -13,9 +13,8 @@ from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
-from extender.metrics.cluster import ClusterMetrics
 from extender.metrics.groups import Metrics
-from extender.metrics.process import IntakeMetrics, LogMetrics
+from extender.metrics.scraped import ClusterMetrics, IntakeMetrics, LogMetrics
 from extender.node.cci.metrics import CciMetrics
 from extender.tools.intake import Budget
 from tests.extender.livecluster import following, make_claim

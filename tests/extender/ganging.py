@@ -16,7 +16,7 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, Pod
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.metrics.gangs import GangMetrics
+from extender.metrics.groups import GangMetrics
 from extender.tools.offload import Offload, at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.pods.nominations import Nominator

@@ -12,7 +12,7 @@ from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
-from extender.metrics.preemption import PreemptionMetrics
+from extender.metrics.groups import PreemptionMetrics
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult, filter_nodes

@@ -8,7 +8,7 @@ from extender.cluster.objects.pods import Pod
 from extender.explain.explain_pod import Explainer
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.metrics.gangs import GangMetrics
+from extender.metrics.groups import GangMetrics
 from extender.writes.events import Note
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import Object

@@ -6,7 +6,7 @@ from weakref import ref
 
 import pytest
 
-from extender.serving.garbage import sparing_survivors, undisturbed
+from extender.serving.memory import sparing_survivors, undisturbed
 
 
 class Cycle:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from extender.metrics.process import IntakeMetrics
+from extender.metrics.scraped import IntakeMetrics
 from extender.serving.memory import MemoryLimit, memory_limit
 from extender.tools.intake import Budget, Source, json_weight
 from tests.kit import virtualtime

@@ -19,7 +19,7 @@ from extender.kube.connection.request_counts import NO_ANSWER
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, SLICES
-from extender.metrics.cluster import ClusterMetrics
+from extender.metrics.scraped import ClusterMetrics
 from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes

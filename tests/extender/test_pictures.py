@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from allocator import DeviceState, Features
 from extender.commands.main import app
 from extender.observe.device_states import DeviceStates
-from extender.pictures.clusters import fleet_of
-from extender.pictures.fleet import Cell, FleetPicture, Line, WaitingPod, fleet_picture
+from extender.pictures import Cell, FleetPicture, Line, WaitingPod, fleet_of, fleet_picture
 from extender.simulation.cluster import Cluster
 from tests.extender.cli_scene import small_cluster
 from tests.kit.clusters import GPU, claim, local_slice, node, pod

@@ -30,7 +30,7 @@ from extender.fakekube.claim_controller import ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.metrics.preemption import PreemptionMetrics
+from extender.metrics.groups import PreemptionMetrics
 from extender.preemption.eviction_limits import EvictionLimits
 from extender.tools.offload import at_once
 from extender.verbs.filter import filter_nodes

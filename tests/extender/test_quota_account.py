@@ -13,7 +13,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
-from extender.metrics.cluster import quota_metrics
+from extender.metrics.scraped import quota_metrics
 from extender.observe.quota_use import quota_use
 from extender.observe.tables.quotas import quotas
 from extender.pods.claims import PodClaims, claims_of

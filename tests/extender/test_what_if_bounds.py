@@ -6,9 +6,9 @@ from dataclasses import replace
 from extender.planning.templates.catalog import Catalog
 from extender.tools.faults import RefusedError
 from extender.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
-from extender.whatif.asking import WhatIf
+from extender.whatif.answering import WhatIf
+from extender.whatif.output import as_text
 from extender.whatif.question import read_question
-from extender.whatif.text import as_text
 from tests.extender.test_what_if import asked, world
 from tests.kit.clusters import Cluster, claim, pod
 

@@ -20,7 +20,7 @@ from extender.kube.resources import PODS
 from extender.planning.templates.catalog import Catalog
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
-from extender.whatif.asking import SECONDS, WhatIf
+from extender.whatif.answering import SECONDS, WhatIf
 from extender.whatif.question import Question, QuestionError, read_question
 from tests.extender.explain_scene import IN_USE
 from tests.kit.clusters import Cluster, HeldClock, client_of

@@ -45,7 +45,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.gangs.plan import GangPlan, Shortfall
-from extender.metrics.gangs import GangMetrics
+from extender.metrics.groups import GangMetrics
 from extender.pods.decision_case import refreshed
 from extender.pods.feasibility import Part
 from extender.pods.gangs import Gang, gang_at, is_alone

@@ -15,7 +15,7 @@ from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.metrics.gangs import GangMetrics
+from extender.metrics.groups import GangMetrics
 from extender.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words
 from extender.writes.events import Note
 

@@ -19,7 +19,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision
-from extender.metrics.preemption import PreemptionMetrics
+from extender.metrics.groups import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits

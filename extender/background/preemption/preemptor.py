@@ -40,7 +40,7 @@ from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
-from extender.metrics.preemption import PreemptionMetrics
+from extender.metrics.groups import PreemptionMetrics
 from extender.planning.planner import Planner, UndecidedError
 from extender.pods.feasibility import Part
 from extender.pods.gangs import is_alone

@@ -25,11 +25,10 @@ from extender.kube.api import ObjectKey
 from extender.verbs import wire
 from extender.verbs.wire import root_of
 from extender.whatif.answer import WhatIfAnswer
-from extender.whatif.asking import WhatIf
-from extender.whatif.document import as_json
-from extender.whatif.edits.table import EDITS
+from extender.whatif.answering import WhatIf
+from extender.whatif.edits import EDITS
+from extender.whatif.output import as_json, as_text
 from extender.whatif.question import Question, read_question
-from extender.whatif.text import as_text
 
 LONGEST_QUESTION: Final = 8192
 """Characters of a question in an address. Each may take three bytes there, and a request's head has 32 KiB."""

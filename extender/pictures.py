@@ -1,15 +1,86 @@
-"""The picture of a fleet: a line for each node, a cell for each device by its state, and the pods on the node.
+"""Pictures of a cluster, as SVG: a line for each node, a cell for each device by its state, and the pods on the node.
 
-The cells are those of the console: no state is told by its color alone.
+The cells are those of the console: no state is told by its color alone. Text of others stays text: markup and control
+characters are escaped. The command line and load tests draw with it.
 """
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from xml.etree.ElementTree import Element, SubElement, tostring
 
 from allocator import DeviceState
-from extender.pictures.drawing import Drawing
+from allocator.tools import printable
+from extender.cluster.snapshot import Snapshot
+from extender.observe.device_states import DeviceStates
+from extender.observe.tables.devices import devices
+from extender.observe.tables.table import Item
+
+_NAMESPACE: Final = "http://www.w3.org/2000/svg"
+_LONGEST_TEXT: Final = 1000
+"""The most characters of a text; a longer one ends with three dots."""
+
+
+class Drawing:
+    """An SVG in the making. Places and sizes are in pixels; `finish` says how large it is.
+
+    Args:
+        title: for screen readers, and for the tab of a browser.
+        style: CSS for the classes that are used.
+    """
+
+    def __init__(self, title: str, style: str) -> None:
+        self._root = Element("svg", {"xmlns": _NAMESPACE, "role": "img"})
+        SubElement(self._root, "title").text = _shown(title)
+        SubElement(self._root, "style").text = style
+        self._definitions = SubElement(self._root, "defs")
+
+    def pattern(self, name: str, size: int, path: str) -> None:
+        """A pattern that boxes can be filled with: lines that are repeated.
+
+        Args:
+            name: the id.
+            size: width and height of one piece.
+            path: the lines of one piece, as SVG writes paths.
+        """
+        place = {"id": name, "width": str(size), "height": str(size), "patternUnits": "userSpaceOnUse"}
+        SubElement(SubElement(self._definitions, "pattern", place), "path", {"d": path, "class": name})
+
+    def text(self, x: float, y: float, text: str, name: str = "", *, title: str = "") -> None:
+        """A line of text; a title is shown when the pointer rests on it."""
+        found = SubElement(self._root, "text", {"x": f"{x:g}", "y": f"{y:g}", **_named(name)})
+        found.text = _shown(text)
+        if title:
+            SubElement(found, "title").text = _shown(title)
+
+    def box(self, x: float, y: float, width: float, height: float, name: str, *, title: str = "") -> None:
+        """A box; a title is shown when the pointer rests on it."""
+        place = {"x": f"{x:g}", "y": f"{y:g}", "width": f"{width:g}", "height": f"{height:g}"}
+        found = SubElement(self._root, "rect", {**place, **_named(name)})
+        if title:
+            SubElement(found, "title").text = _shown(title)
+
+    def path(self, path: str, name: str) -> None:
+        """Lines, as SVG writes paths."""
+        SubElement(self._root, "path", {"d": path, **_named(name)})
+
+    def finish(self, width: float, height: float) -> bytes:
+        """The SVG in UTF-8; it can be shown in any size."""
+        size = {"viewBox": f"0 0 {width:g} {height:g}", "width": f"{width:g}", "height": f"{height:g}"}
+        for name, value in size.items():
+            self._root.set(name, value)
+        return bytes(tostring(self._root, encoding="utf-8", xml_declaration=True))
+
+
+def _named(name: str) -> dict[str, str]:
+    return {"class": name} if name else {}
+
+
+def _shown(text: str) -> str:
+    shown = printable(text)
+    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[:_LONGEST_TEXT]}..."
+
 
 _SIDE: Final = 14
 _STEP: Final = 18
@@ -160,3 +231,38 @@ def _draw_waiting(drawing: Drawing, waiting: Sequence[WaitingPod], y: float, wid
 def _cut(text: str, width: float) -> str:
     most = int(width / _CHARACTER) - 1
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def fleet_of(snapshot: Snapshot, states: DeviceStates, title: str, waiting: Iterable[WaitingPod] = ()) -> FleetPicture:
+    """The fleet of a snapshot, sorted by nodes; the states have the words of the table of devices.
+
+    Args:
+        snapshot: the cluster.
+        states: of its devices.
+        title: of the picture.
+        waiting: pods without a node.
+    """
+    users = _users(snapshot)
+    cells: defaultdict[str, list[Cell]] = defaultdict(list, {name: [] for name in snapshot.nodes})
+    for row in devices(snapshot, states).rows:
+        item = row.item()
+        cells[str(item["node"]) or "no node"].append(Cell(DeviceState(item["state"]), _title(item, users)))
+    pods: defaultdict[str, list[str]] = defaultdict(list)
+    for key, pod in snapshot.pods.items():
+        if pod.node_name and pod.needs_devices and not pod.is_finished:
+            pods[pod.node_name].append(str(key))
+    lines = [Line(node, tuple(found), tuple(sorted(pods[node]))) for node, found in sorted(cells.items())]
+    return FleetPicture(title, lines, tuple(waiting))
+
+
+def _users(snapshot: Snapshot) -> Mapping[str, str]:
+    """The pods that may use each claim, by the name of the claim."""
+    return {str(key): ", ".join(user.name for user in each.claim.reserved_for) for key, each in snapshot.claims.items()}
+
+
+def _title(item: Item, users: Mapping[str, str]) -> str:
+    """``gpu.example.com/node-0/gpu-0: allocated, claim demo/gpu (pod training)``."""
+    name = f"{item['driver']}/{item['pool']}/{item['device']}"
+    claims = item["claims"] if isinstance(item["claims"], list) else []
+    held = [f"claim {each}" + (f" (pod {users[each]})" if users.get(str(each)) else "") for each in map(str, claims)]
+    return ", ".join(filter(None, (f"{name}: {item['state']}", *held, str(item["why"]))))

@@ -1,16 +1,84 @@
-"""Metrics that are computed at each scrape: the known cluster, its DeviceQuotas, and its watches."""
+"""Metrics that are computed at each scrape: the known cluster, its DeviceQuotas, its watches, and this process."""
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import Metric
+from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.metrics.api_server import request_metrics, watch_metrics
-from extender.metrics.families import counter, gauge
+from extender.kube.connection.request_counts import SECONDS
+from extender.metrics.groups import counter, full_name, gauge
+from extender.tools.intake import Budget
+
+if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
+    from extender.cluster.live.live_cluster import LiveCluster
+from collections import Counter
+from collections.abc import Sequence
+
 from extender.observe.overview import Overview
 from extender.observe.quota_use import LimitUse, quota_use
 from extender.tools.version import __version__
+
+
+class IntakeMetrics(Collector):
+    """The limit, and by source what is taken and how often something was refused."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it."""
+        budget, by_source = self._budget, ("source",)
+        text = "Memory for what comes from outside while it is worked on, all sources together, about."
+        yield gauge("intake_limit_bytes", text, (), [((), budget.limit)])
+        taken = [((source.label,), size) for source, size in budget.taken.items()]
+        yield gauge("intake_bytes", "Memory that input takes while it is worked on, about.", by_source, taken)
+        refused = [((source.label,), number) for source, number in budget.refused.items()]
+        yield counter("intake_refused", "Inputs that were refused for want of memory.", by_source, refused)
+
+
+class LogMetrics(Collector):
+    """Metrics of the log; ``dropped`` returns the number of dropped lines."""
+
+    def __init__(self, dropped: Callable[[], int]) -> None:
+        self._dropped = dropped
+
+    def collect(self) -> Iterator[Metric]:
+        """All of it."""
+        text = "Lines of the log that were dropped, because standard error was not read or could not be written."
+        yield counter("log_lines_dropped", text, (), [((), self._dropped())])
+
+
+_ENDS: Final = (*map(str, SECONDS), "+Inf")
+
+
+def watch_metrics(live: "LiveCluster") -> Iterator[Metric]:
+    """Metrics of lists and watches."""
+    labels = ("kind",)
+    followers = [((follower.resource.plural,), follower) for follower in live.followers]
+    text = "Lists read: one at the start, and one each time that a watch cannot continue."
+    yield counter("lists", text, labels, ((key, follower.lists) for key, follower in followers))
+    text = "Watch events read, without events of pods that need no devices."
+    yield counter("watch_events", text, labels, ((key, follower.events) for key, follower in followers))
+    text = "Lists and watches that failed and were tried again."
+    yield counter("watch_failures", text, labels, ((key, follower.failures) for key, follower in followers))
+
+
+def request_metrics(live: "LiveCluster") -> Iterator[Metric]:
+    """Metrics of requests."""
+    request_counts = live.api.request_counts
+    text = 'Requests to the API server by HTTP status ("<error>": no answer). Conflicts are those with 409.'
+    answers = (((asked.verb, asked.resource, code), number) for (asked, code), number in request_counts.answers.items())
+    yield counter("api_requests", text, ("verb", "resource", "code"), answers)
+    text = "Reads of the API server that were tried again."
+    yield counter("api_read_retries", text, (), [((), live.api.repeats)])
+    text = "Time until the API server's answer; of watches, until its head."
+    family = HistogramMetricFamily(full_name("api_request_duration_seconds"), text, labels=("verb",))
+    for verb, durations in request_counts.durations.items():
+        cumulated = [float(number) for number in accumulate(durations.buckets)]
+        family.add_metric((verb,), list(zip(_ENDS, cumulated, strict=True)), durations.total)
+    yield family
 
 
 class ClusterMetrics(Collector):
