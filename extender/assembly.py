@@ -54,12 +54,11 @@ from extender.negotiation.deallocation import Deallocation
 from extender.negotiation.known_controllers import Reach, known_controllers
 from extender.negotiation.negotiation import Negotiation
 from extender.negotiation.scheduling_contexts import Contexts
-from extender.observe.claim_counts import ClaimCounts
+from extender.observe.counts import ClaimCounts, PendingPods
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
-from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
 from extender.planning.templates.catalog import Catalog
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
@@ -155,7 +154,7 @@ def make_service(
 ) -> Service:
     """The service over a cluster: API server, known state, what else is around it, and where searches run."""
     writer = Writer(api, state, now=around.now)
-    decider = Decider(solver, state.changes_since)
+    decider = Decider(solver, state)
     contexts = _contexts(api, state, decider, settings, off_loop)
     negotiation = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
@@ -343,10 +342,10 @@ def make_overview(
         features,
         decision_log,
         DeviceStates(features),
-        ClaimCounts(state.changes_since),
-        PendingPods(state.changes_since, decision_log, schedulers),
-        DeviceHistory(state.changes_since, now),
-        PoolSizes(state.changes_since),
+        ClaimCounts(state),
+        PendingPods(state, decision_log, schedulers),
+        DeviceHistory(state, now),
+        PoolSizes(state),
         decider,
         now,
         live,

@@ -89,7 +89,7 @@ class Service:
         self._state = overview.state
         self._solver = decider.solver
         self._decider = decider
-        self._kept = ClusterWithKept(decider, overview.state.changes_since)
+        self._kept = ClusterWithKept(decider, overview.state)
         self.binder = binder
         self.background = background
         self.metrics = metrics

@@ -81,7 +81,7 @@ def autoscaler(state: ClusterState) -> Autoscaler:
     ids = count()
     sessions = Sessions(SessionLimits(count=SESSIONS), clock=time.monotonic, new_id=lambda: str(next(ids)))
     solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), limits=Limits(seconds=60.0))
-    decider = Decider(solver, state.changes_since)
+    decider = Decider(solver, state)
     catalog = Catalog(load_templates(text, file="bench"))
     return Autoscaler(state, decider, catalog, sessions, 60.0, _expectations, Negotiating({}, memory_api()))
 

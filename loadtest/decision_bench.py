@@ -135,7 +135,7 @@ class Ours:
         gc.collect()
         gc.freeze()  # as the service does with what is there to stay
         first = [self._first(number) for number in range(PODS)]
-        decider = Decider(self.solver, self.state.changes_since)
+        decider = Decider(self.solver, self.state)
         result = self._filter(decider, "asked-0")[1]
         fit = len(self.names) - len(result.failed) - len(result.unresolvable)
         following = [self._next(decider, number) for number in range(1, PODS)]
@@ -144,7 +144,7 @@ class Ours:
 
     def _first(self, number: int) -> Spent:
         """The cluster is known, the shape is not."""
-        decider = Decider(self.solver, self.state.changes_since)
+        decider = Decider(self.solver, self.state)
         self._filter(decider, f"other-{number}")
         return self._filter(decider, f"asked-{number}")[0]
 

@@ -175,7 +175,7 @@ class Subject:
 
     def anew(self) -> None:
         """Forget what was decided; the cluster is known."""
-        self._decider = Decider(self._solver, self._state.changes_since)
+        self._decider = Decider(self._solver, self._state)
         self.filter("other")
 
     def filter(self, claim: str) -> float:

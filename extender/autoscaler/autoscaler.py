@@ -157,7 +157,7 @@ def make_autoscaler(
 
     sessions = Sessions(limits, clock=time.monotonic, new_id=new_id)
     service.metrics.sessions.watch(lambda: len(sessions))
-    decider, catalog = Decider(solver, state.changes_since), replace(catalog, features=solver.features)
+    decider, catalog = Decider(solver, state), replace(catalog, features=solver.features)
     daemon_sets, patience = DaemonSetReader(api, wanted.daemon_set_drivers, time.monotonic), wanted.publish_seconds
 
     async def expectations() -> Expectations:

@@ -16,7 +16,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
 from extender.kube.resources import CLAIMS, SLICES
 from extender.observe.device_history import DeviceHistory
-from extender.observe.device_states import DeviceStates, pools_of
+from extender.observe.device_states import DeviceStates
 from extender.observe.pool_sizes import PoolSizes, TooLarge
 from extender.tools.offload import Offload
 
@@ -68,16 +68,11 @@ class StatesKeeper(BackgroundTask):
         if self._state.not_ready:
             return
         snapshot = self._state.snapshot
-        self._left.update(self._changed(snapshot))
+        changed = self._state.since(self._version).pools(snapshot)
+        self._left.update(dict.fromkeys(snapshot.inventory.pools if changed is None else changed))
         self._version = snapshot.version
         if self._left:
             await self._off_loop(partial(self._work, snapshot))
-
-    def _changed(self, snapshot: Snapshot) -> dict[PoolId, None]:
-        changes = self._state.changes_since(self._version)
-        if changes is None:
-            return dict.fromkeys(snapshot.inventory.pools)
-        return {pool: None for each in changes for pool in pools_of(each, snapshot)}
 
     def _work(self, snapshot: Snapshot) -> None:
         states_of, until = self._states.at(snapshot), self._clock() + TURN_SECONDS

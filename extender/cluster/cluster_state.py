@@ -1,7 +1,7 @@
 """The cluster as the watches show it, with assumed allocations. Only the event loop writes; others read snapshots."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -9,7 +9,6 @@ from immutables import Map
 
 from allocator import AllocationResult, ClaimSpec
 from allocator.tools import Recent
-from extender.cluster.change_log import Change, ChangeLog
 from extender.cluster.indexes import NO_SPEC, AssumedAllocation, AssumedNomination, ControllerAnswer, NodeRequests
 from extender.cluster.kinds import Topic, WatchedKind, all_kinds
 from extender.cluster.objects.claims import ClaimObject
@@ -18,6 +17,7 @@ from extender.cluster.relist import Relist
 from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import SnapshotEdit, after_event, moved_pools, read
+from extender.cluster.timeline import ChangeLog, Reach
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
@@ -115,16 +115,9 @@ class ClusterState:
         """The number of objects of a kind; pods without devices are not kept."""
         return self._kinds[resource.kind].count(self._snapshot)
 
-    def changes_since(self, version: int) -> tuple[Change, ...] | None:
-        """The changes after a version, oldest first; None: the version is too old, anything may have changed."""
+    def since(self, version: int) -> Reach:
+        """What has changed after a version."""
         return self._log.since(version)
-
-    def changed(self, topic: Topic, version: int) -> Sequence[ObjectKey] | None:
-        """The objects of a topic that have changed after a version; None: any may have changed, or be gone."""
-        changes = self._log.since(version)
-        if changes is None:
-            return None
-        return [each.key for each in changes if each.topic is topic and isinstance(each.key, ObjectKey)]
 
     def seen(self, resource: Resource) -> int:
         """The revision up to which all changes of a kind are known."""
@@ -348,8 +341,8 @@ class ClusterState:
             self._snapshot = edit.snapshot
             return
         version = self._snapshot.version + 1
+        self._log.add(version, edit.touched)
         self._snapshot = edit.snapshot._replace(version=version)
-        self._log.add(Change(version, topic, key) for topic, key in edit.touched)
 
 
 def _is_older(version: Version | None, known: Version | None) -> bool:

@@ -104,6 +104,8 @@ class Topic(Enum):
     CONTEXT = "pod scheduling context", Concern.NOTHING
     """By ObjectKey. What controllers have answered counts once negotiation has read it."""
 
+    __hash__ = object.__hash__  # a member is equal to itself alone; that of Enum is written in Python
+
     def __init__(self, _: str, concern: Concern) -> None:
         self.alters_decisions = Concern.DECISIONS in concern
         self.alters_kept = Concern.KEPT in concern

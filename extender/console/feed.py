@@ -6,7 +6,7 @@ get the same bytes. A page that asks for messages that are no longer kept is tol
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -15,12 +15,11 @@ import orjson
 import structlog
 
 from allocator.tools import JSON
-from extender.cluster.change_log import Change
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionEntry
-from extender.observe.device_states import pools_of
 from extender.observe.fleet import Fleet
 from extender.observe.overview import Overview
 from extender.observe.tables.decisions import decision_item
@@ -165,10 +164,9 @@ class Feed:
         doubt = state.not_ready
         if snapshot.version == self._version and doubt == self._doubt and not decisions:
             return
-        changes = state.changes_since(self._version)
-        document = None
-        if changes is not None and not any(each.topic in _ALL_POOLS for each in changes):
-            document = await self._overview.off_loop(partial(self._document, snapshot, changes, decisions))
+        reach, document = state.since(self._version), None
+        if reach.changed is not None and reach.changed.keys().isdisjoint(_ALL_POOLS):
+            document = await self._overview.off_loop(partial(self._document, snapshot, reach, decisions))
         self._version = snapshot.version
         self._decision = decisions[0].number if decisions else last
         if document is None:
@@ -180,12 +178,11 @@ class Feed:
         self._wake()
 
     def _document(
-        self, snapshot: Snapshot, changes: Iterable[Change], decisions: tuple[DecisionEntry, ...]
+        self, snapshot: Snapshot, reach: Reach, decisions: tuple[DecisionEntry, ...]
     ) -> dict[str, JSON] | None:
         """What a message says; empty if nothing, None if it is too much for one message."""
-        pools = {pool: None for each in changes for pool in pools_of(each, snapshot)}
-        pods = {each.key: None for each in changes if each.topic is Topic.POD and isinstance(each.key, ObjectKey)}
-        pods.update((each.pod, None) for each in decisions)
+        pools = reach.pools(snapshot) or ()
+        pods = dict.fromkeys([*(reach.keys(Topic.POD) or ()), *(each.pod for each in decisions)])
         if len(pools) > _MOST_ROWS or len(pods) > _MOST_ROWS:
             return None
         found: dict[str, JSON] = {}

@@ -30,9 +30,9 @@ from allocator import (
     runs_of,
 )
 from allocator.tools import Recent
-from extender.cluster.change_log import Change
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import ANYTHING, Reach, Timeline
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder, Numbers
 from extender.decisions.shapes import Weigher, Weighing
@@ -370,7 +370,7 @@ class Decider:
         stopped: those of the solved ones whose search was stopped; the solver will be asked again.
 
     Args:
-        changes_since: the changes of the followed cluster since a version; None if they are not kept that far back.
+        timeline: of the cluster that is followed; None: not known what changes.
         signatures: number of signatures to remember, about; those not asked for lately are forgotten first.
         origin: follows a similar cluster; this decider begins with the node views that are the same there.
     """
@@ -378,13 +378,13 @@ class Decider:
     def __init__(
         self,
         solver: Solver,
-        changes_since: Callable[[int], Sequence[Change] | None],
+        timeline: Timeline | None,
         *,
         signatures: int = 64,
         origin: Optional["Decider"] = None,
     ) -> None:
         self.solver = solver
-        self._changes_since = changes_since
+        self._timeline = timeline
         self._origin = origin
         self._builder: NodeViewBuilder = NodeViewBuilder(solver.features) if origin is None else origin._builder
         self._caches: Recent[SignatureCache] = Recent(signatures)
@@ -401,15 +401,14 @@ class Decider:
         if node_index is None:
             self._node_index = (self._origin or self)._over(snapshot)
         elif node_index.snapshot is not snapshot and node_index.snapshot.version <= snapshot.version:
-            self._node_index = node_index.moved(snapshot, self._changes_since(node_index.snapshot.version))
+            self._node_index = node_index.moved(snapshot, self._reach(node_index.snapshot.version))
 
     def is_near(self, snapshot: Snapshot) -> bool:
         """Whether so little has changed up to a snapshot that `follow` takes no time to speak of."""
         node_index = self._node_index
         if node_index is None:
             return False
-        changes = self._changes_since(node_index.snapshot.version)
-        return node_index.snapshot is snapshot or (changes is not None and len(changes) <= MOST_NEW_NODES)
+        return node_index.snapshot is snapshot or self._reach(node_index.snapshot.version).is_within(MOST_NEW_NODES)
 
     def lookup(
         self,
@@ -511,6 +510,9 @@ class Decider:
         inquiry.cache.trim(len(inquiry.node_index.snapshot.nodes))
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
+
+    def _reach(self, version: int) -> Reach:
+        return ANYTHING if self._timeline is None else self._timeline.since(version)
 
     def _over(self, world: Snapshot) -> NodeIndex:
         node_index = self._node_index

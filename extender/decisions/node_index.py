@@ -1,15 +1,14 @@
 """The node views of one snapshot. The index of the next snapshot costs only what changed between the two."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Final, Optional
 
-from allocator import NOTHING_USED, Node, NodePool, PoolId, PoolUsage
-from extender.cluster.change_log import Change
+from allocator import NOTHING_USED, Node, NodePool, PoolUsage
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, nodes_of, roams
 from extender.decisions.node_view import NodeView, NodeViewBuilder, PoolFingerprint
 
 STEPS: Final = 64
@@ -54,16 +53,13 @@ class NodeIndex:
         """The index of a snapshot, without node views."""
         return cls(snapshot, builder, _roaming(snapshot, ()))
 
-    def moved(self, snapshot: Snapshot, changes: Sequence[Change] | None) -> "NodeIndex":
-        """The index of a later snapshot.
-
-        Args:
-            snapshot: the later snapshot.
-            changes: at least the changes in between; None: anything may have changed.
-        """
-        if changes is None:
+    def moved(self, snapshot: Snapshot, reach: Reach) -> "NodeIndex":
+        """The index of a later snapshot; ``reach``: of the changes in between, at least."""
+        cpu = reach.keys(Topic.CPU)
+        if cpu is None:
             return NodeIndex.of(snapshot, self.builder)
-        changed = frozenset(_changed(changes, self, snapshot))
+        nodes = reach.nodes(self.snapshot, snapshot)
+        changed = frozenset(self.node_views if nodes is None else nodes)
         shared, apart = self.shared, {**self.apart, **dict.fromkeys(changed)}
         if len(apart) > _MOST_APART:
             views = self.node_views.items()
@@ -76,7 +72,7 @@ class NodeIndex:
                 if node_view is not None
                 for pool_fingerprint in node_view.pool_fingerprints
             }
-        changed |= {change.key for change in changes if change.topic is Topic.CPU and isinstance(change.key, str)}
+        changed |= cpu
         steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
         return NodeIndex(
             snapshot, self.builder, _roaming(snapshot, self.roaming), shared, apart, pool_fingerprints, steps=steps
@@ -116,8 +112,7 @@ class NodeIndex:
         held, taken = before.usage.pools, now.usage.pools
         pools = {pool for pool, used in taken.items() if held.get(pool, NOTHING_USED) is not used}
         pools.update(pool for pool in held if pool not in taken)
-        names: set[str] = set()
-        return names if all(_of_nodes(pool, before, now, names) for pool in pools) else None
+        return {name for pool in pools if not roams(pool, now) for name in nodes_of(pool, now)}
 
     def node_view(self, node: NodeObject) -> NodeView:
         """The view of a node of the snapshot."""
@@ -156,35 +151,3 @@ def _roaming(snapshot: Snapshot, before: tuple[PoolUsage, ...]) -> tuple[PoolUsa
     pools = snapshot.usage.pools
     now = tuple([pools.get(pool, NOTHING_USED) for pool in snapshot.inventory.roaming])
     return before if len(now) == len(before) and all(map(is_, now, before)) else now
-
-
-def _changed(changes: Sequence[Change], node_index: NodeIndex, now: Snapshot) -> set[str]:
-    """The nodes whose view may have changed."""
-    names: set[str] = set()
-    pools: set[PoolId] = set()
-    for change in changes:
-        if change.topic is Topic.TAINT_RULE:
-            return set(node_index.node_views)
-        if change.topic is Topic.NODE and isinstance(change.key, str):
-            names.add(change.key)
-        elif change.topic is Topic.POOL and isinstance(change.key, PoolId):
-            pools.add(change.key)
-    for pool in pools:
-        if not _of_nodes(pool, node_index.snapshot, now, names):
-            return set(node_index.node_views)
-    return names
-
-
-def _of_nodes(identity: PoolId, before: Snapshot, now: Snapshot, names: set[str]) -> bool:
-    """Add the nodes that a change of a pool concerns; False: it may concern any node."""
-    old, new = before.inventory.pools.get(identity), now.inventory.pools.get(identity)
-    if identity in before.inventory.roaming or identity in now.inventory.roaming:
-        return old is new
-    names.update(
-        s.placement.node_name
-        for pool in (old, new)
-        if pool
-        for s in pool.slices
-        if s.placement and s.placement.node_name
-    )
-    return True

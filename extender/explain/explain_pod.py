@@ -133,7 +133,7 @@ class Explainer:
         suggest: Sequence[Suggest] = (),
     ) -> "Explainer":
         """An explainer for a cluster without earlier verdicts or other decisions."""
-        decider = Decider(solver, lambda _: None)
+        decider = Decider(solver, None)
         return cls(snapshot, decider, _no_pause, schedulers=schedulers, preempts=preempts, suggest=suggest)
 
     def explain(

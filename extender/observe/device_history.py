@@ -4,13 +4,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from allocator import AllocationResult, DeviceId
-from extender.cluster.change_log import Change
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, Timeline, View
 from extender.kube.api import ObjectKey
 
 KEPT: Final = timedelta(hours=1)
@@ -45,36 +45,34 @@ class _Held:
     since: datetime | None
 
 
-class DeviceHistory:
+_Holding: TypeAlias = dict[ObjectKey, _Held]
+
+
+class DeviceHistory(View[_Holding]):
     """Compares claims again and again: only those that have changed since the last time.
 
     Args:
-        changes_since: the changes after a version of the snapshot; None: anything may have changed.
+        timeline: of the cluster.
         now: the time.
         most: how many holds that have ended are remembered; the earliest go first.
     """
 
-    def __init__(
-        self,
-        changes_since: Callable[[int], Iterable[Change] | None],
-        now: Callable[[], datetime],
-        most: int = _MOST,
-    ) -> None:
-        self._changes_since = changes_since
+    topics = frozenset({Topic.CLAIM})
+    bound = f"what each claim holds, and {_MOST:,} holds that have ended"
+
+    def __init__(self, timeline: Timeline, now: Callable[[], datetime], most: int = _MOST) -> None:
+        super().__init__(timeline)
         self._now = now
         self._most = most
-        self._version = 0
         self._complete_after: datetime | None = None
-        self._held: dict[ObjectKey, _Held] = {}
+        self._held: _Holding = {}
         self._ended: deque[tuple[datetime, DeviceId]] = deque()
         self._of_device: dict[DeviceId, deque[Hold]] = {}
 
     def look(self, snapshot: Snapshot) -> None:
         """Note what claims have begun and ceased to hold since the last look."""
         now = self._now()
-        for key in self._changed(snapshot):
-            self._note(key, snapshot.claims.get(key), now)
-        self._version = snapshot.version
+        self.at(snapshot)
         self._complete_after = self._complete_after or now
         self._forget(now - KEPT)
 
@@ -93,23 +91,30 @@ class DeviceHistory:
                 found.append(Hold(key, held.users, held.since, None))
         return found[::-1]
 
-    def _changed(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
-        changes = self._changes_since(self._version) if self._complete_after else None
-        if changes is None:
-            return {**self._held, **snapshot.claims}
-        keys = (each.key for each in changes if each.topic is Topic.CLAIM)
-        return dict.fromkeys(key for key in keys if isinstance(key, ObjectKey))
+    def build(self, snapshot: Snapshot) -> _Holding:
+        """Compare all claims, also with what was known before."""
+        return self._noted(self._held, {**self._held, **snapshot.claims}, snapshot)
 
-    def _note(self, key: ObjectKey, claim: ClaimObject | None, now: datetime) -> None:
-        before, after = self._held.get(key), self._holding(claim, now)
+    def apply(self, value: _Holding, reach: Reach, snapshot: Snapshot) -> _Holding:
+        """Compare the claims that have changed."""
+        return self._noted(value, reach.keys(Topic.CLAIM) or (), snapshot)
+
+    def _noted(self, held: _Holding, keys: Iterable[ObjectKey], snapshot: Snapshot) -> _Holding:
+        now = self._now()
+        for key in keys:
+            self._note(held, key, snapshot.claims.get(key), now)
+        return held
+
+    def _note(self, held: _Holding, key: ObjectKey, claim: ClaimObject | None, now: datetime) -> None:
+        before, after = held.get(key), self._holding(claim, now)
         if before is not None and after is not None and (before.uid, before.devices) == (after.uid, after.devices):
-            self._held[key] = replace(before, users=tuple(dict.fromkeys(before.users + after.users)))
+            held[key] = replace(before, users=tuple(dict.fromkeys(before.users + after.users)))
             return
         if before is not None:
             self._end(Hold(key, before.users, before.since, now), before.devices, now)
-            del self._held[key]
+            del held[key]
         if after is not None:
-            self._held[key] = after
+            held[key] = after
 
     def _holding(self, claim: ClaimObject | None, now: datetime) -> _Held | None:
         allocation = None if claim is None else claim.claim.allocation

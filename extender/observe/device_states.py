@@ -1,6 +1,6 @@
 """The states of a cluster's devices, worked out again only for pools where something has changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,8 +20,6 @@ from allocator import (
     Vantage,
     vantages,
 )
-from extender.cluster.change_log import Change
-from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 
@@ -119,16 +117,6 @@ class DeviceStates:
             lasting = lasting if _look_alike(nodes, lasting) else nodes
             self._nodes = (nodes, lasting)
         return lasting
-
-
-def pools_of(change: Change, snapshot: Snapshot) -> Iterable[PoolId]:
-    """The pools of a snapshot whose devices may have other states after a change."""
-    inventory = snapshot.inventory
-    if change.topic is Topic.POOL and isinstance(change.key, PoolId):
-        return (change.key,)
-    if change.topic is Topic.NODE and isinstance(change.key, str):
-        return (*inventory.local.get(change.key, ()), *inventory.roaming)
-    return inventory.pools if change.topic is Topic.TAINT_RULE else ()
 
 
 def _named(pool: Pool, nodes: _Nodes) -> tuple[Node, ...] | None:

@@ -13,11 +13,10 @@ from extender.fairness.places import Places
 from extender.fairness.verb_priority import VerbPriority
 from extender.kube.api import Api
 from extender.kube.resources import RESOURCES
-from extender.observe.claim_counts import ClaimCounts
+from extender.observe.counts import ClaimCounts, PendingPods
 from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
-from extender.observe.pending import PendingPods
 from extender.observe.pool_sizes import PoolSizes
 from extender.observe.quota_use import quota_use
 from extender.tools.offload import Offload, in_thread

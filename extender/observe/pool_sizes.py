@@ -1,14 +1,14 @@
 """Pools and nodes with more devices than a search has time for (`docs/reference/limits.md`)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from allocator import PoolId
 from allocator.tools import printable
-from extender.cluster.change_log import Change
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, View
 
 MOST_OF_POOL: Final = 20_480
 MOST_OF_NODE: Final = 20_480
@@ -33,46 +33,43 @@ class TooLarge:
         return f"{self.kind} {printable(self.name)} has {self.devices} devices, more than {self.most}"
 
 
-class PoolSizes:
-    """Finds what is too large again and again: looks only at pools that have changed since the last time.
+@dataclass(frozen=True, slots=True)
+class _Large:
+    """The pools and nodes that are too large."""
 
-    Args:
-        changes_since: the changes after a version of the snapshot; None: anything may have changed.
-    """
+    pools: frozenset[PoolId] = frozenset()
+    nodes: frozenset[str] = frozenset()
 
-    def __init__(self, changes_since: Callable[[int], Iterable[Change] | None]) -> None:
-        self._changes_since = changes_since
-        self._version = -1
-        self._pools: set[PoolId] = set()
-        self._nodes: set[str] = set()
+
+class PoolSizes(View[_Large]):
+    """Finds what is too large again and again: looks only at pools that have changed since the last time."""
+
+    topics = frozenset({Topic.POOL})
+    bound = "the pools and nodes that are too large"
 
     def too_large(self, snapshot: Snapshot) -> tuple[TooLarge, ...]:
         """The pools and nodes that are too large, by kind and name."""
-        for pool in self._changed(snapshot):
-            self._look(pool, snapshot)
-        self._version = snapshot.version
-        self._pools = {pool for pool in self._pools if _size(pool, snapshot) > MOST_OF_POOL}
-        self._nodes = {node for node in self._nodes if snapshot.inventory.local_devices(node) > MOST_OF_NODE}
-        return tuple(sorted(self._found(snapshot)))
+        found, inventory = self.at(snapshot), snapshot.inventory
+        pools = [TooLarge("pool", str(pool), _size(pool, snapshot), MOST_OF_POOL) for pool in found.pools]
+        nodes = [TooLarge("node", node, inventory.local_devices(node), MOST_OF_NODE) for node in found.nodes]
+        return tuple(sorted(pools + nodes))
 
-    def _changed(self, snapshot: Snapshot) -> Iterable[PoolId]:
-        changes = None if self._version < 0 else self._changes_since(self._version)
-        if changes is None:
-            return snapshot.inventory.pools
-        return {each.key for each in changes if each.topic is Topic.POOL and isinstance(each.key, PoolId)}
+    def build(self, snapshot: Snapshot) -> _Large:
+        """Look at all pools."""
+        return self._among(snapshot.inventory.pools, _Large(), snapshot)
 
-    def _look(self, identity: PoolId, snapshot: Snapshot) -> None:
-        pool = snapshot.inventory.pools.get(identity)
-        if pool is None:
-            return
-        self._pools.add(identity)
-        self._nodes.update(pool.local_nodes)
+    def apply(self, value: _Large, reach: Reach, snapshot: Snapshot) -> _Large:
+        """Look at the pools that have changed, and at what was too large."""
+        return self._among(reach.keys(Topic.POOL) or (), value, snapshot)
 
-    def _found(self, snapshot: Snapshot) -> Iterator[TooLarge]:
-        for pool in self._pools:
-            yield TooLarge("pool", str(pool), _size(pool, snapshot), MOST_OF_POOL)
-        for node in self._nodes:
-            yield TooLarge("node", node, snapshot.inventory.local_devices(node), MOST_OF_NODE)
+    @staticmethod
+    def _among(changed: Collection[PoolId], before: _Large, snapshot: Snapshot) -> _Large:
+        inventory = snapshot.inventory
+        nodes = {node for pool in changed if pool in inventory.pools for node in inventory.pools[pool].local_nodes}
+        return _Large(
+            frozenset(pool for pool in {*before.pools, *changed} if _size(pool, snapshot) > MOST_OF_POOL),
+            frozenset(node for node in {*before.nodes, *nodes} if inventory.local_devices(node) > MOST_OF_NODE),
+        )
 
 
 def _size(identity: PoolId, snapshot: Snapshot) -> int:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from allocator import DeviceId, InvalidClaimError, Reason, SelectorError
-from extender.cluster.change_log import Change, ChangeLog
+from allocator import DeviceId, InvalidClaimError, PoolId, Reason, SelectorError
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, pools_of
+from extender.cluster.timeline import ChangeLog
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.kube_scheduler import rejection
@@ -95,7 +95,7 @@ class Planner:
     @classmethod
     def remembering(cls, solver: Solver) -> "Planner":
         """A planner with a memory of its own, for many forks of one cluster."""
-        return cls(solver, Decider(solver, lambda _: None, signatures=_SIGNATURES))
+        return cls(solver, Decider(solver, None, signatures=_SIGNATURES))
 
     def by(self, solver: Solver) -> "Planner":
         """The planner with the same solver for another time."""
@@ -214,11 +214,11 @@ class Planner:
         forks count the turns.
         """
         log = ChangeLog(_CHANGES)
-        decider = Decider(self.solver, log.since, signatures=_SIGNATURES)
+        decider = Decider(self.solver, log, signatures=_SIGNATURES)
 
         def followed(pod: Pod, node: str, after: Snapshot) -> Snapshot:
             after = after._replace(version=after.version + 1)
-            log.add(_taken(pod, node, after))
+            log.add(after.version, _taken(pod, node, after))
             decider.follow(after)
             return after
 
@@ -290,10 +290,10 @@ class Planner:
         return result
 
 
-def _taken(pod: Pod, node: str, fork: Snapshot) -> Iterator[Change]:
+def _taken(pod: Pod, node: str, fork: Snapshot) -> Iterator[tuple[Topic, str | PoolId]]:
     """What a pod has taken of a node. The node counts, too: its CPU is less, whatever pools the devices are from."""
-    yield Change(fork.version, Topic.CPU, node)
-    yield Change(fork.version, Topic.NODE, node)
+    yield Topic.CPU, node
+    yield Topic.NODE, node
     for allocation in allocations_of(pod, fork):
         for pool in pools_of(allocation):
-            yield Change(fork.version, Topic.POOL, pool)
+            yield Topic.POOL, pool

@@ -1,39 +1,39 @@
 """What a decision about one node depends on, and whether that has changed."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from allocator import PoolId
-from extender.cluster.change_log import Change
 from extender.cluster.consumers import claim_keys
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot, pools_of
+from extender.cluster.timeline import Reach
 from extender.kube.api import ObjectKey
 from extender.pods.decision_case import Case
 from extender.pods.nominated.held_devices import nominated_near
 from extender.pods.nominated.nomination_reads import NominationReads, is_local
 
 
-def still_holds(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[Change] | None) -> bool:
+def still_holds(case: Case, node: NodeObject, now: Snapshot, reach: Reach) -> bool:
     """Whether a decision about a case on a node still holds; False may be wrong, True never is.
 
     Args:
         case: with the snapshot of the decision.
         node: as it was then.
         now: a later snapshot.
-        changes: all changes in between; None: not known.
+        reach: of all changes in between.
     """
     before = case.snapshot
     if now.version == before.version:
         return True
-    if changes is None:
+    if reach.changed is None:
         return False
+    changed = {topic: keys for topic, keys in reach.changed.items() if topic.alters_decisions}
     claims, pools, pods = _claims(case), _pools(case, node, now), {case.pod.key}
-    changes = [change for change in changes if change.topic.alters_decisions]
     for snapshot in (before, now):
         nominated = _of_nominated(case, node, snapshot)
         if nominated is None:
-            return not changes
+            return not changed
         claims |= nominated.claims
         pods |= nominated.pods
     reads: Mapping[Topic, Collection[object]] = {
@@ -42,7 +42,7 @@ def still_holds(case: Case, node: NodeObject, now: Snapshot, changes: Iterable[C
         Topic.CLAIM: claims,
         Topic.POD: pods,
     }
-    return all(change.topic in reads and change.key not in reads[change.topic] for change in changes)
+    return all(topic in reads and keys.isdisjoint(reads[topic]) for topic, keys in changed.items())
 
 
 def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:

@@ -143,7 +143,7 @@ def filter_nodes(
         TimeoutError: time was up before any node was found.
         InvalidObjectError: one of the nodes that were sent.
     """
-    question = ask(pod, names, snapshot, solver, decider or Decider(solver, lambda _: None), sent=sent, bounds=bounds)
+    question = ask(pod, names, snapshot, solver, decider or Decider(solver, None), sent=sent, bounds=bounds)
     return question if isinstance(question, FilterResult) else question.result()
 
 

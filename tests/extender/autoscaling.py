@@ -103,7 +103,7 @@ def autoscaler_over(
         return name if peers is None else peers.named(name)
 
     sessions = Sessions(limits or SessionLimits(), clock=lambda: clock[0], new_id=new_id)
-    decider = Decider(solver(), state.changes_since)
+    decider = Decider(solver(), state)
     catalog = Catalog(templates_of(*entries))
 
     async def expected() -> Expectations:

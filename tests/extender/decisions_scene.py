@@ -26,7 +26,7 @@ class Scene:
 
     def __init__(self, *objects: Object, **limits: Any) -> None:
         self.state = state_of(objects)
-        self.decider = Decider(solver(**limits), self.state.changes_since)
+        self.decider = Decider(solver(**limits), self.state)
 
     def ask(self, *requests: Object, names: tuple[str, ...] = NAMES, match: str = "", pod: str = "p") -> Decided:
         """The next pod with a claim of these requests."""

@@ -68,7 +68,7 @@ async def _scraped() -> str:
         limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
         quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))
-        decider = Decider(solver(), state.changes_since)
+        decider = Decider(solver(), state)
         overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
         metrics.registry.register(ClusterMetrics(overview))
         metrics.registry.register(LogMetrics(lambda: 0))

@@ -75,7 +75,7 @@ class Scene:
         self.transport = Transport(self.cluster.api)
         self.nominator = Nominator(self.transport, lambda: NOW)
         state = self.cluster.state
-        self.decider = Decider(self.solver, state.changes_since)
+        self.decider = Decider(self.solver, state)
         self.task = Gangs(
             state,
             self.decider,

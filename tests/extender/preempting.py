@@ -97,7 +97,7 @@ class Scene:
         self.binder = binder_over(transport, self.cluster.state, by=self.solver)
         self.task = Preemptor(
             self.cluster.state,
-            Decider(self.solver, self.cluster.state.changes_since),
+            Decider(self.solver, self.cluster.state),
             PreemptionWrites(
                 Nominator(transport, lambda: NOW),
                 Evictor(transport, lambda: NOW, self._tell),

@@ -53,7 +53,7 @@ class Scene:
         self.solver = replace(solver(limits=self.limits), clock=self._clock)
         self.transport = Transport(self.cluster.api)
         self.writer = writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
-        self.decider = Decider(self.solver, self.cluster.state.changes_since)
+        self.decider = Decider(self.solver, self.cluster.state)
         self.requeue = Requeue(self.cluster.state, self.decider, writer, lambda _: None)
         self.asked = Asked(self.solver.clock, self.schedulers)
         self.follow([self.requeue])

@@ -70,7 +70,7 @@ def scoped(world: World, *drivers: str) -> World:
 def refusal(world: World, raw: Object, node: Object) -> str:
     """Why the pod can't be on the node; empty if it can."""
     sent = made_up(node)
-    found = world.with_nodes(sent).filter(parsed(raw), [sent[0].name], Decider(solver(), lambda _: None), sent=sent)
+    found = world.with_nodes(sent).filter(parsed(raw), [sent[0].name], Decider(solver(), None), sent=sent)
     return found.unresolvable.in_words().get(sent[0].name, "")
 
 

@@ -159,7 +159,7 @@ async def test_the_cluster_is_never_changed(client: AsyncClient, cluster: Cluste
     await book(client, pod_of("pending", "gpu"), machine("a"), session)
     await book(client, pod_of("p", "gpu"), machine("n", "g"), session)
     assert cluster.state.snapshot is before
-    assert cluster.state.changes_since(before.version) == ()
+    assert cluster.state.since(before.version).changed == {}
     body = asking(pod_of("pending", "gpu"), "a")
     await cluster.settle()
     assert (await client.post("/filter", content=orjson.dumps(body))).json()["NodeNames"] == ["a"]
@@ -340,7 +340,7 @@ async def test_a_cluster_that_is_not_synced_is_an_error(cluster: Cluster) -> Non
 
 async def test_time_that_is_up_is_an_error_and_nothing_is_booked(cluster: Cluster) -> None:
     clock = HeldClock()
-    decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
+    decider = Decider(replace(solver(), clock=clock), cluster.state)
     autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
     session = start_session(InSession(autoscaler))
     settings = load("autoscaler: {deadlineSeconds: 0.05}")
@@ -353,7 +353,7 @@ async def test_time_that_is_up_is_an_error_and_nothing_is_booked(cluster: Cluste
 
 async def test_health_is_answered_while_a_plan_is_made(cluster: Cluster) -> None:
     clock = HeldClock()
-    decider = Decider(replace(solver(), clock=clock), cluster.state.changes_since)
+    decider = Decider(replace(solver(), clock=clock), cluster.state)
     autoscaler = replace(autoscaler_over(cluster.state, NEW), decider=decider)
     body = {
         "Pods": {"items": [pod_of("p", "gpu")]},

@@ -46,7 +46,7 @@ NEW = node_template("g", 2)
 
 def asked(world: World, raw: Object, *nodes: Object) -> FilterResult:
     sent = made_up(*nodes)
-    decider = Decider(solver(), lambda _: None)
+    decider = Decider(solver(), None)
     return world.with_nodes(sent).filter(parsed(raw), [each.name for each in sent], decider, sent=sent)
 
 
@@ -76,7 +76,7 @@ def devices_of(world: World, name: str) -> dict[str, list[str]]:
 def test_what_was_decided_for_one_pod_of_a_world_holds_for_the_next_on_all_other_nodes() -> None:
     names = [f"n{number}" for number in range(20)]
     world = world_of(each for name in names for each in (machine(name), local_slice(name, 2)))
-    decider = Decider(solver(), lambda _: None)
+    decider = Decider(solver(), None)
     decider.follow(world.snapshot)
     solved = []
     for number in range(3):
@@ -350,7 +350,7 @@ def test_what_pods_hold_of_device_plugins_counts_in_a_session() -> None:
     refused = booked.with_pod(asked[1], there, solver())
     assert isinstance(refused, No)
     assert refused.reason.in_words() == f"insufficient {PLUGIN}"
-    deciding = Decider(solver(), lambda _: None)
+    deciding = Decider(solver(), None)
     assert booked.filter(asked[1], ["n"], deciding).unresolvable.in_words() == {"n": f"insufficient {PLUGIN}"}
     assert booked.filter(asked[0], ["n"], deciding).passed == ("n",), "the pod itself does not count"
     assert world.filter(asked[1], ["n"], deciding).passed == ("n",)
@@ -361,5 +361,5 @@ def test_a_node_that_is_sent_as_a_whole_has_the_device_plugins_that_were_sent() 
     world = world_of()
     for amount, reasons in (("1", {"new": f"insufficient {PLUGIN}"}), ("2", {})):
         sent = made_up(machine("new", **{PLUGIN: amount}))
-        found = world.with_nodes(sent).filter(asked, ["new"], Decider(solver(), lambda _: None), sent=sent)
+        found = world.with_nodes(sent).filter(asked, ["new"], Decider(solver(), None), sent=sent)
         assert found.unresolvable.in_words() == reasons

@@ -30,7 +30,7 @@ EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 
 def cluster_with_kept(scene: Scene) -> ClusterWithKept:
     state = scene.cluster.state
-    return ClusterWithKept(Decider(scene.solver, state.changes_since), state.changes_since)
+    return ClusterWithKept(Decider(scene.solver, state), state)
 
 
 def asking(scene: Scene, name: str) -> tuple[Pod, Snapshot]:

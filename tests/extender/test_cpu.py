@@ -127,7 +127,6 @@ def test_change_of_cpu_names_the_node() -> None:
     version = state.snapshot.version
     state.apply(Event(EventType.ADDED, PODS, PLAIN))
     state.apply(Event(EventType.MODIFIED, PODS, {**PLAIN, "status": {"phase": "Running", "message": "well"}}))
-    changes = state.changes_since(version) or ()
-    assert [(change.topic, change.key) for change in changes] == [(Topic.CPU, "n")]
+    assert state.since(version).changed == {Topic.CPU: {"n"}}
     state.apply(Event(EventType.MODIFIED, NODES, node("n", allocatable={"cpu": "8"})))
     assert state.snapshot.cpu_left("n") == 7000

@@ -43,12 +43,12 @@ def verdicts(decider: Decider, claims: Sequence[Claim], fork: Snapshot) -> list[
 @given(st.lists(held, min_size=2, max_size=5), st.integers(1, 3))
 def test_verdicts_on_forks_are_those_of_a_decider_that_remembers_nothing(forks: list[Held], count: int) -> None:
     claims = [parse_claim(claim("c", request(count=count)))]
-    decider = Decider(solver(), lambda _: None)
+    decider = Decider(solver(), None)
     for version, taken in enumerate(forks):
         fork = holding(taken)
         if version % 2 == 0:
             decider.follow(fork._replace(version=version))
-        assert verdicts(decider, claims, fork) == verdicts(Decider(solver(), lambda _: None), claims, fork)
+        assert verdicts(decider, claims, fork) == verdicts(Decider(solver(), None), claims, fork)
 
 
 FORKS: Final[dict[str, tuple[Callable[[Snapshot], Snapshot], set[str] | None]]] = {

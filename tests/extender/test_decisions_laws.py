@@ -72,7 +72,7 @@ def test_remembered_decisions_are_those_of_a_fresh_solve(
 ) -> None:
     state = synced(history.beginning)
     fresh = replace(solver(), policy=POLICIES[policy], features=features)
-    decider = Decider(fresh, state.changes_since)
+    decider = Decider(fresh, state)
     for number, step in enumerate([*history.steps, *(Asks(wish, NODES, None) for wish in range(3))]):
         if not isinstance(step, Asks):
             play(state, step, number)

@@ -135,7 +135,7 @@ def test_what_is_held_of_a_pool_that_all_nodes_reach_concerns_all_of_them() -> N
 
 def test_when_the_log_does_not_go_back_that_far_everything_is_looked_at_again() -> None:
     scene = Scene(*three({}))
-    scene.decider = Decider(solver(), lambda _: None)
+    scene.decider = Decider(solver(), None)
     scene.ask()
     scene.takes("b", "gpu-0")
     assert yes(scene.ask()) == [True, False, True]
@@ -309,8 +309,8 @@ def test_a_cluster_is_near_until_much_has_changed() -> None:
     scene.ask()
     for number in range(MOST_NEW_NODES):
         assert scene.decider.is_near(scene.state.snapshot)
-        scene.takes("a", "gpu-0", uid=f"uid-{number}")
-    scene.takes("a", "gpu-0", uid="uid-more")
+        scene.happens(node(f"n-{number}"))
+    scene.happens(node("n-more"))
     assert not scene.decider.is_near(scene.state.snapshot)
 
 

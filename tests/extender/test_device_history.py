@@ -23,7 +23,7 @@ class Scene:
     def __init__(self, *objects: Object, most: int = 100) -> None:
         self.cluster = Cluster.of(GPU, node("a"), local_slice("a", devices=4), *objects)
         self.now = STARTED
-        self.history = DeviceHistory(self.cluster.state.changes_since, lambda: self.now, most)
+        self.history = DeviceHistory(self.cluster.state, lambda: self.now, most)
         self.look()
 
     def look(self) -> None:
@@ -106,7 +106,7 @@ async def test_more_holds_than_are_remembered_shorten_the_time_that_is_known() -
 
 async def test_nothing_is_noted_before_the_claims_are_known() -> None:
     scene = Scene()
-    history = DeviceHistory(scene.cluster.state.changes_since, lambda: scene.now)
+    history = DeviceHistory(scene.cluster.state, lambda: scene.now)
     keeper = HistoryKeeper(scene.cluster.state, history)
     scene.cluster.state.doubt(CLAIMS, "claims are not synced")
     scene.change(held("early"))

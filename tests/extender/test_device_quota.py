@@ -253,7 +253,7 @@ class TestWaking:
         state = state_of([*WORLD, *objects])
         before = state.snapshot
         state.apply(Event(event, RESOURCES[obj["kind"]], obj))
-        return queueing_hint(state.changes_since(before.version), before, state.snapshot).namespaces
+        return queueing_hint(state.since(before.version), before, state.snapshot).namespaces
 
     def test_a_release_wakes_the_namespace_and_those_that_may_borrow_from_it(self) -> None:
         held = claim("held", allocated=["a/gpu-0"], at="a", users=["u"])

@@ -21,7 +21,7 @@ WORLD = (device_class(), node("a"), node("b"), local_slice("a"), claim("c"), pod
 def explained(*objects: Object, until: float) -> Explanation:
     """With a clock that stands still at 0."""
     snapshot = snapshot_of(*objects)
-    explainer = Explainer(snapshot, Decider(solver(), lambda _: None), lambda: None, until)
+    explainer = Explainer(snapshot, Decider(solver(), None), lambda: None, until)
     return explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
 
 
@@ -34,7 +34,7 @@ def test_nodes_that_were_not_looked_at_in_time_are_named() -> None:
 
 def test_changes_that_were_not_tried_in_time_are_no_proposals_and_the_text_says_so() -> None:
     snapshot = snapshot_of(*WORLD[:-2], claim("c", request(count=2)), WORLD[-1])
-    decider = Decider(solver(), lambda _: None)
+    decider = Decider(solver(), None)
     for seconds, tried in ((-1.0, False), (1.0, True)):
         explainer = Explainer(snapshot, decider, lambda: None, seconds=seconds)
         found = explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
@@ -46,7 +46,7 @@ def test_the_search_for_changes_is_limited_by_its_work_and_not_by_the_time_that_
     snapshot = snapshot_of(*WORLD[:-2], claim("c", request(count=2)), WORLD[-1])
     slow, working = cast("Clock", count(step=100).__next__), cast("Clock", count().__next__)
     for clock, worked, tried in ((slow, lambda: 0.0, True), (lambda: 0.0, working, False)):
-        decider = Decider(replace(solver(), clock=clock, limits=Limits(seconds=1e6)), lambda _: None)
+        decider = Decider(replace(solver(), clock=clock, limits=Limits(seconds=1e6)), None)
         found = Explainer(snapshot, decider, lambda: None, worked=worked).explain(snapshot.pods[ObjectKey("ns", "p")])
         assert (bool(found.proposals), found.all_tried) == (tried, tried)
 
@@ -66,7 +66,7 @@ def test_a_selector_that_takes_long_ends_with_the_time(until: int) -> None:
         device["attributes"] = {"n": {"int": number + 1}}
     asked = claim("c", request(selectors=(long,)))
     snapshot = snapshot_of(device_class(), node("a"), slice_of_a, asked, pod("p", "c"))
-    explainer = Explainer(snapshot, Decider(replace(solver(), clock=clock), lambda _: None), lambda: None, until)
+    explainer = Explainer(snapshot, Decider(replace(solver(), clock=clock), None), lambda: None, until)
     found = explainer.explain(snapshot.pods[ObjectKey("ns", "p")])
     assert found.notes == ("there was not enough time to check every device and to try out changes",)
     assert clock() < until + 10

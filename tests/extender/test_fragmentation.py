@@ -23,6 +23,7 @@ from allocator import (
 )
 from allocator.policies.leftover import DeviceModel
 from extender import Cluster, Settings
+from extender.cluster.timeline import ChangeLog
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
@@ -229,7 +230,7 @@ def test_weighing_ends_with_the_time_of_the_call_and_the_next_call_goes_on() -> 
     world = snapshot_of(GPU, *objects, claim("c"))
     reader = count()
     by = replace(weighing(*[(1.0, each) for each in asked]), clock=lambda: next(reader) / 1000)
-    decider = Decider(by, lambda _: [])
+    decider = Decider(by, ChangeLog(1))
     passed = [0]
     while passed[-1] < len(names):
         bounds = Bounds(until=by.clock() + 1.0)

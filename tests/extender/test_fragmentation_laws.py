@@ -140,7 +140,7 @@ def test_losses_that_are_remembered_are_those_of_a_fresh_look(events: list[tuple
     requests = parse_claim(claim("mine")).spec.requests
     weights = {Asked(requests, cpu): 1.0 for cpu in (1000, 4000, 6500)}
     known = replace(found, shapes=Shapes(found.selectors, found.features, weights), clock=STANDING)
-    decider = Decider(known, state.changes_since)
+    decider = Decider(known, state)
     for kind, changed in events:
         state.apply(Event(kind, PODS, changed))
         decider.follow(state.snapshot)

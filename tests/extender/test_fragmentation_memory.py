@@ -46,7 +46,7 @@ def test_memory_stops_growing_long_before_all_shapes_were_decided() -> None:
     weights = {Shape(parse_claim(each).spec.requests, cpu(number)): 1.0 for number, each in enumerate(claims)}
     found = make_solver(BY_FRAGMENTATION)
     by = replace(found, shapes=Shapes(found.selectors, Features(), weights))
-    decider = Decider(by, state.changes_since)
+    decider = Decider(by, state)
     decider.follow(state.snapshot)
     sizes = []
     tracemalloc.start()

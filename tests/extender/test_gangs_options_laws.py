@@ -66,7 +66,7 @@ CASES: Final = st.builds(
 def test_options_after_a_pod_are_those_of_all_nodes(case: Case) -> None:
     cluster = Cluster.of(*case.objects())
     fork, the_solver = cluster.state.snapshot, replace(solver(), policy=POLICIES[case.policy])
-    decider = Decider(the_solver, cluster.state.changes_since)
+    decider = Decider(the_solver, cluster.state)
     decider.follow(fork)
     planner = Planner(the_solver, decider)
     before = chosen = None

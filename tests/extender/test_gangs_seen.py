@@ -59,7 +59,7 @@ def test_an_explanation_says_that_its_time_was_over() -> None:
     snapshot = snapshot_of(*nodes("abc"), *members("x", 3))
     seconds = count()
     hasty = replace(solver(), clock=lambda: float(next(seconds)))
-    decider = Decider(hasty, lambda _: None)
+    decider = Decider(hasty, None)
     decider.follow(snapshot)
     found = gang_hindrance(snapshot.pods[ObjectKey("ns", "x0")], snapshot, decider, hasty)
     assert found == f"{TOGETHER}: the search ended before it was known how many of them get devices"

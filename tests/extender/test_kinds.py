@@ -3,9 +3,9 @@
 import pytest
 
 from extender.background.requeue.queueing_hints import EVERYWHERE, NO_HINT, queueing_hint
-from extender.cluster.change_log import Change
 from extender.cluster.kinds import Topic, all_kinds
 from extender.cluster.snapshot import EMPTY
+from extender.cluster.timeline import Reach
 from extender.kube.resources import RESOURCES
 
 
@@ -13,8 +13,9 @@ def test_every_watched_resource_has_an_entry() -> None:
     assert {name: kind.resource for name, kind in all_kinds().items()} == RESOURCES
 
 
-@pytest.mark.parametrize("topic", Topic, ids=str)
-def test_a_key_that_no_reader_knows_may_help_rejected_pods_anywhere_if_its_topic_can(topic: Topic) -> None:
-    hint = queueing_hint([Change(1, topic, object())], EMPTY, EMPTY)
-    is_gone = topic is Topic.NODE
-    assert hint == (EVERYWHERE if topic.helps_rejected and not is_gone else NO_HINT)
+@pytest.mark.parametrize("topic", [Topic.CLASS, Topic.TEMPLATE, Topic.POD_GROUP, Topic.RESOURCE_CLASS, Topic.CONTEXT])
+def test_a_topic_that_hints_do_not_know_may_help_anywhere_if_its_concern_says_so(
+    topic: Topic,
+) -> None:
+    hint = queueing_hint(Reach({topic: {"any"}}), EMPTY, EMPTY)
+    assert hint == (EVERYWHERE if topic.helps_rejected else NO_HINT)

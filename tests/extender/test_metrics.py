@@ -47,7 +47,7 @@ from tests.kit.virtualtime import elapse, run
 
 def overview_of(state: ClusterState, live: LiveCluster | None = None) -> Overview:
     api = live.api if live else MemoryApi(now=lambda: NOW, new_uid=str)
-    return make_overview(api, state, Decider(solver(), state.changes_since), Settings(), now=lambda: NOW, live=live)
+    return make_overview(api, state, Decider(solver(), state), Settings(), now=lambda: NOW, live=live)
 
 
 def registry_of(overview: Overview) -> CollectorRegistry:
@@ -108,7 +108,7 @@ def test_pools_and_nodes_with_too_many_devices(devices: int, found: dict[str, in
 async def test_a_pool_that_becomes_too_large_is_told_once_each_time() -> None:
     told: list[str] = []
     state = state_of([node("a"), *large(MOST_OF_NODE)])
-    keeper = SizesKeeper(state, PoolSizes(state.changes_since), lambda found: told.append(str(found)))
+    keeper = SizesKeeper(state, PoolSizes(state), lambda found: told.append(str(found)))
     one_more = large(MOST_OF_NODE + 128)[-1]
     for kind in (EventType.ADDED, EventType.DELETED, EventType.ADDED):
         state.apply(Event(kind, SLICES, one_more))

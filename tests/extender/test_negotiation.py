@@ -360,7 +360,7 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
         settings = [ControllerSettings.model_validate(URL)]
         metrics = Metrics(CollectorRegistry()).controllers
         claims = ClaimWrites(scene.transport, state)
-        suitable = OtherwiseSuitable(state, Decider(solver(), state.changes_since), (), at_once)
+        suitable = OtherwiseSuitable(state, Decider(solver(), state), (), at_once)
         contexts = Contexts(ContextWrites(scene.transport), state, lambda: 0.0, suitable)
         known = known_controllers(
             settings, Reach(Budget(), scene.controllers), lambda: 0.0, lambda: NOW, metrics, contexts, claims

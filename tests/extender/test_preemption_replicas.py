@@ -113,7 +113,7 @@ class Replica:
             PreemptionWrites(Nominator(self.gate, lambda: NOW), evictor, _nothing),
             EvictionLimits(MANY, lambda: 0.0),
         )
-        decider = Decider(self._solver, self.state.changes_since)
+        decider = Decider(self._solver, self.state)
         self.task = Preemptor(self.state, decider, writes, lambda _: False, metrics, limits, at_once)
         self.work = asyncio.ensure_future(self._work())
 

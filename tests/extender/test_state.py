@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from extender.cluster.change_log import Change, ChangeLog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic, all_kinds
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import SnapshotEdit
+from extender.cluster.timeline import ANYTHING, ChangeLog
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, SLICES, Resource
@@ -80,7 +80,7 @@ class TestVersions:
     def test_each_change_is_logged_by_what_it_is_about(self, raw: RawObject, topic: Topic, key: object) -> None:
         state = state_of([raw])
         assert state.snapshot.version == 1
-        assert state.changes_since(0) == (Change(1, topic, key),)
+        assert state.since(0).changed == {topic: {key}}
 
     @pytest.mark.parametrize(
         "raw", [node("n"), device_class("gpu"), pod("p", "gpu"), taint_rule("t"), budget("b", {}, 1)]
@@ -103,37 +103,37 @@ class TestVersions:
     def test_an_allocation_changes_its_pool(self) -> None:
         state = state_of([claim("gpu")])
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"]))
-        assert state.changes_since(1) == (Change(2, Topic.CLAIM, KEY), Change(2, Topic.POOL, POOL))
+        assert state.since(1).changed == {Topic.CLAIM: {KEY}, Topic.POOL: {POOL}}
 
     def test_a_reservation_does_not(self) -> None:
         state = state_of([claim("gpu", allocated=["n/gpu-0"])])
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]))
-        assert state.changes_since(1) == (Change(2, Topic.CLAIM, KEY),)
+        assert state.since(1).changed == {Topic.CLAIM: {KEY}}
 
     def test_a_list_is_one_version(self) -> None:
         state = ClusterState()
         state.replace(NODES, [node("n"), node("m")], 5)
         assert state.snapshot.version == 1
-        assert {change.key for change in state.changes_since(0) or ()} == {"n", "m"}
+        assert state.since(0).keys(Topic.NODE) == {"n", "m"}
 
     def test_objects_of_one_topic_that_have_changed_since_are_told_apart(self) -> None:
         state = ClusterState(log_size=2)
         state.replace(NODES, [node(name) for name in "abcdef"], 5)
-        assert state.changed(Topic.CLAIM, 0) is None, "there were more changes than are kept"
+        assert state.since(0).keys(Topic.CLAIM) is None, "there were more changes than are kept"
         before = state.snapshot.version
         change(state, CLAIMS, claim("gpu", allocated=["n/gpu-0"], users=["p"]), version=7)
-        assert state.changed(Topic.CLAIM, before) == [KEY]
-        assert state.changed(Topic.POD, before) == []
+        assert state.since(before).keys(Topic.CLAIM) == {KEY}
+        assert state.since(before).keys(Topic.POD) == set()
 
 
 class TestChangeLog:
     def test_forgets_the_oldest_and_says_so(self) -> None:
         log = ChangeLog(2)
         for version in range(1, 6):
-            log.add([Change(version, Topic.NODE, f"n{version}")])
-        assert log.since(2) is None
-        assert [change.version for change in log.since(3) or ()] == [4, 5]
-        assert log.since(5) == ()
+            log.add(version, [(Topic.NODE, f"n{version}")])
+        assert log.since(2) == ANYTHING
+        assert log.since(3).keys(Topic.NODE) == {"n4", "n5"}
+        assert log.since(5).changed == {}
 
 
 class TestLists:

@@ -1,20 +1,18 @@
 """The law of decisions that still hold: what was decided about a node is what would be decided now."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Allocation, AllocatorError, Claim
 from allocator.model.features import ALL_FEATURES
-from extender.cluster.change_log import Change
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach
 from extender.pods.claims import PodClaims
 from extender.pods.decision_case import Case, open_case
 from extender.pods.nominated.held_devices import found_on
@@ -27,6 +25,14 @@ from tests.kit.clusters import claim, network_slice, pod, solver
 GANG_EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 
 POD = Pod("ns", "p", "uid-p")
+
+
+class Step(NamedTuple):
+    """Two snapshots, and what has changed in between."""
+
+    before: Snapshot
+    now: Snapshot
+    reach: Reach
 
 
 def case_in(snapshot: Snapshot, claims: tuple[Claim, ...]) -> Case:
@@ -45,28 +51,23 @@ def answer(name: str, snapshot: Snapshot, claims: tuple[Claim, ...]) -> object:
 @given(histories(), wishes())
 def test_what_rests_would_be_decided_again(history: History, claims: tuple[Claim, ...]) -> None:
     state = synced(history.beginning)
-    moments = [state.snapshot]
+    first = before = state.snapshot
+    steps = list[Step]()
     for number, step in enumerate(history.steps):
         if not isinstance(step, Asks):
             play(state, step, number)
-            moments.append(state.snapshot)
-    for before, now in [*pairwise(moments), (moments[0], moments[-1])]:
-        changes = state.changes_since(before.version)
-        within = None if changes is None else [each for each in changes if each.version <= now.version]
+            steps.append(Step(before, state.snapshot, state.since(before.version)))
+            before = state.snapshot
+    for before, now, reach in [*steps, Step(first, state.snapshot, state.since(first.version))]:
         for name in NODES:
             node = before.nodes.get(name)
-            if node is not None and still_holds(case_in(before, claims), node, now, within):
+            if node is not None and still_holds(case_in(before, claims), node, now, reach):
                 assert answer(name, now, claims) == answer(name, before, claims)
 
 
-def between(scene: Scene, before: Snapshot, now: Snapshot) -> Sequence[Change] | None:
-    changes = scene.cluster.state.changes_since(before.version)
-    return None if changes is None else [each for each in changes if each.version <= now.version]
-
-
-def does_rest(scene: Scene, asked: Pod, name: str, before: Snapshot, now: Snapshot) -> bool:
-    case = open_case(asked, before, scene.solver)
-    return isinstance(case, Case) and still_holds(case, before.nodes[name], now, between(scene, before, now))
+def does_rest(scene: Scene, asked: Pod, name: str, step: Step) -> bool:
+    case = open_case(asked, step.before, scene.solver)
+    return isinstance(case, Case) and still_holds(case, step.before.nodes[name], step.now, step.reach)
 
 
 def outcome(scene: Scene, asked: Pod, name: str, snapshot: Snapshot) -> object:
@@ -85,15 +86,17 @@ async def test_what_rests_beside_nominated_pods_would_be_decided_again(
     ]
     net = [network_slice("net", 1)] if is_net else []
     scene = Scene(*nodes(NODE_NAMES, 2), *net, *gangs, *singles)
-    moments = [scene.cluster.state.snapshot]
+    state, steps = scene.cluster.state, list[Step]()
+    moments = [state.snapshot]
     for what, number in (("ask", 0), ("tick", 0), *events):
         await happen(scene, what, number)
-        moments.append(scene.cluster.state.snapshot)
-    for before, now in [*pairwise(moments), *zip(moments, moments[3:], strict=False)]:
-        for asked in (each for each in before.pods.values() if each.is_pending):
-            for name in before.nodes:
-                if does_rest(scene, asked, name, before, now):
-                    assert outcome(scene, asked, name, now) == outcome(scene, asked, name, before)
+        steps += [Step(each, state.snapshot, state.since(each.version)) for each in (moments[-1], *moments[-3:-2])]
+        moments.append(state.snapshot)
+    for step in steps:
+        for asked in (each for each in step.before.pods.values() if each.is_pending):
+            for name in step.before.nodes:
+                if does_rest(scene, asked, name, step):
+                    assert outcome(scene, asked, name, step.now) == outcome(scene, asked, name, step.before)
 
 
 async def test_while_devices_are_kept_a_decision_rests_unless_it_has_read_what_changes() -> None:
@@ -103,7 +106,8 @@ async def test_while_devices_are_kept_a_decision_rests_unless_it_has_read_what_c
     await scene.turns(1)
     before, there = scene.cluster.state.snapshot, scene.known("x0").kept.node
     assert await scene.bind("x0", there) == ""
-    now = scene.cluster.state.snapshot
-    assert {name: does_rest(scene, scene.known("s"), name, before, now) for name in "abc"} == {
+    state = scene.cluster.state
+    step = Step(before, state.snapshot, state.since(before.version))
+    assert {name: does_rest(scene, scene.known("s"), name, step) for name in "abc"} == {
         name: name != there for name in "abc"
     }

@@ -16,9 +16,8 @@ from extender.config.sources import load
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from extender.observe.claim_counts import ClaimCounts, ClaimSource
+from extender.observe.counts import ClaimCounts, ClaimSource, PendingPods
 from extender.observe.decision_log import MOST_CHANGES, DecisionLog
-from extender.observe.pending import PendingPods
 from extender.observe.pod_and_claim_states import ClaimState, PendingReason
 from extender.service import Service
 from extender.verbs.filter import filter_nodes
@@ -169,14 +168,14 @@ STATES: dict[ClaimState, dict[str, Any]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_claims_are_counted_by_state_and_source(state: ClaimState, source: ClaimSource) -> None:
     cluster = state_of([claim("c", **STATES[state], metadata=SOURCES[source])])
-    counts = ClaimCounts(cluster.changes_since).count(cluster.snapshot)
+    counts = ClaimCounts(cluster).count(cluster.snapshot)
     assert {label: number for label, number in counts.items() if number} == {(state, source): 1}
     assert len(counts) == len(ClaimState) * len(ClaimSource)
 
 
 def test_a_claim_in_flight_is_counted_as_such() -> None:
     cluster = state_of([claim("c")])
-    counts = ClaimCounts(cluster.changes_since)
+    counts = ClaimCounts(cluster)
     assert counts.count(cluster.snapshot)[ClaimState.PENDING, ClaimSource.CLAIM] == 1
     cluster.assume("uid-c", AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "a", "gpu-0")),)), "uid-p")
     assert counts.count(cluster.snapshot)[ClaimState.IN_FLIGHT, ClaimSource.CLAIM] == 1
@@ -216,17 +215,17 @@ def test_what_is_kept_up_is_what_is_counted_anew(happenings: list[tuple[Object |
     state = ClusterState(log_size=3)
     for resource in RESOURCES.values():
         state.replace(resource, [], 0)
-    decision_log, claims = new_log(), ClaimCounts(state.changes_since)
-    pending = PendingPods(state.changes_since, decision_log, ())
+    decision_log, claims = new_log(), ClaimCounts(state)
+    pending = PendingPods(state, decision_log, ())
     answered: list[str] = []
     for number, (step, is_there) in enumerate([*happenings, (None, True)]):
         if step is None:
             again = new_log()
             for name in answered:
                 answer(again, name, PendingReason.DEVICES)
-            anew = PendingPods(state.changes_since, again, ())
+            anew = PendingPods(state, again, ())
             assert pending.count(state.snapshot) == anew.count(state.snapshot)
-            assert claims.count(state.snapshot) == ClaimCounts(state.changes_since).count(state.snapshot)
+            assert claims.count(state.snapshot) == ClaimCounts(state).count(state.snapshot)
         elif isinstance(step, str):
             answered.append(step)
             answer(decision_log, step, PendingReason.DEVICES)
@@ -239,7 +238,7 @@ def test_what_is_kept_up_is_what_is_counted_anew(happenings: list[tuple[Object |
 def test_more_answers_than_are_kept_between_two_scrapes_are_no_loss() -> None:
     state = state_of([pod("p", "c")])
     decision_log = new_log()
-    pending = PendingPods(state.changes_since, decision_log, ())
+    pending = PendingPods(state, decision_log, ())
     assert pending.count(state.snapshot)[PendingReason.NOT_ASKED] == 1
     answer(decision_log, "p", PendingReason.DEVICES)
     with structlog.testing.capture_logs():  # lines to write would take most of the time

@@ -15,13 +15,13 @@ from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
 from extender.background.task import BackgroundTask
-from extender.cluster.change_log import Change
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach
 from extender.decisions.solver import Solver
 from extender.fairness.backlog import Backlog
 from extender.fairness.fair_memory import ReportingMemory
@@ -113,25 +113,25 @@ class ImmediateAllocation(BackgroundTask):
         if self._state.not_ready:
             return
         before, snapshot = self._seen, self._state.snapshot
-        changes = self._state.changes_since(before.version)
+        reach = self._state.since(before.version)
         self._seen = snapshot
-        for key in self._to_read(snapshot, changes):
+        for key in self._to_read(snapshot, reach):
             self._read(snapshot, key)
         self._backlog.offer(self._admit, AT_ONCE)
         if self._waiting:
-            self._note_changes(before, snapshot, changes)
+            self._note_changes(before, snapshot, reach)
         self._tell_due()
         await self._serve_due()
 
-    def _to_read(self, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> list[ObjectKey]:
+    def _to_read(self, snapshot: Snapshot, reach: Reach) -> list[ObjectKey]:
         """The claims that have changed; at first, and if the changes are not known, all claims, some in each turn."""
         now, is_short = self._solver.clock(), bool(self._waiting.forgotten) and not self._backlog
-        if self._unread is None or changes is None or (is_short and now >= self._again):
+        changed = reach.keys(Topic.CLAIM)
+        if self._unread is None or changed is None or (is_short and now >= self._again):
             self._waiting.look_again()
             self._again = now + REREAD_SECONDS
             self._unread = iter(list(snapshot.claims))
-        changed = {each.key for each in changes or () if each.topic is Topic.CLAIM}
-        return [*islice(self._unread, AT_ONCE), *(key for key in changed if isinstance(key, ObjectKey))]
+        return [*islice(self._unread, AT_ONCE), *(changed or ())]
 
     def _read(self, snapshot: Snapshot, key: ObjectKey) -> None:
         found = snapshot.claims.get(key)
@@ -173,9 +173,9 @@ class ImmediateAllocation(BackgroundTask):
             return True
         return not claim.reserved_for and self._checked.find(claim.uid) != _version(found)
 
-    def _note_changes(self, before: Snapshot, snapshot: Snapshot, changes: tuple[Change, ...] | None) -> None:
+    def _note_changes(self, before: Snapshot, snapshot: Snapshot, reach: Reach) -> None:
         """Forget claims that need nothing any more. The others are due if a change may help, or if it is time."""
-        hint, now = queueing_hint(changes, before, snapshot), self._solver.clock()
+        hint, now = queueing_hint(reach, before, snapshot), self._solver.clock()
         for uid, each in self._waiting.items():
             found = snapshot.claim(uid)
             if found is None or not _is_wanted(found.claim) or not self._has_work(found):

@@ -114,7 +114,7 @@ class ControllerReleases(BackgroundTask):
     def _follow(self) -> None:
         """Find the marked claims without an allocation among those that have changed."""
         snapshot = self._state.snapshot
-        changed = self._state.changed(Topic.CLAIM, self._seen)
+        changed = self._state.since(self._seen).keys(Topic.CLAIM)
         self._seen = snapshot.version
         for key in [*snapshot.claims, *self._marked] if changed is None else changed:
             claim = snapshot.claims.get(key)

@@ -79,7 +79,7 @@ class SchedulingContexts(BackgroundTask):
 
     def _follow(self, snapshot: Snapshot) -> None:
         """Find the claims that are allocated and used by nobody, among those that have changed."""
-        changed = self._state.changed(Topic.CLAIM, self._seen)
+        changed = self._state.since(self._seen).keys(Topic.CLAIM)
         self._seen = snapshot.version
         for key in [*snapshot.claims, *self._idle] if changed is None else changed:
             claim = snapshot.claims.get(key)

@@ -193,9 +193,8 @@ class ControllerWaits(BackgroundTask):
 
     def _hear(self, snapshot: Snapshot, now: float) -> None:
         """A controller has answered, or may have, by a PodSchedulingContext: its pod is asked for at once."""
-        changed = self._state.changed(Topic.CONTEXT, self._seen)
+        keys = self._state.since(self._seen).keys(Topic.CONTEXT)
         self._seen = snapshot.version
-        keys = None if changed is None else frozenset(changed)
         for each in self._waiting.values() if keys is None or keys else ():
             if keys is None or each.pod.key in keys:
                 each.again = now

@@ -11,14 +11,11 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import PoolId
 from allocator.tools import Recent
-from extender.background.requeue.queueing_hints import local_nodes, roams
-from extender.cluster.change_log import Change
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube.api import ObjectKey
+from extender.cluster.timeline import Reach, Timeline, roams
 from extender.pods.likeness import likeness_of
 
 MOST_NAMES: Final = 200_000
@@ -64,12 +61,12 @@ class Fruitless:
     """Remembers choices that found no victims.
 
     Args:
-        changes_since: the changes of the cluster since a version; None if they are not known any more.
+        timeline: of the cluster.
         clock: measures durations, in seconds.
     """
 
-    def __init__(self, changes_since: Callable[[int], Iterable[Change] | None], clock: Callable[[], float]) -> None:
-        self._changes_since = changes_since
+    def __init__(self, timeline: Timeline, clock: Callable[[], float]) -> None:
+        self._timeline = timeline
         self._clock = clock
         self._known: Recent[_Choice] = Recent(MOST_NAMES, lambda _, choice: 1 + len(choice.names or ()))
 
@@ -91,10 +88,7 @@ class Fruitless:
         return max(0.0, last.ended + last.pause - now)
 
     def _has_changed(self, last: _Choice, snapshot: Snapshot) -> bool:
-        changes = self._changes_since(last.version)
-        if changes is None or snapshot.nominated != last.nominated:
-            return True
-        return any(_matters(change, last, snapshot) for change in changes)
+        return snapshot.nominated != last.nominated or _matters(self._timeline.since(last.version), last, snapshot)
 
 
 def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
@@ -103,18 +97,20 @@ def _key(pod: Pod, snapshot: Snapshot) -> Hashable:
     return likeness_of(pod, snapshot), (pod.namespace, *named) if named else ()
 
 
-def _matters(change: Change, last: _Choice, now: Snapshot) -> bool:
-    """Whether other pods may be evicted after a change, or fewer devices may be missing."""
-    match change.topic, change.key:
-        case Topic.NODE, str() as name:
-            return last.concerns((name,))
-        case Topic.POOL, PoolId() as pool:
-            is_gone = pool not in now.inventory.pools
-            return is_gone or roams(pool, now, now) or last.concerns(local_nodes(pool, now, now))
-        case Topic.CLAIM, ObjectKey() as key:
-            claim = now.claims.get(key)
-            return claim is not None and bool(now.held_by(claim.claim.uid))
-        case Topic.POD, ObjectKey() as key:
-            found = now.pods.get(key)
-            return found is None or bool(found.node_name)
-    return change.topic.alters_victims
+_KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
+"""Of these, not every change matters."""
+
+
+def _matters(reach: Reach, last: _Choice, now: Snapshot) -> bool:
+    """Whether other pods may be evicted after some changes, or fewer devices may be missing."""
+    topics, nodes = reach.changed, reach.nodes(now, now)
+    if topics is None or nodes is None or last.concerns(nodes):
+        return True
+    claims = (now.claims.get(key) for key in topics.get(Topic.CLAIM, ()))
+    pods = (now.pods.get(key) for key in topics.get(Topic.POD, ()))
+    return (
+        any(topic.alters_victims for topic in topics if topic not in _KEYED)
+        or any(pool not in now.inventory.pools or roams(pool, now) for pool in topics.get(Topic.POOL, ()))
+        or any(claim is not None and now.held_by(claim.claim.uid) for claim in claims)
+        or any(pod is None or pod.node_name for pod in pods)
+    )

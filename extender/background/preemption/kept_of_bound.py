@@ -44,7 +44,7 @@ class KeptOfBound(BackgroundTask):
     def _note_changes(self) -> None:
         """Note the pods that have got a node since the last turn; in the first turn, all that have one."""
         snapshot = self._state.snapshot
-        changed = self._state.changed(Topic.POD, self._seen)
+        changed = self._state.since(self._seen).keys(Topic.POD)
         self._seen = snapshot.version
         for key in snapshot.pods if changed is None else changed:
             pod = snapshot.pods.get(key)

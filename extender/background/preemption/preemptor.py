@@ -147,7 +147,7 @@ class Preemptor(BackgroundTask):
         self._limits = limits
         self._faults = solver.faults
         self._off_loop = off_loop
-        self._fruitless = Fruitless(state.changes_since, solver.clock)
+        self._fruitless = Fruitless(state, solver.clock)
         self._asked = ReportingMemory[_Asked](_MOST_ASKED)
         self._choosing: set[str] = set()
         self._names = NodeLists()

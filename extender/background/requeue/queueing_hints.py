@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator import FREE, NOTHING_USED, DeviceId, PoolId
-from extender.cluster.change_log import Change
 from extender.cluster.consumers import claim_keys
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, nodes_of, roams
 from extender.kube.api import ObjectKey
 from extender.quota.device_quotas.overrun import quotas_of
 
@@ -38,48 +38,39 @@ NO_HINT: Final = QueueingHint()
 EVERYWHERE: Final = QueueingHint(everywhere=True)
 
 
-def queueing_hint(changes: Iterable[Change] | None, before: Snapshot, after: Snapshot) -> QueueingHint:
+def queueing_hint(reach: Reach, before: Snapshot, after: Snapshot) -> QueueingHint:
     """What can be better after some changes.
 
     Args:
-        changes: all between the two snapshots; None if they are not known any more.
+        reach: of all changes between the two snapshots.
         before: the cluster as it was when the pods were rejected.
         after: the cluster as it is now.
     """
     nodes: set[str] = set()
     claims: set[ObjectKey] = set()
     namespaces: set[str] = set()
-    if changes is None:
+    if reach.changed is None:
         return EVERYWHERE
-    for topic, key in dict.fromkeys((change.topic, change.key) for change in changes if change.topic.helps_rejected):
-        match topic, key:
-            case Topic.NODE, str() if key in after.nodes:
-                nodes.add(key)
-            case Topic.CLAIM, ObjectKey() if not _was_wanted(key, before, after):
+    for topic, key in (each for each in reach.pairs() if each[0].helps_rejected):
+        match topic:
+            case Topic.NODE:
+                nodes |= {key} if key in after.nodes else set()
+            case Topic.CLAIM if not _was_wanted(key, before, after):
                 claims.add(key)
                 namespaces |= _relieved(key, before, after)
-            case Topic.DEVICE_QUOTA, ObjectKey():
+            case Topic.DEVICE_QUOTA:
                 namespaces |= {key.namespace, *_borrowers(key.namespace, before), *_borrowers(key.namespace, after)}
-            case Topic.POOL, PoolId() if not roams(key, before, after):
-                nodes |= local_nodes(key, before, after) if _has_more(key, before, after) else set()
+            case Topic.POOL if not _has_more(key, before, after):
+                continue
+            case Topic.POOL if not roams(key, before, after):
+                nodes |= nodes_of(key, before, after)
+            case Topic.TAINT_RULE if key not in before.rules:
+                continue
+            case Topic.POD if not _gave_up_nomination(key, before, after):
+                continue
             case _:
-                if _may_help(topic, key, before, after):
-                    return EVERYWHERE
+                return EVERYWHERE
     return QueueingHint(nodes=frozenset(nodes), claims=frozenset(claims), namespaces=frozenset(namespaces))
-
-
-def _may_help(topic: Topic, key: object, before: Snapshot, after: Snapshot) -> bool:
-    """Whether a change may help on any node."""
-    match topic, key:
-        case Topic.NODE, _:
-            return False  # it is gone
-        case Topic.POOL, PoolId():
-            return _has_more(key, before, after)
-        case Topic.TAINT_RULE, str():
-            return key in before.rules
-        case Topic.POD, ObjectKey():
-            return _gave_up_nomination(key, before, after)
-    return True
 
 
 def _relieved(key: ObjectKey, before: Snapshot, after: Snapshot) -> frozenset[str]:
@@ -106,18 +97,6 @@ def _has_more(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
         return True
     old, new = (each.usage.pools.get(pool, NOTHING_USED) for each in (before, after))
     return any(new.get(device, FREE) != usage for device, usage in old.items())
-
-
-def roams(pool: PoolId, before: Snapshot, after: Snapshot) -> bool:
-    """Whether more than one node may reach the pool, or could before."""
-    return any(pool in each.inventory.roaming for each in (before, after))
-
-
-def local_nodes(pool: PoolId, before: Snapshot, after: Snapshot) -> set[str]:
-    """The nodes that have the pool for themselves, or had it before."""
-    found = (each.inventory.pools[pool] for each in (before, after) if pool in each.inventory.pools)
-    slices = (each for pool in found for each in pool.slices)
-    return {each.placement.node_name for each in slices if each.placement is not None and each.placement.node_name}
 
 
 def _gave_up_nomination(key: ObjectKey, before: Snapshot, after: Snapshot) -> bool:

@@ -4,22 +4,21 @@ Most pods find this cluster: they may take nothing of what is kept. `held_for_no
 at the cost of all kept devices for each pod. Here, a change costs what is kept on the nodes that it concerns.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from threading import Lock
 from typing import Final
 
 from immutables import Map
 
 from allocator import NOTHING_USED, PoolId, Usage
-from extender.cluster.change_log import Change, ChangeLog
 from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import KeptIndex, with_uid
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY, Snapshot
+from extender.cluster.timeline import ChangeLog, Reach, Timeline
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
-from extender.kube.api import ObjectKey
 from extender.pods.negotiated_claims import names_controller
 from extender.pods.node_resources import is_counted
 from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on
@@ -38,12 +37,12 @@ class ClusterWithKept:
 
     Args:
         decider: of the cluster.
-        changes_since: the changes of the cluster since a version; None if they are not kept that far back.
+        timeline: of the cluster.
     """
 
-    def __init__(self, decider: Decider, changes_since: Callable[[int], Sequence[Change] | None]) -> None:
+    def __init__(self, decider: Decider, timeline: Timeline) -> None:
         self._of_cluster = decider
-        self._changes_since = changes_since
+        self._timeline = timeline
         self._lock = Lock()
         self._begin(EMPTY)
 
@@ -83,17 +82,16 @@ class ClusterWithKept:
         finally:
             self._lock.release()
 
+    def since(self, version: int) -> Reach:
+        """What has changed of this world after a version."""
+        return self._timeline.since(version) | self._log.since(version)
+
     def _begin(self, snapshot: Snapshot) -> None:
         """Begin with a cluster in which nothing is held."""
         self._seen = self._world = snapshot
         self._held = HeldNodes()
         self._log = ChangeLog(_CHANGES)
-        self.decider = Decider(self._of_cluster.solver, self._all_changes, origin=self._of_cluster)
-
-    def _all_changes(self, version: int) -> Sequence[Change] | None:
-        """The changes of this world since a version."""
-        cluster, own = self._changes_since(version), self._log.since(version)
-        return None if cluster is None or own is None else (*cluster, *own)
+        self.decider = Decider(self._of_cluster.solver, self, origin=self._of_cluster)
 
     def _follow(self, snapshot: Snapshot, solver: Solver) -> bool:
         """Move on to a later snapshot; False if it is an earlier one."""
@@ -103,23 +101,22 @@ class ClusterWithKept:
             return True
         if snapshot.version < self._seen.version:
             return False
-        changes = self._changes_since(self._seen.version)
-        if changes is None:
+        reach = self._timeline.since(self._seen.version)
+        pools = {*(reach.keys(Topic.POOL) or ())}
+        if reach.changed is None:
             self._of_cluster.follow(snapshot)  # its node views are those of this world, but for a few
             self._begin(snapshot)
             self._seen = EMPTY  # until what is held is known, too
             names: Collection[str] = snapshot.nominated.keys()
-            pools: set[PoolId] = set()
         else:
-            names = self._concerned(changes, snapshot)
-            pools = {change.key for change in changes if isinstance(change.key, PoolId)}
+            names = self._concerned(reach, snapshot)
         solver = solver.share(2)
         # Nothing else changes before this is known: an error leaves the world as it was.
         now = {name: held_on(name, snapshot, solver) for name in names}
         before = [self._held.put(name, held) for name, held in now.items()]
         changed = [held for held in (*before, *now.values()) if held is not None]
         own = {pool for held in changed for pool in held.pools}
-        self._log.add(Change(snapshot.version, Topic.POOL, pool) for pool in own)
+        self._log.add(snapshot.version, ((Topic.POOL, pool) for pool in own))
         nominated: Map[str, Map[str, None]] = Map()
         for uid in snapshot.kept.unnamed:
             nominated = with_uid(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
@@ -130,18 +127,17 @@ class ClusterWithKept:
         self.decider.follow(self._world)
         return True
 
-    def _concerned(self, changes: Sequence[Change], snapshot: Snapshot) -> Collection[str]:
+    def _concerned(self, reach: Reach, snapshot: Snapshot) -> Collection[str]:
         """The nodes where something else may be held now."""
-        if any(change.topic.alters_kept and change.topic not in _KEYED for change in changes):
+        if any(topic.alters_kept and topic not in _KEYED for topic in reach.changed or ()):
             return {*self._held.names, *snapshot.nominated}
-        keys = {(change.topic, change.key) for change in changes if change.topic in _KEYED}
-        own = [key for topic, key in keys if topic is Topic.POD and isinstance(key, ObjectKey)]
+        own = reach.keys(Topic.POD) or ()
         pods = [each.nominee(each.pods[key]) for key in own for each in (self._seen, snapshot) if key in each.pods]
         names = {name for pod in pods for name in (pod.node_name, pod.nominated_node)}
-        names |= {key for topic, key in keys if topic is Topic.NODE and isinstance(key, str)}
+        names.update(reach.keys(Topic.NODE) or ())
         # What could not be found out in time is tried again.
         near = {name for name in names if name in self._held or name in snapshot.nominated}
-        return self._held.depending(keys) | near
+        return self._held.depending(reach.among(_KEYED).pairs()) | near
 
     def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], now: Iterable[HeldOnNode | None]) -> Usage:
         """What is in use in this world: as before, but in some pools, where only what has changed is held."""

@@ -152,8 +152,8 @@ class BindPlanner:
             decided, seconds = await self._found(case, node, until, self._off_loop)
             quickest = min(quickest, seconds)
             before, now = case, self._state.snapshot
-            changes = self._state.changes_since(before.snapshot.version)
-            if still_holds(case, node, now, changes) and not self._state.not_ready:
+            reach = self._state.since(before.snapshot.version)
+            if still_holds(case, node, now, reach) and not self._state.not_ready:
                 return await self._decided(pod, case, node, decided)
             case, node = self._opened(pod, node_name, made, foresees=foresees)
             confirmed = self._confirmed(case, node, before, decided)

@@ -44,7 +44,7 @@ class DoubleAllocations:
 
     def look(self, state: ClusterState) -> None:
         """Check claims that have changed, some now and the rest next time: kube-scheduler does not check its own."""
-        changed, snapshot = state.changed(Topic.CLAIM, self._looked_at), state.snapshot
+        changed, snapshot = state.since(self._looked_at).keys(Topic.CLAIM), state.snapshot
         self._looked_at = snapshot.version
         self._unseen.update(dict.fromkeys(snapshot.claims if changed is None else changed))
         for key in list(islice(self._unseen, AT_ONCE)):

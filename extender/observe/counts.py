@@ -1,0 +1,146 @@
+"""Counts of claims and of pending pods: a scrape costs what has changed since the last one."""
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import product
+from typing import Generic, TypeAlias, TypeVar
+
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach, Timeline, View
+from extender.kube.api import ObjectKey
+from extender.kube_scheduler import no_attempt
+from extender.observe.decision_log import DecisionLog
+from extender.observe.pod_and_claim_states import ClaimState, PendingReason, PodState, state_of_claim, state_of_pod
+
+_L = TypeVar("_L", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Counts(Generic[_L]):
+    """How many objects have each label; a label without objects has 0."""
+
+    numbers: Counter[_L] = field(default_factory=Counter)
+    labels: dict[ObjectKey, _L] = field(default_factory=dict)
+
+    def put(self, key: ObjectKey, label: _L | None) -> None:
+        """Count an object with a label; None: not any more."""
+        old = self.labels.pop(key, None)
+        if old is not None:
+            self.numbers[old] -= 1
+        if label is not None:
+            self.labels[key] = label
+            self.numbers[label] += 1
+
+
+class _Counted(View[_Counts[_L]]):
+    """Counts the objects of one kind by label. One thread counts at a time."""
+
+    @abstractmethod
+    def keys(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
+        """The keys of all objects."""
+
+    @abstractmethod
+    def label(self, key: ObjectKey, snapshot: Snapshot) -> _L | None:
+        """The label of an object; None if it does not count, or does not exist."""
+
+    def build(self, snapshot: Snapshot) -> _Counts[_L]:
+        """Count all objects."""
+        return self.put(_Counts(), self.keys(snapshot), snapshot)
+
+    def apply(self, value: _Counts[_L], reach: Reach, snapshot: Snapshot) -> _Counts[_L]:
+        """Count those that have changed."""
+        return self.put(value, (key for _, key in reach.pairs()), snapshot)
+
+    def put(self, counts: _Counts[_L], keys: Iterable[ObjectKey], snapshot: Snapshot) -> _Counts[_L]:
+        """Count objects, whether they are counted already or not."""
+        for key in keys:
+            counts.put(key, self.label(key, snapshot))
+        return counts
+
+
+class ClaimSource(Enum):
+    """What a claim was made from; the words are those of kube-controller-manager's metric of claims."""
+
+    CLAIM = "resource_claim"
+    """A person or a program has made it."""
+    TEMPLATE = "resource_claim_template"
+    EXTENDED_RESOURCE = "extended_resource"
+    """A special claim."""
+
+
+_ClaimLabel: TypeAlias = tuple[ClaimState, ClaimSource]
+
+
+class ClaimCounts(_Counted[_ClaimLabel]):
+    """Counts claims by state, and by who made them."""
+
+    topics = frozenset({Topic.CLAIM})
+    bound = "the state and the source of each claim"
+
+    def count(self, snapshot: Snapshot) -> Mapping[_ClaimLabel, int]:
+        """How many claims of each source are in each state."""
+        numbers = self.at(snapshot).numbers
+        return {label: numbers[label] for label in product(ClaimState, ClaimSource)}
+
+    def keys(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
+        """All claims."""
+        return snapshot.claims
+
+    def label(self, key: ObjectKey, snapshot: Snapshot) -> _ClaimLabel | None:
+        """State and source of a claim."""
+        claim = snapshot.claims.get(key)
+        return None if claim is None else (state_of_claim(claim, snapshot), _source(claim))
+
+
+def _source(claim: ClaimObject) -> ClaimSource:
+    if claim.special_of:
+        return ClaimSource.EXTENDED_RESOURCE
+    return ClaimSource.TEMPLATE if POD_CLAIM_NAME in claim.claim.annotations else ClaimSource.CLAIM
+
+
+class PendingPods(_Counted[PendingReason]):
+    """Counts pending pods by what each waits for.
+
+    Args:
+        timeline: of the cluster.
+        decision_log: has the latest answer about each pod. Only this object may take its changes.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+    """
+
+    topics = frozenset({Topic.POD})
+    bound = "the reason of each pending pod"
+
+    def __init__(self, timeline: Timeline, decision_log: DecisionLog, schedulers: Collection[str]) -> None:
+        super().__init__(timeline)
+        self._schedulers = schedulers
+        self._decision_log = decision_log
+
+    def count(self, snapshot: Snapshot) -> Mapping[PendingReason, int]:
+        """How many pods wait for each reason."""
+        answered = self._decision_log.changes()
+        if answered is None:
+            self.forget()
+        numbers = self.put(self.at(snapshot), answered or (), snapshot).numbers
+        return {reason: numbers[reason] for reason in PendingReason}
+
+    def keys(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
+        """All pods."""
+        return snapshot.pods
+
+    def label(self, key: ObjectKey, snapshot: Snapshot) -> PendingReason | None:
+        """Why a pod waits; None if it does not."""
+        pod = snapshot.pods.get(key)
+        return self._reason(pod) if pod is not None and state_of_pod(pod) is PodState.PENDING else None
+
+    def _reason(self, pod: Pod) -> PendingReason:
+        if no_attempt(pod, self._schedulers):
+            return PendingReason.NO_ATTEMPT
+        latest = self._decision_log.latest(pod.uid)
+        return PendingReason.NOT_ASKED if latest is None else latest.waits_for
