@@ -40,7 +40,7 @@ from extender.http.errors import OF_PAGES, error_reply, reply_to
 from extender.http.limits.bodies import Bodies
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.service import Service
-from extender.tools.intake import Budget
+from extender.tools.intake import Budget, Source
 from extender.tools.version import __version__
 from extender.tools.wording import expected, suggestion
 from extender.tracing.tracing import UNTRACED, Tracing
@@ -69,7 +69,9 @@ class EndpointParts:
 
 
 def _scheduler_verbs(app: Application, parts: EndpointParts) -> None:
-    add_scheduler_verbs(app, parts.service, parts.autoscaler, parts.endpoints, parts.settings)
+    bodies = Bodies(parts.settings.server.body_limit_bytes, parts.endpoints.bodies.budget, Source.SCHEDULERS)
+    endpoints = replace(parts.endpoints, bodies=bodies)
+    add_scheduler_verbs(app, parts.service, parts.autoscaler, endpoints, parts.settings)
 
 
 def _autoscaler_verbs(app: Application, parts: EndpointParts) -> None:

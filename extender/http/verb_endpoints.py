@@ -16,18 +16,16 @@ from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from allocator import InvalidObjectError
 from allocator.tools import JSON
-from extender.http.callers import Callers
+from extender.http.callers import Callers, caller_of
 from extender.http.errors import status_of
-from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, Bodies, Body, TooLargeError
+from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.offload import to_the_end
 from extender.tracing.tracing import Call, Tracing
 from extender.verbs import wire
 from extender.verbs.verb import Doc, Verb
-from extender.verbs.wire import WireError
 
 logger = structlog.get_logger()
 
@@ -36,10 +34,7 @@ _JSON: Final = (b"content-type", b"application/json")
 BODILESS: Final = "dra_extender.bodiless"
 """Key of the scope of a GET that stands for a HEAD. An answer without an end leaves out its body."""
 
-_TOO_DEEP: Final = "the body is nested too deeply"
-
 _By = TypeVar("_By")
-_Decoded = TypeVar("_Decoded")
 
 Elsewhere: TypeAlias = Callable[[Request, bytes], Awaitable[bytes | None]]
 """Has a request and its body answered at another place; None: the request is to be answered here."""
@@ -48,35 +43,6 @@ Elsewhere: TypeAlias = Callable[[Request, bytes], Awaitable[bytes | None]]
 async def nowhere_else(_request: Request, _body: bytes) -> bytes | None:
     """The request is to be answered here."""
     return None
-
-
-async def decoded_in_thread(decode: Callable[..., _Decoded], *args: object) -> _Decoded:
-    """What a function decodes in a thread, or its error. A caller that is cancelled waits: its body is in use.
-
-    An error about the body comes without its traceback, whose frames hold what was decoded. The thread's future holds
-    the error: all of that would stay until Python looks for cycles.
-    """
-    found = await to_the_end(run_sync(_caught, decode, args))
-    if isinstance(found, _Failed):
-        raise found.error
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """The error of a body."""
-
-    error: Exception
-
-
-def _caught(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decoded | _Failed:
-    try:
-        return decode(*args)
-    except (WireError, InvalidObjectError, TooLargeError) as error:
-        error.__cause__ = error.__context__ = None
-        return _Failed(error.with_traceback(None))
-    except RecursionError:
-        return _Failed(WireError("", _TOO_DEEP))
 
 
 class VerbRoute(APIRoute):
@@ -134,7 +100,7 @@ class Endpoints:
     """Makes verbs into endpoints.
 
     Attributes:
-        bodies: of all requests.
+        bodies: of all requests that share their room.
         deadline: seconds that a verb may take.
     """
 
@@ -155,7 +121,7 @@ class Endpoints:
     ) -> VerbRoute:
         """A verb at a path; ``name`` is what metrics and traces call it, and ``by`` says who answers a request."""
         self.metrics.verbs.expect(name)
-        call = self.tracing.call(name, _Exchange(verb, by, elsewhere, self.tracing))
+        call = self.tracing.call(name, _Exchange(verb, by, elsewhere, self.tracing, self.bodies))
         free = 0 if verb.has_whole_objects else FREE_BYTES
         app = self._app(name, call, SMALL_BYTES if verb.is_small else None, free)
         return VerbRoute(path, app, name=name, summary=verb.doc.summary, tags=[tag], openapi_extra=_operation(verb.doc))
@@ -166,7 +132,7 @@ class Endpoints:
             code = "error"
             try:
                 async with asyncio.timeout(self.deadline):
-                    with Body(self.bodies, limit, free) as body:
+                    with Body(self.bodies, limit, free, caller_of(scope)) as body:
                         reply = await call(Request(scope), await body.read(receive))
                 code = "ok"
             except ClientDisconnect:
@@ -182,7 +148,7 @@ class Endpoints:
         if isinstance(error, TimeoutError):
             return wire.encode_error(f"{name} was not done within its deadline of {self.deadline:g} s")
         if isinstance(error, RecursionError):
-            return wire.encode_error(_TOO_DEEP)
+            return wire.encode_error(TOO_DEEP)
         if status_of(error) is not None:
             return wire.encode_error(str(error), error.code if isinstance(error, RefusedError) else "")
         logger.error("verb failed", verb=name, exc_info=error)
@@ -197,6 +163,7 @@ class _Exchange(Generic[_By]):
     by: Callable[[Request], _By]
     elsewhere: Elsewhere
     tracing: Tracing
+    bodies: Bodies
 
     async def __call__(self, request: Request, body: bytes) -> bytes:
         reply = await self.elsewhere(request, body)
@@ -205,8 +172,10 @@ class _Exchange(Generic[_By]):
         verb, tell = self.verb, self.tracing.tell
         by, is_long = self.by(request), len(body) > FREE_BYTES
         # To decode a hundred thousand victims, or a Pod with ten thousand resources, takes a tenth of a second.
-        in_thread = is_long or verb.has_whole_objects
-        asked = await decoded_in_thread(verb.decode, body) if in_thread else verb.decode(body)
+        if verb.has_whole_objects or is_costly(body):
+            asked = await self.bodies.decoded(caller_of(request.scope), verb.decode, body)
+        else:
+            asked = verb.decode(body)
         with verb.deciding(by, asked) as draft:
             tell(verb.asked, asked)
             answer = await verb.answer(by, asked)

@@ -1,6 +1,7 @@
 """Bodies of requests: how long, how dense, how many at a time; and what else of a request is kept or has to be read."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from extender.http.limits.bodies import (
     BYTES_A_VALUE,
     FREE_BYTES,
     SMALL_BYTES,
+    TEXT_BYTES,
     UNCOUNTED_BYTES,
     Bodies,
     Body,
@@ -30,6 +32,7 @@ from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 
 MIB = 1024 * 1024
+TEXT = b'"' + b" " * (MIB - 1)
 
 
 def receiving(*chunks: bytes, leaves: bool = False) -> tuple[Receive, Iterator[Message]]:
@@ -61,8 +64,8 @@ async def test_what_a_body_takes_is_counted_while_it_is_worked_on_but_for_what_i
 async def test_a_body_for_which_there_is_no_room_is_refused_and_read_to_its_end() -> None:
     bodies = Bodies(4 * MIB, Budget())
     with Body(bodies) as body:
-        await body.read(receiving(b" " * 3 * MIB)[0])
-        receive, left = receiving(*[b" " * MIB] * 3)
+        await body.read(receiving(*[TEXT] * 3)[0])
+        receive, left = receiving(*[TEXT] * 3)
         with (
             Body(bodies) as other,
             pytest.raises(BusyError, match="the bodies of other requests take 3096576 of 4194304 bytes"),
@@ -71,13 +74,13 @@ async def test_a_body_for_which_there_is_no_room_is_refused_and_read_to_its_end(
         assert list(left) == []
         assert bodies.taken == 3 * MIB - UNCOUNTED_BYTES
     with Body(bodies) as again:
-        assert len(await again.read(receiving(*[b" " * MIB] * 3)[0])) == 3 * MIB
+        assert len(await again.read(receiving(*[TEXT] * 3)[0])) == 3 * MIB
 
 
 @pytest.mark.parametrize(
     ("chunks", "leaves", "error"),
     [
-        ([b" " * MIB] * 5, False, TooLargeError),
+        ([TEXT] * 5, False, TooLargeError),
         ([b" " * MIB] * 2, True, ClientDisconnect),
         ([b"[" * MIB], False, WireError),
     ],
@@ -101,7 +104,7 @@ SMALL_OBJECTS = b"[" + b'{"abcdefghijk":1},' * 200_000 + b"1]"
 async def test_a_body_that_takes_more_memory_than_there_is_for_requests_is_too_large() -> None:
     bodies = Bodies(64 * MIB, Budget(64 * MIB))
     receive, left = receiving(*[SMALL_OBJECTS[at : at + MIB] for at in range(0, len(SMALL_OBJECTS), MIB)])
-    with Body(bodies) as body, pytest.raises(TooLargeError, match=r"more than 41943040 bytes of memory"):
+    with Body(bodies) as body, pytest.raises(TooLargeError, match=r"more than 33554432 bytes of memory"):
         await body.read(receive)
     assert list(left) == []
     assert not any(bodies.budget.taken.values())
@@ -123,6 +126,49 @@ async def test_short_bodies_that_are_decoded_at_the_same_time_count_too(free: in
     with Body(bodies, free=free) as body:
         await body.read(receiving(b'{"a":1},' * 30_000)[0])
         assert (bodies.budget.taken[Source.REQUESTS] > 5 * MIB) is counted
+
+
+async def test_bodies_of_one_caller_leave_memory_to_another() -> None:
+    bodies = Bodies(64 * MIB, Budget(100 * MIB))
+    small = SMALL_OBJECTS[: len(SMALL_OBJECTS) // 10]
+    with contextlib.ExitStack() as stack:
+        taken = 0
+        for _ in range(100):
+            body = stack.enter_context(Body(bodies, caller="greedy"))
+            with contextlib.suppress(BusyError):
+                await body.read(receiving(small)[0])
+                taken += 1
+        assert 5 < taken < 100
+        with Body(bodies, caller="other") as other:
+            assert await other.read(receiving(small)[0]) == small
+    assert not any(bodies.budget.taken.values())
+
+
+async def test_bodies_of_people_leave_memory_to_schedulers() -> None:
+    budget = Budget(100 * MIB)
+    people, schedulers = Bodies(64 * MIB, budget), Bodies(64 * MIB, budget, Source.SCHEDULERS)
+    small = SMALL_OBJECTS[: len(SMALL_OBJECTS) // 10]
+    with contextlib.ExitStack() as stack:
+        for number in range(100):
+            body = stack.enter_context(Body(people, caller=f"caller {number}"))
+            with contextlib.suppress(BusyError):
+                await body.read(receiving(small)[0])
+        assert budget.refused[Source.REQUESTS]
+        with Body(schedulers) as body:
+            assert await body.read(receiving(small * 2)[0]) == small * 2
+
+
+# --- texts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [b"", '😀"'.encode()], ids=["no end", "the end of the text"])
+async def test_a_text_that_no_object_has_is_refused_and_the_body_read_to_its_end(end: bytes) -> None:
+    bodies = Bodies(64 * MIB, Budget())
+    receive, left = receiving(b'{"a":"', *[b"a" * (TEXT_BYTES // 8)] * 9, end)
+    with Body(bodies) as body, pytest.raises(WireError, match="a text of more than 2097152 bytes"):
+        await body.read(receive)
+    assert list(left) == []
+    assert not any(bodies.budget.taken.values())
 
 
 # --- density -------------------------------------------------------------------------------------------------

@@ -325,6 +325,19 @@ def test_paced_requests_begin_one_after_the_other_and_those_of_clients_that_have
     assert virtualtime.run(begin()) == [(0, 0.0), (3, 0.5), (4, 1.0), (6, 10.0)]
 
 
+@pytest.mark.parametrize("head", [POST + b"content-length: 65537\r\n\r\n", CHUNKED], ids=["a length", "no length"])
+@on_uvloop
+async def test_requests_with_long_bodies_begin_one_after_the_other_and_short_ones_between_them(head: bytes) -> None:
+    async with scene(limits=ListenerLimits(VERBS.connections, long_pause=1000.0)) as on:
+        for _ in range(2):
+            await (await on.client()).send(head)
+            await on.app.begun.wait()
+        short = await on.client()
+        await short.send(POST + b"content-length: 65536\r\n\r\n" + b"x" * 65536)
+        assert await short.answer() == (200, b"POST 65536")
+        assert len(on.app.seen) == 2
+
+
 # --- clients that have nothing more to say -------------------------------------------------------------------
 
 

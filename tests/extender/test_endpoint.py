@@ -9,8 +9,10 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from extender.http.limits.bodies import FREE_BYTES, UNCOUNTED_BYTES, Bodies
-from extender.http.verb_endpoints import Application, Endpoints, decoded_in_thread
+from extender.fairness.places import MOST_WAITING, CrowdedError
+from extender.fairness.turns import CREDIT_SECONDS
+from extender.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
+from extender.http.verb_endpoints import Application, Endpoints
 from extender.metrics.groups import Metrics
 from extender.tools.intake import Budget, Source, json_weight
 from extender.tracing.tracing import UNTRACED
@@ -30,12 +32,19 @@ async def echo(_: None, asked: bool) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("size", "has_whole_objects", "decoded_on_loop", "encoded_on_loop"),
-    [(1, False, True, True), (1, True, False, True), (FREE_BYTES + 1, False, False, False)],
-    ids=["a short body", "whole objects", "a long body"],
+    ("sent", "has_whole_objects", "decoded_on_loop", "encoded_on_loop"),
+    [
+        (b"x", False, True, True),
+        (b"x", True, False, True),
+        (b"x" * (FREE_BYTES + 1), False, False, False),
+        (b'"node-0",' * 5_000, False, True, True),
+        (b'{"a":1},' * MOST_OBJECTS, False, True, True),
+        (b'{"a":1},' * (LOOKED_BYTES // 8 + 1), False, False, True),
+    ],
+    ids=["a short body", "whole objects", "a long body", "names", "some objects", "many objects"],
 )
 async def test_what_may_take_long_leaves_the_event_loop(
-    size: int,
+    sent: bytes,
     has_whole_objects: bool,
     decoded_on_loop: bool,
     encoded_on_loop: bool,
@@ -52,7 +61,7 @@ async def test_what_may_take_long_leaves_the_event_loop(
     endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES, Budget()), 5.0)
     app.add_verb(endpoints.route("/where", "where", verb, lambda _: None, "verbs"))
     async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
-        found = await client.post("/where", content=b"x" * size)
+        found = await client.post("/where", content=sent)
     assert found.content == b"%d %d" % (decoded_on_loop, encoded_on_loop)
 
 
@@ -82,6 +91,31 @@ async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_ov
     assert (bodies.taken, bodies.budget.taken[Source.REQUESTS]) == (0, 0)
 
 
+async def test_bodies_are_decoded_one_at_a_time_in_turns_of_their_callers() -> None:
+    times, order = iter(range(1000)), list[str]()
+    bodies = Bodies(1, Budget(), clock=lambda: next(times) * CREDIT_SECONDS)
+    begun, go = threading.Event(), threading.Event()
+
+    def decode(name: str) -> None:
+        order.append(name)
+        begun.set()
+        assert go.wait(ENOUGH)
+
+    first = asyncio.create_task(bodies.decoded("greedy", decode, "first"))
+    assert await asyncio.to_thread(begun.wait, ENOUGH)
+    waiting = [asyncio.create_task(bodies.decoded("greedy", decode, f"greedy {each}")) for each in range(MOST_WAITING)]
+    await asyncio.sleep(0)
+    with pytest.raises(CrowdedError):
+        await bodies.decoded("greedy", decode, "one too many")
+    waiting.append(asyncio.create_task(bodies.decoded("other", decode, "other")))
+    await asyncio.sleep(0)
+    assert order == ["first"]
+    go.set()
+    await asyncio.gather(first, *waiting)
+    assert order[:2] == ["first", "other"]
+    assert len(order) == MOST_WAITING + 2
+
+
 async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:
     """Nothing waits for Python to look for cycles."""
 
@@ -89,6 +123,7 @@ async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:
         """Stands for the value of a long body."""
 
     alive: list[weakref.ref[Decoded]] = []
+    bodies = Bodies(1, Budget())
 
     def decode(_body: bytes) -> None:
         value = Decoded()
@@ -99,7 +134,7 @@ async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:
     try:
         for _ in range(3):
             with pytest.raises(WireError, match="Pod: is a list"):
-                await decoded_in_thread(decode, b"{}")
+                await bodies.decoded("caller", decode, b"{}")
         assert [each() for each in alive] == [None] * 3
     finally:
         gc.enable()

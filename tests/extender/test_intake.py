@@ -120,9 +120,10 @@ def test_a_source_gets_its_share_and_leaves_the_rest_to_others() -> None:
         assert room.grow(500)
         assert not room.grow(1)
         assert budget.refused[Source.REQUESTS] == 1
-        with budget.room(Source.GRPC) as other:
-            assert other.grow(100)
-            assert not other.grow(1), "what is left is for objects of the API server"
+        with budget.room(Source.GRPC) as other, budget.room(Source.SCHEDULERS) as scheduler:
+            assert not other.grow(1), "what is left is for schedulers and for objects of the API server"
+            assert scheduler.grow(100)
+            assert not scheduler.grow(1)
             with budget.room(Source.API_SERVER) as objects:
                 assert objects.grow(200)
                 assert sum(budget.taken.values()) == LIMIT

@@ -73,7 +73,7 @@ async def test_the_console_asks_by_its_address_and_other_sites_cannot_ask(
         (b"a: [", 400, "the body is neither JSON nor YAML"),
         (b"\xff", 400, "not text in UTF-8"),
         (b"[" * 10_000, 400, "the body is not JSON: depth limit exceeded"),
-        (b"[" * 100_000, 400, "the body has about 100000 values in 100000 bytes"),
+        (b"[" * 100_000, 400, "the body is not JSON: depth limit exceeded"),
         (b'{"drain": ["' + b"a" * 300_000 + b'"]}', 413, "the body is longer than the limit of 262144 bytes"),
     ],
 )

@@ -21,7 +21,6 @@ from extender.http.callers import MAY, caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import Bodies, Body
 from extender.http.replies import Format, format_for
-from extender.http.verb_endpoints import decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.verbs import wire
@@ -90,12 +89,12 @@ def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> Non
     )
     async def explain_any(request: Request, query: NodesQuery) -> Response:
         form = format_for(request)
-        with Body(bodies) as body:
+        caller = caller_of(request.scope)
+        with Body(bodies, caller=caller) as body:
             # A body with whole nodes, or in YAML, takes long to decode.
             content_type = request.headers.get("content-type", "")
-            pod, names = await decoded_in_thread(_decoded, await body.read(request.receive), content_type)
+            pod, names = await bodies.decoded(caller, _decoded, await body.read(request.receive), content_type)
             within = await _only(request, pod.namespace)
-            caller = caller_of(request.scope)
             return await _reply(
                 form, await explanations.explain(pod, query.node or names, within=within, caller=caller)
             )

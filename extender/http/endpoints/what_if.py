@@ -19,7 +19,6 @@ from extender.http.callers import caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import FREE_BYTES, Bodies, Body
 from extender.http.replies import Format, format_for
-from extender.http.verb_endpoints import decoded_in_thread
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
 from extender.verbs import wire
@@ -83,7 +82,7 @@ def add_what_if(app: FastAPI, what_if: WhatIf, bodies: Bodies) -> None:
         response_class=Response,
     )
     async def what_if_in_address(request: Request, query: Annotated[QuestionInAddress, Query()]) -> Response:
-        return await _answered(request, what_if, query.question.encode())
+        return await _answered(request, what_if, bodies, query.question.encode())
 
     @app.post(
         "/what-if",
@@ -94,8 +93,8 @@ def add_what_if(app: FastAPI, what_if: WhatIf, bodies: Bodies) -> None:
         openapi_extra={"requestBody": {"required": True, "content": _BODY}},
     )
     async def what_if_in_body(request: Request) -> Response:
-        with Body(bodies, FREE_BYTES) as body:
-            return await _answered(request, what_if, await body.read(request.receive))
+        with Body(bodies, FREE_BYTES, caller=caller_of(request.scope)) as body:
+            return await _answered(request, what_if, bodies, await body.read(request.receive))
 
 
 def _add_form(app: FastAPI, what_if: WhatIf) -> None:
@@ -115,10 +114,11 @@ def _add_form(app: FastAPI, what_if: WhatIf) -> None:
         return Response(orjson.dumps({**names, "requests": found}), media_type="application/json")
 
 
-async def _answered(request: Request, what_if: WhatIf, body: bytes) -> Response:
+async def _answered(request: Request, what_if: WhatIf, bodies: Bodies, body: bytes) -> Response:
     form = format_for(request)
-    question = await decoded_in_thread(_question, body, request.headers.get("content-type", ""))
-    answer = await _while_connected(request, what_if.ask(question, caller_of(request.scope)))
+    caller = caller_of(request.scope)
+    question = await bodies.decoded(caller, _question, body, request.headers.get("content-type", ""))
+    answer = await _while_connected(request, what_if.ask(question, caller))
     if answer is None:
         return Response()
     written = await run_sync(_as_json if form is Format.JSON else as_text, answer)

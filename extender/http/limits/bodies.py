@@ -1,19 +1,48 @@
 """Bodies of requests: limits on the length of one, on its number of values, and on all bodies together.
 
-What a body takes when it is decoded is counted before, and taken from the budget of memory.
+What a body takes when it is decoded is counted before, and taken from the budget of memory. Callers have shares of this
+memory and of the time for decoding.
 """
 
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from extender.tools.intake import Budget, Room, Source, json_weight
+from allocator import InvalidObjectError
+from extender.fairness.places import Places
+from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
+from extender.tools.offload import in_thread, to_the_end
 from extender.verbs.wire import WireError
 
+_Decoded = TypeVar("_Decoded")
+
 FREE_BYTES: Final = 256 * 1024
-"""A body of this length is decoded on the event loop, one at a time. The names of 5,000 nodes are half of this."""
+"""A body of this length is decoded on the event loop, one at a time, unless it has many objects. The names of 5,000
+nodes are half of this."""
+
+LOOKED_BYTES: Final = 16 * 1024
+"""A body of this length is decoded in less than half a millisecond, whatever it has."""
+
+MOST_OBJECTS: Final = 2_000
+"""Objects and lists of a body that is decoded on the event loop: 0.3 ms. A Pod has some hundreds. With 32,000, which
+256 KiB may have, one body takes 5 ms, and those of 200 connections a second."""
+
+TEXT_BYTES: Final = 2 * 1024 * 1024
+"""The longest stretch of a body without a quotation mark. An API server stores no object of this length. One emoji
+makes each character of its text take four bytes: to decode 20 MB would keep the interpreter busy for 0.2 s."""
+
+TOO_DEEP: Final = "the body is nested too deeply"
+
+_OF_CALLER: Final = 0.8
+"""The share of one caller of the memory for requests."""
 
 UNCOUNTED_BYTES: Final = 48 * 1024
 """Bytes of each body that do not count as those of all bodies together; 1,280 connections hold 60 MiB."""
@@ -35,17 +64,34 @@ class BusyError(Exception):
 
 
 class Bodies:
-    """The room that bodies in use take.
+    """The room that bodies in use take, and the turns in which they are decoded.
 
     Args:
         limit: bytes of the longest body, and of all bodies together; `UNCOUNTED_BYTES` of each body do not count.
         budget: of memory.
+        source: whose part of it. Schedulers are one caller, which may have all of theirs.
+        clock: measures how long callers have bodies decoded, in seconds.
+
+    Attributes:
+        most: bytes of the budget that the bodies of one caller take.
     """
 
-    def __init__(self, limit: int, budget: Budget) -> None:
+    def __init__(
+        self,
+        limit: int,
+        budget: Budget,
+        source: Source = Source.REQUESTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.limit = limit
         self.budget = budget
+        self.source = source
+        share = budget.share(source)
+        self.most = share if source is Source.SCHEDULERS else int(share * _OF_CALLER)
         self._taken = 0
+        self._of_callers: Counter[str] = Counter()
+        self._clock = clock
+        self._places = Places(1, 1, clock)
 
     @property
     def taken(self) -> int:
@@ -62,6 +108,71 @@ class Bodies:
         """Give back bytes that were taken."""
         self._taken -= size
 
+    def weigh(self, caller: str, room: Room, weight: int) -> bool:
+        """Let a room of the caller grow; False, and nothing is taken, if there is no memory left."""
+        has_room = self._of_callers[caller] + weight <= self.most and room.grow(weight)
+        if has_room:
+            self._of_callers[caller] += weight
+        return has_room
+
+    def close(self, caller: str, room: Room) -> None:
+        """Give back what a room of the caller takes."""
+        self._of_callers[caller] -= room.size
+        if not self._of_callers[caller]:
+            del self._of_callers[caller]
+        room.close()
+
+    async def decoded(self, caller: str, decode: Callable[..., _Decoded], *args: object) -> _Decoded:
+        """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
+
+        After a body that is no scheduler's, nothing is decoded for as long as it took: a parser in C keeps the
+        interpreter until it is done, so verbs would get little of it.
+
+        A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback, whose
+        frames hold what was decoded. The thread's future holds the error: all of that would stay until Python looks for
+        cycles.
+
+        Raises:
+            CrowdedError: the bodies of others take long.
+        """
+        place = await self._places.take(caller)
+        began = self._clock()
+        try:
+            found = await to_the_end(in_thread(partial(_caught, decode, args)))
+        finally:
+            pause = 0.0 if self.source is Source.SCHEDULERS else self._clock() - began
+            asyncio.get_running_loop().call_later(pause, place.leave)
+        if isinstance(found, _Failed):
+            raise found.error
+        return found
+
+
+def is_costly(body: bytes) -> bool:
+    """Whether a body takes long to decode, so that it must not be decoded on the event loop."""
+    if len(body) <= LOOKED_BYTES:
+        return False
+    if len(body) > FREE_BYTES:
+        return True
+    marks = marks_of(body)
+    return len(marks) - marks.count(b",") > MOST_OBJECTS
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The error of a body."""
+
+    error: Exception
+
+
+def _caught(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decoded | _Failed:
+    try:
+        return decode(*args)
+    except (WireError, InvalidObjectError, TooLargeError) as error:
+        error.__cause__ = error.__context__ = None
+        return _Failed(error.with_traceback(None))
+    except RecursionError:
+        return _Failed(WireError("", TOO_DEEP))
+
 
 class Body:
     """The body of one request, which gives back its room when the context is left.
@@ -70,14 +181,16 @@ class Body:
         bodies: of all requests.
         limit: bytes of the longest body, if less than the limit of all requests.
         free: bytes for which no memory is counted. Bodies that are decoded on the event loop are decoded one at a time.
+        caller: whose share of the memory it takes.
     """
 
-    def __init__(self, bodies: Bodies, limit: int | None = None, free: int = 0) -> None:
+    def __init__(self, bodies: Bodies, limit: int | None = None, free: int = 0, caller: str = "") -> None:
         self._bodies = bodies
+        self._caller = caller
         self._limit = bodies.limit if limit is None else min(limit, bodies.limit)
         self._free = free
         self._taken = 0
-        self._room = Room(bodies.budget, Source.REQUESTS)
+        self._room = Room(bodies.budget, bodies.source)
 
     def __enter__(self) -> Self:
         return self
@@ -94,10 +207,10 @@ class Body:
             ClientDisconnect: the client is gone.
             TooLargeError: the body is over the limit.
             BusyError: there is no room for the body.
-            WireError: the body has too many values for its length.
+            WireError: the body has too many values for its length, or a text that no Pod or Node has.
         """
         chunks: list[bytes] = []
-        size, values, more = 0, 0, True
+        size, values, unquoted, more = 0, 0, 0, True
         refusal: Exception | None = None
         while more:
             message = await receive()
@@ -105,17 +218,18 @@ class Body:
                 raise ClientDisconnect
             chunk, more = message.get("body", b""), message.get("more_body", False)
             size += len(chunk)
+            if refusal is not None:
+                continue
             if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
-                values += _values(chunk)
-            if refusal is None:
-                refusal = self._grow(size) or self._weigh(chunk, size)
-                chunks.append(chunk)
-            else:
+                values += len(marks_of(chunk))
+            end = chunk.rfind(b'"')
+            unquoted = len(chunk) - end - 1 if end >= 0 else unquoted + len(chunk)
+            refusal = self._grow(size) or _too_long(unquoted) or self._weigh(chunk, size)
+            chunks.append(chunk)
+            if refusal is not None:
                 chunks.clear()
         if refusal is not None:
             raise refusal
-        if not values and size > SMALL_BYTES:  # a quick look: names of nodes are no objects
-            values = sum(chunk.count(b"{") + chunk.count(b"[") for chunk in chunks)
         if values * BYTES_A_VALUE > size:
             raise WireError("", f"the body has about {values} values in {size} bytes: neither Pods, Nodes nor names")
         return b"".join(chunks)
@@ -135,9 +249,9 @@ class Body:
 
     def _weigh(self, chunk: bytes, size: int) -> Exception | None:
         """Take memory for a chunk and its values, or return why there is none."""
-        if size <= self._free or self._room.grow(json_weight(chunk)):
+        if size <= self._free or self._bodies.weigh(self._caller, self._room, json_weight(chunk)):
             return None
-        most = self._bodies.budget.share(Source.REQUESTS)
+        most = self._bodies.most
         is_too_large = self._room.size + json_weight(chunk) > most
         self._give_back()
         if is_too_large:
@@ -147,9 +261,11 @@ class Body:
     def _give_back(self) -> None:
         self._bodies.give_back(self._taken)
         self._taken = 0
-        self._room.close()
+        self._bodies.close(self._caller, self._room)
 
 
-def _values(json: bytes) -> int:
-    """About how many values there are: one of these characters precedes each value but the outermost."""
-    return json.count(b",") + json.count(b"[") + json.count(b"{")
+def _too_long(unquoted: int) -> Exception | None:
+    """Why the last bytes of a body, none of which is a quotation mark, are too many; None if they are not."""
+    if unquoted <= TEXT_BYTES:
+        return None
+    return WireError("", f"the body has a text of more than {TEXT_BYTES} bytes: no Pod, Node or name is as long")
