@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from immutables import Map
 
@@ -48,12 +49,19 @@ FREE = DeviceUsage()
 PoolUsage = Map[str, DeviceUsage]
 NOTHING_USED: PoolUsage = Map()
 
+_MOST_TOUCHED: Final = 64
+"""Changes after which a usage counts as a new origin."""
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Pool to device name to what is held of the device; free devices are left out."""
 
     pools: Map[PoolId, PoolUsage] = field(default_factory=Map)
+    _origin: Map[PoolId, PoolUsage] | None = field(default=None, repr=False, compare=False)
+    """The pools of an earlier usage, from which this one was made by few changes."""
+    _touched: tuple[PoolId, ...] = field(default=(), repr=False, compare=False)
+    """The pools that these changes concern."""
 
     @classmethod
     def of(
@@ -75,6 +83,24 @@ class Usage:
     def device(self, device: DeviceId) -> DeviceUsage:
         """What is held of a device."""
         return self.pools.get(device.pool_id, NOTHING_USED).get(device.device, FREE)
+
+    def differing(self, before: "Usage") -> set[PoolId]:
+        """The pools in which something else is held than in another usage. It is quick if few changes lie between."""
+        now, then = self.pools, before.pools
+        if self._origin is not None and (self._origin is before._origin or self._origin is then):
+            near = {*self._touched, *before._touched}
+        else:
+            near = {*now, *then}
+        return {pool for pool in near if now.get(pool) is not then.get(pool)}
+
+    def with_pool(self, pool: PoolId, used: PoolUsage) -> "Usage":
+        """With all that is held of a pool replaced."""
+        if not used and pool not in self.pools:
+            return self
+        pools = self.pools.set(pool, used) if used else self.pools.delete(pool)
+        if self._origin is None or len(self._touched) == _MOST_TOUCHED:
+            return Usage(pools, self.pools, (pool,))
+        return Usage(pools, self._origin, (*self._touched, pool))
 
     def with_allocation(self, allocation: AllocationResult) -> "Usage":
         """With an allocation added. Admin access holds nothing."""
@@ -113,9 +139,7 @@ class Usage:
             pool = pool.set(device.device, new)
         elif device.device in pool:
             pool = pool.delete(device.device)
-        if pool:
-            return Usage(self.pools.set(device.pool_id, pool))
-        return Usage(self.pools.delete(device.pool_id)) if device.pool_id in self.pools else self
+        return self.with_pool(device.pool_id, pool)
 
 
 def _amounts(result: DeviceResult, sign: int) -> tuple[tuple[str, int], ...]:

@@ -61,6 +61,7 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pool_sizes import PoolSizes
 from extender.planning.templates.catalog import Catalog
+from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
 from extender.tools.intake import Budget
@@ -153,8 +154,8 @@ def make_service(
     off_loop: Offload = in_thread,
 ) -> Service:
     """The service over a cluster: API server, known state, what else is around it, and where searches run."""
-    writer = Writer(api, state, now=around.now)
-    decider = Decider(solver, state)
+    writer, decider = Writer(api, state, now=around.now), Decider(solver, state)
+    kept = ClusterWithKept(decider, state)
     contexts = _contexts(api, state, decider, settings, off_loop)
     negotiation = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
@@ -163,7 +164,7 @@ def make_service(
     scheduling, now, faults = settings.scheduling, around.now, solver.faults
     times = BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
-    requeue = Requeue(state, decider, writer, metrics.pods.woken, off_loop)
+    requeue = Requeue(state, kept, writer, metrics.pods.woken, off_loop)
     leases = _leases(api, now, solver.clock)
     writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell), binder.give_back)
     gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, metrics.gangs, off_loop)
@@ -191,7 +192,7 @@ def make_service(
     rescan = [Rescan(state, writer, tasks, asked, solver.clock, faults)] if around.has_schedulers else []
     runner = BackgroundRunner((*rescan, *tasks), asked, faults, tuple(leases.values()))
     explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
-    return Service(decider, binder, runner, metrics, explanations, scheduling=scheduling, off_loop=off_loop)
+    return Service(kept, binder, runner, metrics, explanations, scheduling=scheduling, off_loop=off_loop)
 
 
 def suggestions(catalog: Catalog, settings: Settings) -> Sequence[Suggest]:

@@ -19,7 +19,7 @@ from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
-from extender.decisions.evaluate import MOST_NEW_NODES, Decider
+from extender.decisions.evaluate import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.fairness.waiting_budget import WaitingBudget
@@ -75,7 +75,7 @@ class Service:
 
     def __init__(
         self,
-        decider: Decider,
+        kept: ClusterWithKept,
         binder: Binder,
         background: BackgroundRunner,
         metrics: Metrics,
@@ -87,9 +87,8 @@ class Service:
         self.explanations, self.verb_priority = explanations, explanations.verb_priority
         self.overview = overview = explanations.overview
         self._state = overview.state
-        self._solver = decider.solver
-        self._decider = decider
-        self._kept = ClusterWithKept(decider, overview.state)
+        self._kept, self._decider = kept, kept.of_cluster
+        self._solver = self._decider.solver
         self.binder = binder
         self.background = background
         self.metrics = metrics

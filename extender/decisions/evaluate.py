@@ -389,6 +389,7 @@ class Decider:
         self._builder: NodeViewBuilder = NodeViewBuilder(solver.features) if origin is None else origin._builder
         self._caches: Recent[SignatureCache] = Recent(signatures)
         self._node_index: NodeIndex | None = None
+        self._fork: NodeIndex | None = None
         self.asked = self.solved = self.stopped = 0
 
     def follow(self, snapshot: Snapshot) -> None:
@@ -515,8 +516,15 @@ class Decider:
         return ANYTHING if self._timeline is None else self._timeline.since(version)
 
     def _over(self, world: Snapshot) -> NodeIndex:
-        node_index = self._node_index
-        return NodeIndex.of(world, self._builder) if node_index is None else node_index.forked(world)
+        """The index of the followed snapshot or of a fork. That of the latest fork is kept for its next lookup."""
+        node_index, fork = self._node_index, self._fork
+        if node_index is None:
+            return NodeIndex.of(world, self._builder)
+        if fork is None or fork.snapshot is not world or fork.below is not node_index:
+            fork = node_index.forked(world)
+            if fork is not node_index:
+                self._fork = fork
+        return fork
 
     def _cache(self, lookup: Lookup, solver: Solver) -> SignatureCache:
         """A cache for a signature that is new, if no other thread has made one."""

@@ -47,6 +47,7 @@ class NodeIndex:
     pool_fingerprints: dict[NodePool, PoolFingerprint] = field(default_factory=dict)
     below: Optional["NodeIndex"] = None
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
+    _differing: tuple[set[str] | None] | None = field(default=None, init=False)
 
     @classmethod
     def of(cls, snapshot: Snapshot, builder: NodeViewBuilder) -> "NodeIndex":
@@ -104,14 +105,17 @@ class NodeIndex:
 
     def differing(self) -> set[str] | None:
         """The nodes of a fork whose view or CPU may differ from that below; None: any node."""
+        if self._differing is None:
+            self._differing = (self._found_differing(),)
+        return self._differing[0]
+
+    def _found_differing(self) -> set[str] | None:
         if self.below is None or self.roaming is not self.below.roaming:
             return None
         before, now = self.below.snapshot, self.snapshot
         if not all(getattr(before, each) is getattr(now, each) for each in _OF_ALL_NODES):
             return None
-        held, taken = before.usage.pools, now.usage.pools
-        pools = {pool for pool, used in taken.items() if held.get(pool, NOTHING_USED) is not used}
-        pools.update(pool for pool in held if pool not in taken)
+        pools = now.usage.differing(before.usage)
         return {name for pool in pools if not roams(pool, now) for name in nodes_of(pool, now)}
 
     def node_view(self, node: NodeObject) -> NodeView:

@@ -1,6 +1,8 @@
 """What allocated claims hold."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocator import FREE, AllocationResult, DeviceId, DeviceResult, DeviceUsage, Quantity, Usage
 from tests.allocator.worlds import DRIVER, q
@@ -69,3 +71,26 @@ def test_an_older_value_stays_as_it_was() -> None:
     before.without_allocation(AllocationResult((DeviceResult("r", GPU),)))
     before.with_allocation(AllocationResult((share("a", memory="1"),)))
     assert before == Usage.of([GPU])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=150),
+    st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=10),
+    st.integers(0, 150),
+)
+def test_the_pools_that_differ_are_those_that_are_not_the_same_objects(
+    common: list[tuple[int, bool]], own: list[tuple[int, bool]], at: int
+) -> None:
+    """A fork is compared with what it was forked from, whatever has changed in both of them since."""
+
+    def changed(usage: Usage, steps: list[tuple[int, bool]]) -> Usage:
+        for pool, takes in steps:
+            held = AllocationResult((DeviceResult("r", DeviceId("d", f"pool-{pool}", "gpu")),))
+            usage = usage.with_allocation(held) if takes else usage.without_allocation(held)
+        return usage
+
+    start = changed(Usage(), common[:at])
+    followed, fork = changed(start, common[at:]), changed(start, own)
+    every = {*followed.pools, *fork.pools}
+    expected = {pool for pool in every if followed.pools.get(pool) is not fork.pools.get(pool)}
+    assert fork.differing(followed) == followed.differing(fork) == expected

@@ -15,6 +15,7 @@ from extender.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS, RESOURCES
+from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.verbs.filter import filter_nodes
 from extender.writes.pods.patches import DEVICES_CHANGED
 from extender.writes.writer import Writer
@@ -54,7 +55,9 @@ class Scene:
         self.transport = Transport(self.cluster.api)
         self.writer = writer = Writer(self.transport, self.cluster.state, now=lambda: NOW)
         self.decider = Decider(self.solver, self.cluster.state)
-        self.requeue = Requeue(self.cluster.state, self.decider, writer, lambda _: None)
+        self.requeue = Requeue(
+            self.cluster.state, ClusterWithKept(self.decider, self.cluster.state), writer, lambda _: None
+        )
         self.asked = Asked(self.solver.clock, self.schedulers)
         self.follow([self.requeue])
 

@@ -13,7 +13,7 @@ from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Remembered
+from extender.decisions.solver import Remembered, Solver
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.pods.gangs import gang_at, gang_refusal
@@ -29,8 +29,19 @@ EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))
 
 
 def cluster_with_kept(scene: Scene) -> ClusterWithKept:
-    state = scene.cluster.state
-    return ClusterWithKept(Decider(scene.solver, state), state)
+    return ClusterWithKept(Decider(scene.solver, scene.cluster.state), scene.cluster.state)
+
+
+def beside(kept: ClusterWithKept, asked: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot | None:
+    """The world that a pod finds; None: it finds another, or it is not known."""
+    world, decider = kept.world_of(asked, snapshot, solver)
+    return None if decider is kept.of_cluster else world
+
+
+def decider_of(kept: ClusterWithKept, scene: Scene) -> Decider:
+    now = kept.at(scene.cluster.state.snapshot, scene.solver)
+    assert now is not None
+    return now.decider
 
 
 def asking(scene: Scene, name: str) -> tuple[Pod, Snapshot]:
@@ -44,12 +55,12 @@ def assert_same(scene: Scene, kept: ClusterWithKept) -> None:
         forgetful = replace(scene.solver, kept=Remembered())
         anew = held_for_nominated(asked, snapshot, forgetful)
         assert held_for_nominated(asked, snapshot, scene.solver).usage == anew.usage
-        beside = kept.beside(asked, snapshot, scene.solver)
-        if beside is None:
+        found = beside(kept, asked, snapshot, scene.solver)
+        if found is None:
             continue
-        assert held_for_nominated(asked, beside, scene.solver).usage == anew.usage
+        assert held_for_nominated(asked, found, scene.solver).usage == anew.usage
         names = sorted(snapshot.nodes)
-        known = filter_nodes(asked, names, beside, scene.solver, decider=kept.decider)
+        known = filter_nodes(asked, names, found, scene.solver, decider=decider_of(kept, scene))
         fresh = filter_nodes(asked, names, snapshot, forgetful)
         assert replace(known, steps=0) == replace(fresh, steps=0)
 
@@ -104,16 +115,16 @@ async def test_a_pool_of_several_nodes_is_looked_at_anew_for_each_pod() -> None:
     await scene.turns(1)
     kept = cluster_with_kept(scene)
     for _ in range(2):
-        assert kept.beside(*asking(scene, "s"), scene.solver) is None
+        assert beside(kept, *asking(scene, "s"), scene.solver) is None
         await touch(scene, "x1")
 
 
 async def test_what_was_not_found_out_in_time_is_tried_again_after_the_next_change() -> None:
     scene = await planned()
     kept = cluster_with_kept(scene)
-    assert kept.beside(*asking(scene, "s"), scene.solver.within(scene.now - 1)) is None
+    assert beside(kept, *asking(scene, "s"), scene.solver.within(scene.now - 1)) is None
     await touch(scene, "s")
-    assert kept.beside(*asking(scene, "s"), scene.solver) is not None
+    assert beside(kept, *asking(scene, "s"), scene.solver) is not None
 
 
 @pytest.mark.parametrize("order", [(CLAIMS, PODS), (PODS, CLAIMS)], ids=["claims first", "pods first"])
@@ -140,9 +151,9 @@ async def test_a_plain_pod_finds_the_world_in_which_kept_devices_are_held() -> N
     scene = await planned()
     asked, snapshot = asking(scene, "s")
     kept = cluster_with_kept(scene)
-    beside = kept.beside(asked, snapshot, scene.solver)
-    assert beside is not None
-    assert filter_nodes(asked, "abc", beside, scene.solver, decider=kept.decider).passed == ("c",)
+    found = beside(kept, asked, snapshot, scene.solver)
+    assert found is not None
+    assert filter_nodes(asked, "abc", found, scene.solver, decider=decider_of(kept, scene)).passed == ("c",)
 
 
 LICENSE = negotiated_class()
@@ -152,11 +163,11 @@ async def test_a_controller_of_other_claims_changes_nothing() -> None:
     scene = await planned(LICENSE, claim("l-c", request(device_class="license")), pod("l", "l-c"))
     asked, snapshot = asking(scene, "s")
     kept = cluster_with_kept(scene)
-    beside = kept.beside(asked, snapshot, scene.solver)
-    assert beside is not None
+    found = beside(kept, asked, snapshot, scene.solver)
+    assert found is not None
     with_answers = snapshot._replace(answers=snapshot.answers.set("uid-l-c", ANY_NODE_SUITS))
-    assert kept.beside(asked, with_answers, scene.solver) is beside
-    assert kept.beside(*asking(scene, "l"), scene.solver) is None, "answers count for this pod, and make no version"
+    assert beside(kept, asked, with_answers, scene.solver) is found
+    assert beside(kept, *asking(scene, "l"), scene.solver) is None, "answers count for this pod, and make no version"
 
 
 @pytest.mark.parametrize(
@@ -168,12 +179,12 @@ async def test_a_controller_of_other_claims_changes_nothing() -> None:
 )
 async def test_a_pod_that_may_have_kept_devices_finds_another_world(other: list[Object]) -> None:
     scene = await planned(*other)
-    assert cluster_with_kept(scene).beside(*asking(scene, "t"), scene.solver) is None
+    assert beside(cluster_with_kept(scene), *asking(scene, "t"), scene.solver) is None
 
 
 async def test_a_pod_with_something_kept_for_it_finds_another_world() -> None:
     scene = await planned()
-    assert cluster_with_kept(scene).beside(*asking(scene, "x0"), scene.solver) is None
+    assert beside(cluster_with_kept(scene), *asking(scene, "x0"), scene.solver) is None
 
 
 async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
@@ -185,10 +196,11 @@ async def test_a_change_costs_only_the_nodes_that_it_concerns() -> None:
 
     def looks() -> int:
         asked, snapshot = asking(scene, "s")
-        beside, before = kept.beside(asked, snapshot, scene.solver), kept.decider.solved
-        assert beside is not None
-        assert len(filter_nodes(asked, names, beside, scene.solver, decider=kept.decider).passed) == 2
-        return kept.decider.solved - before
+        found, decider = beside(kept, asked, snapshot, scene.solver), decider_of(kept, scene)
+        before = decider.solved
+        assert found is not None
+        assert len(filter_nodes(asked, names, found, scene.solver, decider=decider).passed) == 2
+        return decider.solved - before
 
     looks()
     await scene.bind("x0", scene.known("x0").kept.node)

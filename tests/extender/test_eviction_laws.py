@@ -387,8 +387,26 @@ def test_each_pod_for_which_others_are_evicted_is_bound_or_was_refused_by_what_c
     virtualtime.run(main())
 
 
+EVICTED_IN_TURN = World(
+    devices={"a": [False, False], "b": [False, False], "c": [False]},
+    slots={"a": 3, "b": 2, "c": 2},
+    running=[
+        Running("team", "a", 0, 0),
+        Running("ns", "a", 1, 0),
+        Running("ns", "a", None, 0),
+        Running("ns", "b", 1, -1),
+        Running("ns", "c", 0, 0),
+        Running("ns", "c", None, 0),
+    ],
+    waiting=[Waiting("ns", 2, 1), Waiting("ns", 0, 1), Waiting("team", 2, 1)],
+    quotas={},
+)
+"""A pod evicts one of its namespace, is bound, and is evicted itself for a third one of the same namespace."""
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(worlds(), st.integers(0, 3))
+@example(EVICTED_IN_TURN, 3)
 def test_the_pods_for_which_others_are_evicted_are_within_their_quota(world: World, allowed: int) -> None:
     limit = {"name": "gpu", "deviceClassName": "gpu", "devices": allowed}
     world = replace(world, quotas=dict.fromkeys(NAMESPACES, (limit, False)))
@@ -404,7 +422,7 @@ def test_the_pods_for_which_others_are_evicted_are_within_their_quota(world: Wor
                 if each.namespace == namespace and each.device is not None and f"v{number}" not in gone
             ]
             left = sum(not each.is_terminating for each in kept)
-            asking = {preemptor for _, preemptor, _ in site.evicted}
+            asking = {preemptor for _, preemptor, _ in site.evicted} - gone
             own = [each for number, each in enumerate(world.waiting) if f"p{number}" in asking]
             wanted = sum(each.count for each in own if each.namespace == namespace)
             event(f"devices of preemptors: {wanted} of {allowed}")

@@ -175,14 +175,14 @@ class ImmediateAllocation(BackgroundTask):
 
     def _note_changes(self, before: Snapshot, snapshot: Snapshot, reach: Reach) -> None:
         """Forget claims that need nothing any more. The others are due if a change may help, or if it is time."""
-        hint, now = queueing_hint(reach, before, snapshot), self._solver.clock()
+        hint, now, every = queueing_hint(reach, before, snapshot), self._solver.clock(), tuple(snapshot.nodes)
         for uid, each in self._waiting.items():
             found = snapshot.claim(uid)
             if found is None or not _is_wanted(found.claim) or not self._has_work(found):
                 self._waiting.pop(uid)
                 continue
             each.claim = found
-            if each.is_due(now, is_helped=bool(each.rejected.targets(each.rejected.pod, hint, snapshot))):
+            if each.is_due(now, is_helped=bool(each.rejected.targets(each.rejected.pod, hint, every))):
                 each.rejected.attention = Attention.NOW
 
     async def _serve_due(self) -> None:

@@ -172,7 +172,7 @@ class PinnedPods(BackgroundTask):
 
 
 def _may_help(rejected: RejectedPod, pod: Pod, hint: QueueingHint, snapshot: Snapshot) -> bool:
-    return pod != rejected.pod or bool(rejected.targets(pod, hint, snapshot))
+    return pod != rejected.pod or bool(rejected.targets(pod, hint, tuple(snapshot.nodes)))
 
 
 def is_pinned(pod: Pod) -> bool:

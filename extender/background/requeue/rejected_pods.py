@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from allocator import Allocation
 from extender.background.requeue.queueing_hints import QueueingHint
@@ -18,7 +18,9 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.planning.planner import Planner, UndecidedError
+from extender.pods.decision_case import holding
 from extender.pods.likeness import likeness_of
+from extender.pods.nominated.cluster_with_kept import ClusterWithKept, WithKept
 from extender.pods.nominated.held_devices import found_on
 
 MOST_AT_ONCE: Final = 10
@@ -102,11 +104,11 @@ class RejectedPod:
         self.again = now + self.pause
         self.pause = min(2 * self.pause, longest)
 
-    def targets(self, pod: Pod, news: QueueingHint, snapshot: Snapshot) -> Sequence[str]:
-        """The nodes to look at."""
+    def targets(self, pod: Pod, news: QueueingHint, every: Sequence[str]) -> Sequence[str]:
+        """The nodes to look at, of all that there are."""
         is_open = self.attention is Attention.NOW or news.everywhere or pod.namespace in news.namespaces
         if is_open or (news.claims and not news.claims.isdisjoint(claim_keys(pod))):
-            return tuple(snapshot.nodes) if self.names is None else self.names
+            return every if self.names is None else self.names
         found = [name for name in news.nodes if self.is_among(name)]
         return [*found, pod.kept.node] if found and pod.kept.node and self.is_among(pod.kept.node) else found
 
@@ -128,10 +130,13 @@ class Judged:
     undecided: list[RejectedPod] = field(default_factory=list)
 
 
-def judge_pods(candidates: Iterable[Candidate], snapshot: Snapshot, decider: Decider, turns: Turns) -> Judged:
+def judge_pods(candidates: Iterable[Candidate], snapshot: Snapshot, kept: ClusterWithKept, turns: Turns) -> Judged:
     """Judge pods, the first first, but in fair turns of their namespaces; those not got to in time are in no list."""
+    decider = kept.of_cluster
     decider.follow(snapshot)
-    judging = _Judging(snapshot, decider, decider.solver.clock() + LOOK_SECONDS)
+    until = decider.solver.clock() + LOOK_SECONDS
+    with_kept = kept.at(snapshot, decider.solver.within(until)) if snapshot.kept.users else None
+    judging = _Judging(snapshot, decider, with_kept, until)
     for each, pod, names in turns.ordered(candidates, lambda candidate: candidate[1].namespace):
         refuse = partial(judging.refuse, each)
         with turns.of(pod.namespace), decider.solver.faults.of(f"pod {pod}", refuse):
@@ -147,7 +152,9 @@ class _Judging:
 
     Attributes:
         snapshot: with what is kept for those before.
+        with_kept: the cluster without those before, in which what is kept is held; None: not known.
         until: when it ends, by the solver's clock.
+        given: those before, and what they would get.
         hopeless: kind of pods to nodes that will not do for it.
         too_hard: kinds of pods whose search was stopped.
         is_over: the rest is for the next look.
@@ -155,8 +162,10 @@ class _Judging:
 
     snapshot: Snapshot
     decider: Decider
+    with_kept: WithKept | None
     until: float
     judged: Judged = field(default_factory=Judged)
+    given: list[tuple[Pod, Allocation]] = field(default_factory=list)
     hopeless: dict[Hashable, set[str]] = field(default_factory=dict)
     too_hard: set[Hashable] = field(default_factory=set)
     is_over: bool = False
@@ -171,34 +180,64 @@ class _Judging:
         if kind in self.too_hard:
             self.judged.undecided.append(rejected)
             return
-        stopped, until = self.decider.stopped, min(self.until, self.decider.solver.clock() + POD_SECONDS)
+        world, decider = self._world_of(pod)
+        stopped, until = decider.stopped, min(self.until, decider.solver.clock() + POD_SECONDS)
         try:
-            found = _found(pod, names, self.snapshot, self.decider, until)
+            found = _found(pod, names, world, decider, until)
         except UndecidedError:
             self.judged.undecided.append(rejected)
             self.too_hard.add(kind)
         except TimeoutError:
-            if self.decider.stopped > stopped:
+            if decider.stopped > stopped:
                 # Not all of the look is remembered: another one at once would get no further.
                 self.judged.undecided.append(rejected)
         else:
-            self._note(rejected, names, kind, found)
+            self._note(rejected, pod, names, kind, found)
+
+    def _world_of(self, pod: Pod) -> tuple[Snapshot, Decider]:
+        """The cluster as the pod finds it, and who remembers verdicts on it.
+
+        If possible, it is the one that most pods find: in the snapshot, what is kept for each pod is held anew.
+        """
+        now, own = self.with_kept, claim_keys(pod)
+        if now is None or any(
+            other.priority < pod.priority or not set(own).isdisjoint(claim_keys(other)) for other, _ in self.given
+        ):
+            return self.snapshot, self.decider
+        world = now.beside(pod, self.decider.solver.within(self.until))
+        if world is None:
+            return self.snapshot, self.decider
+        for _, found in self.given:
+            world = holding(found, world)
+        return world, now.decider
 
     def refuse(self, rejected: RejectedPod, _fault: str) -> None:
         """A pod at which something failed is as one for which there is no node."""
         self.judged.refused.append(rejected)
 
-    def _note(self, rejected: RejectedPod, names: Sequence[str], kind: Hashable, found: Keeping | None) -> None:
+    def _note(
+        self, rejected: RejectedPod, pod: Pod, names: Sequence[str], kind: Hashable, found: "_Found | None"
+    ) -> None:
         if found is None:
             self.judged.refused.append(rejected)
             self.hopeless.setdefault(kind, set()).update(names)
             return
-        self.judged.fitting.append((rejected, found))
-        self.snapshot = self.snapshot.with_woken(rejected.pod.uid, found) if found.devices else self.snapshot
+        self.judged.fitting.append((rejected, found.keeping))
         self.is_over = len(self.judged.fitting) == MOST_AT_ONCE
+        after = self.snapshot.with_woken(pod.uid, found.keeping) if found.keeping.devices else self.snapshot
+        if found.allocation is not None and after is not self.snapshot:
+            self.given.append((pod, found.allocation))
+        self.snapshot = after
 
 
-def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> Keeping | None:
+class _Found(NamedTuple):
+    """What is to be kept for a woken pod, and what that is as an allocation; no devices if these are not soon found."""
+
+    keeping: Keeping
+    allocation: Allocation | None = None
+
+
+def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider, until: float) -> _Found | None:
     """What the pod would get on the first of the nodes that takes it; a pod that needs nothing new, no devices.
 
     A node that kube-scheduler itself rejects does not count: to wake the pod for it would help no pod.
@@ -211,14 +250,15 @@ def _found(pod: Pod, names: Sequence[str], snapshot: Snapshot, decider: Decider,
     return None if node is None else _gets(pod, node, snapshot, decider.solver)
 
 
-def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Keeping:
-    """What is to be kept for a woken pod; no devices, where these are not soon found out."""
+def _gets(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> _Found:
     try:
         found = found_on(node, pod, snapshot, solver.within(solver.clock() + LOOK_SECONDS))
     except TimeoutError:
-        return Keeping(node.name)
-    results = found.results if isinstance(found, Allocation) else ()
-    return Keeping(node.name, tuple(sorted({each.device for result in results for each in result.results})))
+        return _Found(Keeping(node.name))
+    if not isinstance(found, Allocation):
+        return _Found(Keeping(node.name))
+    devices = {each.device for result in found.results for each in result.results}
+    return _Found(Keeping(node.name, tuple(sorted(devices))), found)
 
 
 def _has(names: Sequence[str], name: str) -> bool:

@@ -22,13 +22,13 @@ from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.pods.decision_case import refreshed
 from extender.pods.feasibility import Part
 from extender.pods.gangs import gang_refusal
+from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread
 from extender.writes.writer import Writer
@@ -67,7 +67,7 @@ class Requeue(BackgroundTask):
 
     Args:
         state: the cluster.
-        decider: remembers what was decided; its solver's clock counts.
+        kept: what pods find beside what is kept for others. The clock of its solver counts.
         writer: writes to the cluster.
         count: counts pods that were woken.
         off_loop: where pods are judged.
@@ -76,7 +76,7 @@ class Requeue(BackgroundTask):
     def __init__(
         self,
         state: ClusterState,
-        decider: Decider,
+        kept: ClusterWithKept,
         writer: Writer,
         count: Callable[[int], None],
         off_loop: Offload = in_thread,
@@ -85,9 +85,9 @@ class Requeue(BackgroundTask):
         self._count = count
         self._off_loop = off_loop
         self._writer = writer
-        self._decider = decider
+        self._kept, self._decider = kept, kept.of_cluster
         self._seen = state.snapshot
-        self._turns = Turns(decider.solver.clock)
+        self._turns = Turns(self._decider.solver.clock)
         self._rejected = ReportingMemory[RejectedPod](MOST_PODS)
         self._missed: frozenset[str] = frozenset()
         self._woken: dict[str, float] = {}
@@ -170,7 +170,7 @@ class Requeue(BackgroundTask):
             return 0
         for each, _, _ in candidates:
             each.attention = Attention.NOW
-        judge = partial(judge_pods, candidates, snapshot, self._decider, self._turns)
+        judge = partial(judge_pods, candidates, snapshot, self._kept, self._turns)
         judged = await self._off_loop(judge)
         fitting = [(each, kept) for each, kept in judged.fitting if self._rejected.get(each.pod.uid) is each]
         for each, kept in fitting:
@@ -232,7 +232,7 @@ class Requeue(BackgroundTask):
     def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[Candidate]:
         """Rejected pods that may be helped, in their order."""
         now = self._decider.solver.clock()
-        writes = Counter(each.namespace for each in self._waking.values())
+        writes, every = Counter(each.namespace for each in self._waking.values()), tuple(snapshot.nodes)
         for each in sorted(self._rejected.values(), key=lambda rejected: rejected.turn(now)):
             if snapshot.pod(each.pod.uid) is None:
                 each.attention = Attention.NOW  # once the watch shows the pod: perhaps a caller has made it up
@@ -240,7 +240,7 @@ class Requeue(BackgroundTask):
             if each.pod.uid in self._waking or writes[each.pod.namespace] >= MOST_AT_ONCE:
                 continue
             pod = refreshed(each.pod, snapshot)
-            targets = each.targets(pod, news, snapshot)
+            targets = each.targets(pod, news, every)
             if targets:
                 yield each, pod, targets
 

@@ -5,6 +5,7 @@ at the cost of all kept devices for each pod. Here, a change costs what is kept 
 """
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
@@ -21,7 +22,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.pods.negotiated_claims import names_controller
 from extender.pods.node_resources import is_counted
-from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on
+from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on, keys_of_claims
 
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 """Topics whose keys tell which nodes a change concerns."""
@@ -29,56 +30,93 @@ _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 _CHANGES: Final = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class WithKept:
+    """A cluster, and the same one in which each pod has what is kept for it by name.
+
+    Attributes:
+        cluster: as the watch shows it.
+        world: the cluster in which that is held. No pod with something kept by name is nominated there: that is done.
+        held: what is held.
+        decider: remembers verdicts on this world, as the decider of the cluster does on the cluster.
+    """
+
+    cluster: Snapshot
+    world: Snapshot
+    held: HeldNodes
+    decider: Decider
+
+    def beside(self, pod: Pod, solver: Solver) -> Snapshot | None:
+        """The world as a pod finds it: without what is held for this pod. None if it finds another, or not known."""
+        if not finds_kept_held(pod, self.cluster, solver):
+            return None
+        own = self.cluster.woken.get(pod.uid)
+        if own is None:
+            return self.world if self.held.are_closed_to(pod) else None
+        name = own.nominated_node
+        held = self.held.nodes.get(name)
+        if held is None or not self.held.are_closed_to(pod, but=name):
+            return None
+        rest = held_on(name, self.cluster, solver.share(2), but=pod.uid)
+        if rest is not None and (rest.found is None or not rest.keys.isdisjoint(keys_of_claims(claim_keys(pod)))):
+            return None
+        return self.world._replace(usage=held_beside(self.world.usage, self.cluster, held.pools, (rest,)))
+
+
+def finds_kept_held(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
+    """Whether a pod is one of those that find a cluster in which what is kept is held."""
+    if pod.kept.node or not snapshot.kept.users or is_counted(snapshot, solver.features):
+        return False
+    claims = (snapshot.claims.get(key) for key in claim_keys(pod))
+    return not any(each is not None and names_controller(each.claim, snapshot) for each in claims)
+
+
+def held_beside(usage: Usage, cluster: Snapshot, pools: Collection[PoolId], held: Iterable[HeldOnNode | None]) -> Usage:
+    """A usage in which some pools have what the cluster has in use there, and what is held on some nodes."""
+    for pool in pools:
+        usage = usage.with_pool(pool, cluster.usage.pools.get(pool, NOTHING_USED))
+    for allocation in (each for there in held if there for got in there.found or () for each in got.results):
+        usage = usage.with_allocation(allocation)
+    return usage
+
+
 class ClusterWithKept:
     """Follows one cluster. Calls may come from several threads; one that would have to wait gets no answer.
 
     Attributes:
-        decider: remembers verdicts on this world, as the decider of the cluster does on the cluster.
+        of_cluster: the decider of the cluster, in which nothing is held.
 
     Args:
-        decider: of the cluster.
+        of_cluster: decides on the cluster.
         timeline: of the cluster.
     """
 
-    def __init__(self, decider: Decider, timeline: Timeline) -> None:
-        self._of_cluster = decider
+    def __init__(self, of_cluster: Decider, timeline: Timeline) -> None:
+        self.of_cluster = of_cluster
         self._timeline = timeline
         self._lock = Lock()
-        self._begin(EMPTY)
+        self._now = self._begin(EMPTY)
 
     def world_of(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> tuple[Snapshot, Decider]:
-        """The cluster as filter is to see it for a pod, and who remembers verdicts on it. Arguments as for `beside`."""
-        found = self.beside(pod, snapshot, solver)
-        if found is not None:
-            return found, self.decider
-        self._of_cluster.follow(snapshot)
-        return snapshot, self._of_cluster
+        """The cluster as filter is to see it for a pod, and who remembers verdicts on it. Arguments as for `at`."""
+        now = self.at(snapshot, solver) if finds_kept_held(pod, snapshot, solver) else None
+        found = None if now is None else now.beside(pod, solver)
+        if now is not None and found is not None:
+            return found, now.decider
+        self.of_cluster.follow(snapshot)
+        return snapshot, self.of_cluster
 
-    def beside(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Snapshot | None:
-        """The cluster in which what is kept by name is held, as a pod finds it; None if it finds another, or not known.
-
-        No pod with something kept by name is nominated there: that is done.
+    def at(self, snapshot: Snapshot, solver: Solver) -> WithKept | None:
+        """A cluster and what is held in it; None if that is not known, or the cluster is not the newest one.
 
         Args:
-            pod: the pod that asks.
             snapshot: the cluster, no fork.
             solver: the allocator, for as long as there is time.
         """
-        claims = (snapshot.claims.get(key) for key in claim_keys(pod))
-        if (
-            pod.kept.node
-            or pod.uid in snapshot.woken
-            or not snapshot.kept.users
-            or is_counted(snapshot, solver.features)
-            or any(each is not None and names_controller(each.claim, snapshot) for each in claims)
-        ):
-            return None
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            if not self._follow(snapshot, solver):
-                return None
-            return self._world if self._held.are_closed_to(pod) else None
+            return self._follow(snapshot, solver)
         finally:
             self._lock.release()
 
@@ -86,66 +124,57 @@ class ClusterWithKept:
         """What has changed of this world after a version."""
         return self._timeline.since(version) | self._log.since(version)
 
-    def _begin(self, snapshot: Snapshot) -> None:
-        """Begin with a cluster in which nothing is held."""
-        self._seen = self._world = snapshot
-        self._held = HeldNodes()
+    def _begin(self, snapshot: Snapshot) -> WithKept:
+        """A cluster in which nothing is held yet."""
         self._log = ChangeLog(_CHANGES)
-        self.decider = Decider(self._of_cluster.solver, self, origin=self._of_cluster)
+        decider = Decider(self.of_cluster.solver, self, origin=self.of_cluster)
+        return WithKept(snapshot, snapshot, HeldNodes(), decider)
 
-    def _follow(self, snapshot: Snapshot, solver: Solver) -> bool:
-        """Move on to a later snapshot; False if it is an earlier one."""
-        if (
-            snapshot.version == self._seen.version
-        ):  # answers of controllers, which count for other pods only, may differ
-            return True
-        if snapshot.version < self._seen.version:
-            return False
-        reach = self._timeline.since(self._seen.version)
+    def _follow(self, snapshot: Snapshot, solver: Solver) -> WithKept | None:
+        """Move on to a later snapshot; None if it is an earlier one."""
+        before = self._now
+        if snapshot.version == before.cluster.version:
+            return before  # answers of controllers, which count for other pods only, may differ
+        if snapshot.version < before.cluster.version:
+            return None
+        reach = self._timeline.since(before.cluster.version)
         pools = {*(reach.keys(Topic.POOL) or ())}
         if reach.changed is None:
-            self._of_cluster.follow(snapshot)  # its node views are those of this world, but for a few
-            self._begin(snapshot)
-            self._seen = EMPTY  # until what is held is known, too
+            self.of_cluster.follow(snapshot)  # its node views are those of this world, but for a few
+            before = self._begin(snapshot)
+            self._now = replace(before, cluster=EMPTY)  # until what is held is known, too
             names: Collection[str] = snapshot.nominated.keys()
         else:
-            names = self._concerned(reach, snapshot)
+            names = _concerned(before, reach, snapshot)
         solver = solver.share(2)
         # Nothing else changes before this is known: an error leaves the world as it was.
-        now = {name: held_on(name, snapshot, solver) for name in names}
-        before = [self._held.put(name, held) for name, held in now.items()]
-        changed = [held for held in (*before, *now.values()) if held is not None]
-        own = {pool for held in changed for pool in held.pools}
+        there = {name: held_on(name, snapshot, solver) for name in names}
+        now, held = {name: each for name, each in there.items() if each is not None}, before.held
+        changed = [*now.values(), *(held.nodes[name] for name in names if name in held.nodes)]
+        for name in names:
+            held = held.put(name, there[name])
+        own = {pool for each in changed for pool in each.pools}
         self._log.add(snapshot.version, ((Topic.POOL, pool) for pool in own))
         nominated: Map[str, Map[str, None]] = Map()
         for uid in snapshot.kept.unnamed:
             nominated = with_uid(nominated, snapshot.pods[snapshot.pod_keys[uid]].nominated_node, uid)
-        usage = self._usage(snapshot, pools | own, now.values())
+        usage = held_beside(before.world.usage, snapshot, pools | own, now.values())
         kept = KeptIndex(snapshot.kept.unnamed, snapshot.kept.in_namespaces)  # it still counts in quotas
-        self._world = snapshot._replace(usage=usage, nominated=nominated, kept=kept)
-        self._seen = snapshot
-        self.decider.follow(self._world)
-        return True
+        world = snapshot._replace(usage=usage, nominated=nominated, kept=kept)
+        before.decider.follow(world)
+        self._now = WithKept(snapshot, world, held, before.decider)
+        return self._now
 
-    def _concerned(self, reach: Reach, snapshot: Snapshot) -> Collection[str]:
-        """The nodes where something else may be held now."""
-        if any(topic.alters_kept and topic not in _KEYED for topic in reach.changed or ()):
-            return {*self._held.names, *snapshot.nominated}
-        own = reach.keys(Topic.POD) or ()
-        pods = [each.nominee(each.pods[key]) for key in own for each in (self._seen, snapshot) if key in each.pods]
-        names = {name for pod in pods for name in (pod.node_name, pod.nominated_node)}
-        names.update(reach.keys(Topic.NODE) or ())
-        # What could not be found out in time is tried again.
-        near = {name for name in names if name in self._held or name in snapshot.nominated}
-        return self._held.depending(reach.among(_KEYED).pairs()) | near
 
-    def _usage(self, snapshot: Snapshot, pools: Collection[PoolId], now: Iterable[HeldOnNode | None]) -> Usage:
-        """What is in use in this world: as before, but in some pools, where only what has changed is held."""
-        found, cluster = self._world.usage.pools, snapshot.usage.pools
-        for pool in pools:
-            used = cluster.get(pool, NOTHING_USED)
-            found = found.set(pool, used) if used else found.delete(pool) if pool in found else found
-        usage = Usage(found)
-        for allocation in (each for held in now if held for got in held.found or () for each in got.results):
-            usage = usage.with_allocation(allocation)
-        return usage
+def _concerned(before: WithKept, reach: Reach, snapshot: Snapshot) -> Collection[str]:
+    """The nodes where something else may be held now."""
+    held = before.held
+    if any(topic.alters_kept and topic not in _KEYED for topic in reach.changed or ()):
+        return {*held.nodes, *snapshot.nominated}
+    own = reach.keys(Topic.POD) or ()
+    pods = [each.nominee(each.pods[key]) for key in own for each in (before.cluster, snapshot) if key in each.pods]
+    names = {name for pod in pods for name in (pod.node_name, pod.nominated_node)}
+    names.update(reach.keys(Topic.NODE) or ())
+    # What could not be found out in time is tried again.
+    near = {name for name in names if name in held.nodes or name in snapshot.nominated}
+    return held.concerned_by(reach.among(_KEYED).pairs()) | near

@@ -1,13 +1,15 @@
 """What is held on each node of the devices that are kept by name, and what that depends on."""
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+from immutables import Map
 
 from allocator import Allocation, PoolId
 from extender.cluster.consumers import claim_keys
+from extender.cluster.indexes import removed, with_uid
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -37,62 +39,63 @@ class HeldOnNode:
     found: tuple[Allocation, ...] | None
 
 
-class HeldNodes:
-    """The nodes on which something is held, found by what that depends on."""
+class HeldNodes(NamedTuple):
+    """The nodes on which something is held, found by what that depends on. A change makes a new value.
 
-    def __init__(self) -> None:
-        self._held: dict[str, HeldOnNode] = {}
-        self._names: dict[Key, set[str]] = {}
-        self._lowest: Counter[int] = Counter()
-        self._unknown: set[str] = set()
+    Attributes:
+        nodes: what is held, by the name of the node.
+        depending: what it depends on to the names of the nodes.
+        lowest: each lowest priority to the names of the nodes.
+        unknown: the nodes where it is not known what is held.
+    """
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._held
+    nodes: Map[str, HeldOnNode] = Map()
+    depending: Map[Key, Map[str, None]] = Map()
+    lowest: Map[int, Map[str, None]] = Map()
+    unknown: Map[str, None] = Map()
 
-    @property
-    def names(self) -> Collection[str]:
-        """Of the nodes."""
-        return self._held.keys()
-
-    def depending(self, keys: Iterable[Key]) -> set[str]:
+    def concerned_by(self, keys: Iterable[Key]) -> set[str]:
         """The nodes where something else may be held after changes, and those where it is not known what is held."""
-        return {*self._unknown, *(name for key in keys for name in self._names.get(key, ()))}
+        return {*self.unknown, *(name for key in keys for name in self.depending.get(key, ()))}
 
-    def are_closed_to(self, pod: Pod) -> bool:
-        """Whether a pod may take nothing of all that is held, and it is known what that is."""
-        may_take = self._unknown or any(lowest < pod.priority for lowest in self._lowest)
-        return not may_take and self._names.keys().isdisjoint(_of_claims(claim_keys(pod)))
+    def are_closed_to(self, pod: Pod, but: str = "") -> bool:
+        """Whether a pod may take nothing of all that is held, and it is known what that is.
 
-    def put(self, name: str, held: HeldOnNode | None) -> HeldOnNode | None:
-        """This is held on a node now; returns what was held there before."""
-        before = self._held.pop(name, None)
-        if before is not None:
-            self._unknown.discard(name)
-            self._lowest -= Counter([before.lowest])
+        Args:
+            pod: asks.
+            but: a node where something may be held for claims of the pod.
+        """
+        if self.unknown or any(lowest < pod.priority for lowest in self.lowest):
+            return False
+        return all(name == but for key in keys_of_claims(claim_keys(pod)) for name in self.depending.get(key, ()))
+
+    def put(self, name: str, held: HeldOnNode | None) -> "HeldNodes":
+        """With what is held on a node now."""
+        nodes, depending, lowest, unknown = self.nodes, self.depending, self.lowest, self.unknown
+        if (before := nodes.get(name)) is not None:
+            nodes, lowest = nodes.delete(name), removed(lowest, before.lowest, name)
+            unknown = unknown.delete(name) if before.found is None else unknown
             for key in before.keys:
-                self._names[key].discard(name)
-                if not self._names[key]:
-                    del self._names[key]
+                depending = removed(depending, key, name)
         if held is not None:
-            self._held[name] = held
-            self._lowest[held.lowest] += 1
-            if held.found is None:
-                self._unknown.add(name)
+            nodes, lowest = nodes.set(name, held), with_uid(lowest, held.lowest, name)
+            unknown = unknown.set(name, None) if held.found is None else unknown
             for key in held.keys:
-                self._names.setdefault(key, set()).add(name)
-        return before
+                depending = with_uid(depending, key, name)
+        return HeldNodes(nodes, depending, lowest, unknown)
 
 
-def held_on(name: str, snapshot: Snapshot, solver: Solver) -> HeldOnNode | None:
-    """What is held on a node; None if nothing is kept there."""
-    pods = [pod for pod in snapshot.nominated_to(name) if pod.kept.devices and not pod.deleting and not pod.is_finished]
+def held_on(name: str, snapshot: Snapshot, solver: Solver, but: str = "") -> HeldOnNode | None:
+    """What is held on a node, but for one pod, by uid; None if nothing is kept there."""
+    nominated = [pod for pod in snapshot.nominated_to(name) if pod.uid != but]
+    pods = [pod for pod in nominated if pod.kept.devices and not pod.deleting and not pod.is_finished]
     if not pods or name not in snapshot.nodes:
         return None
     near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
     pools = frozenset(pool for pool, names in near if names == frozenset({name}))
     reads = NominationReads.of(pods, pools, snapshot)
     keys = {
-        *_of_claims(reads.claims),
+        *keys_of_claims(reads.claims),
         *((Topic.POD, key) for key in reads.pods),
         *((Topic.POOL, each) for each in pools),
     }
@@ -104,7 +107,8 @@ def held_on(name: str, snapshot: Snapshot, solver: Solver) -> HeldOnNode | None:
     )
 
 
-def _of_claims(keys: Iterable[ObjectKey]) -> Iterator[Key]:
+def keys_of_claims(keys: Iterable[ObjectKey]) -> Iterator[Key]:
+    """Of claims, as what is held may depend on them."""
     return ((Topic.CLAIM, key) for key in keys)
 
 
