@@ -14,13 +14,12 @@ import httpx
 from extender.cluster.live.live_cluster import connect
 from extender.commands.output import note, warn
 from extender.commands.place import Place
+from extender.commands.port_forward import Tunnel, forward, pod_path
 from extender.commands.reading import EXPLAINED, settings_on
 from extender.commands.remote import RemoteError, document
-from extender.commands.tunnel import Tunnel
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Origin
-from extender.kube.connection.port_forward import forward, pod_path
 from extender.kube.connection.transport import decoded
 from extender.kube.discovery import discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError

@@ -16,8 +16,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from extender.commands.options import application, command, spread
-from extender.commands.output import USAGE, fail, say
-from extender.commands.streams import OutputError, end_at_once, give_up_output, open_standard_streams
+from extender.commands.output import USAGE, OutputError, end_at_once, fail, give_up_output, open_standard_streams, say
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.serving.memory import undisturbed
 from extender.tools.user_error import UserError

@@ -12,8 +12,7 @@ from extender.commands.output import fail
 from extender.commands.reading import settings_of
 from extender.commands.remote import Remote, RemoteOptions
 from extender.config.settings import Settings
-from extender.kube.connection.credentials import Origin, find_origin
-from extender.kube.connection.kubeconfig import choose
+from extender.kube.connection.credentials import Origin, choose, find_origin
 
 _DEFAULT_NAMESPACE: Final = "default"
 _ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

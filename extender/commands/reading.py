@@ -15,7 +15,7 @@ from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
 from extender.fakekube.manifests import load as load_manifests
 from extender.kube.claim_rules import check_expression
-from extender.kube.feature_gates import server_gates
+from extender.kube.discovery import server_gates
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import BUDGETS, RESOURCES
 

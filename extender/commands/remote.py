@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from extender.commands.options import OptionGroup, parse_path
-from extender.kube.tls_problem import Subject, TlsProblem, tls_problem
+from extender.kube.certificates import Subject, TlsProblem, tls_problem
 from extender.tools.text_file import UnreadableError, read_text
 from extender.tools.user_error import UserError
 

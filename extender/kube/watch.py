@@ -24,9 +24,8 @@ from extender.kube.connection.transport import (
 )
 from extender.kube.encoding import RELEVANCE, Relevance, loads_aside, passed_revision
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
-from extender.kube.list import RoomFor, no_room, pages
 from extender.kube.raw import Event, EventType, revision_of
-from extender.kube.remote import RemoteApi
+from extender.kube.remote import RemoteApi, RoomFor, no_room, pages
 from extender.kube.resources import Resource
 from extender.tools.intake import Budget, Source, json_weight
 from extender.tools.offload import Offload, in_thread, waited_for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.kube.connection.request_counts import SECONDS
+from extender.kube.connection.transport import SECONDS
 from extender.metrics.groups import counter, full_name, gauge
 from extender.tools.intake import Budget
 

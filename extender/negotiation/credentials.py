@@ -8,8 +8,7 @@ from typing import TypeAlias
 import structlog
 
 from extender.config.controllers import ControllerSettings
-from extender.kube.certificates import file_problem
-from extender.kube.tls_problem import Subject, TlsProblem, tls_problem
+from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem
 from extender.negotiation.controller import ControllerAwayError
 from extender.tools.text_file import UnreadableError, read_bytes
 

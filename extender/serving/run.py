@@ -31,7 +31,7 @@ from extender.http.callers import Guard, Refusals
 from extender.http.limits.connections import API, OPERATIONS, verbs_within
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
-from extender.kube.feature_gates import server_gates
+from extender.kube.discovery import server_gates
 from extender.kube.permissions import EVICTS, WRITES
 from extender.kube.remote import RemoteApi
 from extender.metrics.groups import Metrics

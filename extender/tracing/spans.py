@@ -25,8 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.requests import Request as Incoming
 
 from extender.config.settings import TracingSettings
-from extender.kube.connection.request_counts import asked
-from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport
+from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport, asked
 from extender.tools.offload import Offload
 from extender.tools.version import __version__
 from extender.tracing.tracing import Call

@@ -7,7 +7,7 @@ import pytest
 from allocator import GATES, Features
 from extender.config.sources import load
 from extender.kube.connection.transport import HttpRequest
-from extender.kube.feature_gates import GATES_SECONDS, ServerGates, server_gates
+from extender.kube.discovery import GATES_SECONDS, ServerGates, server_gates
 from tests.kit.servers.transport import DEFAULT_GATES, HEALTHY, FakeApi, Fault, gate_metrics
 from tests.kit.virtualtime import run
 

@@ -15,7 +15,7 @@ from extender.cluster.live.live_cluster import LiveCluster, Timing
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
-from extender.kube.connection.request_counts import NO_ANSWER
+from extender.kube.connection.transport import NO_ANSWER
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, SLICES

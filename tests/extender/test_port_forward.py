@@ -9,10 +9,9 @@ import aiohttp
 import httpx
 import pytest
 
-from extender.commands.tunnel import Tunnel
+from extender.commands.port_forward import PodStream, PortForwardError, Tunnel, forward, pod_path
 from extender.kube.api import ObjectKey
 from extender.kube.connection.connection import ApiConnection, WebSocketRefusedError
-from extender.kube.connection.port_forward import PodStream, PortForwardError, forward, pod_path
 from extender.kube.connection.transport import TransportError
 
 PORT = (8888).to_bytes(2, "little")

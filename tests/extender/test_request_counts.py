@@ -2,8 +2,7 @@
 
 import pytest
 
-from extender.kube.connection.request_counts import NO_ANSWER, RequestKind, asked
-from extender.kube.connection.transport import HttpRequest
+from extender.kube.connection.transport import NO_ANSWER, HttpRequest, RequestKind, asked
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS
 from tests.extender.livecluster import api_over, default, make_claim
