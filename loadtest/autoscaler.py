@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
-from extender.client.clients import TIMEOUT_SECONDS
+from extender.client.verbs import TIMEOUT_SECONDS
 from extender.observe.tables.terminal import TextTable, print_table
 from extender.tools.yamltext import SyntaxProblem, documents
 

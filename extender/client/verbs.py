@@ -1,4 +1,7 @@
-"""The verbs, each written once: what it sends, how its answer is read, and how several sessions answer it as one.
+"""The verbs, each written once, and the clients that have them: for programs that block, and for asyncio.
+
+A verb is written for asyncio: what it sends, how its answer is read, and how several sessions answer it as one. It
+awaits nothing but calls. If the calls block, the code never gives up control, so it needs no event loop.
 
 A new verb is a method of `SessionVerbs` and a line in `Session`. If several sessions can answer it together, it is also
 a method of `AsyncJointSession` and a line in `JointSession`.
@@ -6,16 +9,48 @@ a method of `AsyncJointSession` and a line in `JointSession`.
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
 
-from extender.client.blocking import Blocking, blocking
-from extender.client.call import AutoscalerError, Call
-from extender.client.values import AddedNodes, ApiObject, Filtered, NodeGroup, Plan, Readiness
+from extender.client.call import AddedNodes, ApiObject, AutoscalerError, Call, Filtered, NodeGroup, Plan, Readiness
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
+_Verbs = TypeVar("_Verbs")
+
+
+class Blocking(Generic[_Verbs]):
+    """A session that blocks.
+
+    Attributes:
+        verbs: what the session can be asked, written for asyncio, over calls that block.
+    """
+
+    def __init__(self, verbs: _Verbs) -> None:
+        self.verbs = verbs
+
+
+def blocking(
+    verb: Callable[Concatenate[_Verbs, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[Blocking[_Verbs], _P], _T]:
+    """A verb as a method of a session that blocks."""
+
+    @wraps(verb)
+    def method(self: Blocking[_Verbs], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        work = verb(self.verbs, *args, **kwargs)
+        while True:
+            try:
+                work.send(None)
+            except StopIteration as end:
+                answer: _T = end.value
+                return answer
+
+    return method
+
 
 _Reply: TypeAlias = "dict[str, Any]"
 
@@ -205,3 +240,62 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+TIMEOUT_SECONDS: Final = 60.0
+"""Longer than the service's own limit, so that the service ends a call first and says why."""
+
+
+class AutoscalerClient:
+    """The service at an address.
+
+    Args:
+        http: a client whose base URL is the service's; it is closed with this one.
+    """
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+        self.latest = Session(http)
+
+    @classmethod
+    def at(cls, url: str) -> "AutoscalerClient":
+        """The service at a URL, such as ``http://127.0.0.1:8888``."""
+        return cls(httpx.Client(base_url=url, timeout=TIMEOUT_SECONDS))
+
+    def start(self, drivers: Iterable[str] | None = None) -> Session:
+        """A session on the cluster as it is now, which judges some drivers; None: all."""
+        return Session(self._http, self.latest.call(start(drivers)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._http.close()
+
+
+class AsyncAutoscalerClient:
+    """The asyncio variant of `AutoscalerClient`."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+        self.latest = AsyncSession(http)
+
+    @classmethod
+    def at(cls, url: str) -> "AsyncAutoscalerClient":
+        """The service at a URL, such as ``http://127.0.0.1:8888``."""
+        return cls(httpx.AsyncClient(base_url=url, timeout=TIMEOUT_SECONDS))
+
+    async def start(self, drivers: Iterable[str] | None = None) -> AsyncSession:
+        """A session on the cluster as it is now, which judges some drivers; None: all."""
+        session_id = await self.latest.call(start(drivers))
+        return AsyncSession(self._http, session_id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()

@@ -4,11 +4,11 @@ docs/reference/controllers.md shows one. The kit remembers allocations on disk, 
 """
 
 from extender.config.controllers import ParameterKind as ParameterKind
-from extender.driver.context_server import serve_contexts as serve_contexts
+from extender.driver.contexts import serve_contexts as serve_contexts
 from extender.driver.controller import Controller as Controller
 from extender.driver.controller import Held as Held
 from extender.driver.controller import RefusedError as RefusedError
-from extender.driver.responder import Responder as Responder
+from extender.driver.controller import Responder as Responder
 from extender.driver.server import Listening as Listening
 from extender.driver.server import serve as serve
 from extender.driver.store import Store as Store

@@ -1,27 +1,41 @@
-"""Answers for a controller by PodSchedulingContexts and claims, as KEP-3063 asks of a driver.
+"""A controller that answers by PodSchedulingContexts and claims, as KEP-3063 asks of a driver.
 
-The responder remembers what is allocated, as for a controller on HTTP. Every write names the version of the object
-that it was made from, so nothing is written over what others have said meanwhile. The next turn goes on from there.
+It follows an API server, and serves what it finds there. The responder remembers what is allocated, as for a controller
+on HTTP. Every write names the version of the object that it was made from, so nothing is written over what others have
+said meanwhile. The next turn goes on from there.
 """
 
+import asyncio
+import os
+import random
+import signal
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from allocator import Claim
 from allocator.tools import Recent
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark, asks_to_deallocate
+from extender.cluster.live.live_cluster import connect
 from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.scheduling_contexts import SchedulingContext
 from extender.cluster.snapshot import Snapshot
-from extender.driver.encoding import dumps, loads
-from extender.driver.responder import Responder
+from extender.config.controllers import ParameterKind
+from extender.driver.controller import Controller, Responder
+from extender.driver.leadership import led, responder_of
+from extender.driver.server import sole_user
+from extender.driver.store import Store, dumps, loads
 from extender.kube.api import ObjectKey, RawObject
+from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.errors import ApiError
+from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
 from extender.negotiation.parameters import ParameterReader
 from extender.negotiation.protocol import (
     ALLOCATE,
@@ -37,7 +51,7 @@ from extender.negotiation.questions import claim_ask, node_name
 from extender.negotiation.scheduling_contexts import MOST_NODES
 from extender.pods.claims import named_claims
 from extender.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
-from extender.tools.offload import Offload
+from extender.tools.offload import Offload, in_thread
 from extender.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.writes.scheduling_contexts import ContextWrites
 
@@ -358,3 +372,58 @@ class ContextResponder:
     def _attempt(self, claim: ReadClaim) -> int:
         mark = Mark.of(claim.claim)
         return mark.attempt if mark is not None and mark.controller == self.name else 0
+
+
+KINDS: Final = (CLASSES, NODES, PODS, CLAIMS, CONTEXTS)
+"""The kinds that a controller follows."""
+
+_TURN_SECONDS: Final = 0.05
+"""Between two turns."""
+
+
+def serve_contexts(
+    controller: Controller,
+    store: Path | str,
+    name: str,
+    *,
+    parameters: Sequence[ParameterKind] = (),
+    lease: str = "",
+    kubeconfig: Path | None = None,
+) -> None:
+    """Serve a controller by PodSchedulingContexts until SIGTERM or SIGINT comes. What was begun is finished then.
+
+    Args:
+        controller: decides.
+        store: the file that remembers what is allocated. One process uses it at a time; another one waits until then.
+        name: of the controller, as device classes name it.
+        parameters: the kinds of objects that classes and claims may name for it.
+        lease: ``NAMESPACE/NAME`` of a Lease: of several processes, the one that has the lease serves. Empty: none.
+        kubeconfig: the file of the API server; None: KUBECONFIG, the pod that we run in, or ``~/.kube/config``.
+
+    Raises:
+        ConnectError: there is no API server that we can work with.
+        OSError, ValueError: the store cannot be read, or the lease has no such name.
+    """
+    path, origin = Path(store), find_origin(kubeconfig, "", os.environ)
+    with led(lease, kubeconfig) as leadership, sole_user(path):
+        asyncio.run(_served(responder_of(controller, Store.open(path), leadership), name, parameters, origin))
+
+
+async def _served(responder: Responder, name: str, parameters: Sequence[ParameterKind], origin: Origin) -> None:
+    async with connect(origin, random=random.random, listing=KINDS) as live:
+        state = ClusterState()
+        for other in RESOURCES.values():
+            if other not in KINDS:
+                state.trust(other)
+        claims, reader = ClaimWrites(live.api, state), ParameterReader(live.api, parameters)
+        contexts = ContextResponder(name, responder, ContextWrites(live.api), claims, time.monotonic, in_thread, reader)
+        ending = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ending.set)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(live.run(state, KINDS))
+            while not ending.is_set():
+                await asyncio.sleep(_TURN_SECONDS)
+                if not state.not_ready:
+                    await contexts.turn()
+            following.cancel()

@@ -23,8 +23,7 @@ from anyio.from_thread import start_blocking_portal
 
 from allocator.tools import dns_label, dns_subdomain, shown
 from extender.cluster.live.live_cluster import connect
-from extender.driver.controller import Controller
-from extender.driver.responder import Responder
+from extender.driver.controller import Controller, Responder
 from extender.driver.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin

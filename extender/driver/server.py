@@ -14,11 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from extender.driver.controller import Controller
-from extender.driver.encoding import dumps, loads
+from extender.driver.controller import Controller, Responder
 from extender.driver.leadership import led, responder_of
-from extender.driver.responder import Responder
-from extender.driver.store import Store
+from extender.driver.store import Store, dumps, loads
 from extender.kube.certificates import Certificates
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ProtocolError, question_of
 from extender.tools.text_file import UnreadableError, read_bytes

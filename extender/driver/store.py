@@ -1,6 +1,8 @@
 """The store of a controller: a file with a line of JSON for each change of an allocation, written before it counts.
 
-A crash may leave a part of the last line, which is dropped: nobody was told of that change.
+A crash may leave a part of the last line, which is dropped: nobody was told of that change. The JSON of questions,
+answers and stores has values of Python, of any depth. A number that Python cannot hold is a `Verbatim`: ``str`` gives
+its text.
 """
 
 from collections.abc import Mapping
@@ -8,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from allocator.tools import JSON
-from extender.driver.encoding import dumps, loads
+from allocator.tools import JSON, jsontext
+from extender.kube import encoding
 from extender.negotiation.protocol import (
     ClaimAsk,
     NodeName,
@@ -21,6 +23,18 @@ from extender.negotiation.protocol import (
     node_to_json,
 )
 from extender.tools.durable_file import append_durably, replace_durably
+
+
+def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type
+    """The value of a JSON text. Raises ValueError: the text is not JSON."""
+    return jsontext.plain(text.decode(errors="replace"))
+
+
+def dumps(value: object) -> bytes:
+    """The JSON text of a value, without line breaks. Raises TypeError: the value has something that JSON has not."""
+    # A text that others have written may have line breaks between its values. Within strings, they are escaped.
+    return encoding.dumps(value).replace(b"\r", b" ").replace(b"\n", b" ")
+
 
 _MOST_RELEASED: Final = 10_000
 """Released claims that are remembered, the latest: an allocation that comes late is refused."""

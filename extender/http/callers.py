@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from allocator.tools import JSON, shown
-from extender.access.gate import AccessError, Gate, Knock, Pace, RefusalReason
+from extender.access import AccessError, Gate, Knock, Pace, RefusalReason
 from extender.http.limits.connections import (
     HEAD_BYTES,
     HEAD_SECONDS,
@@ -243,7 +243,7 @@ USER: Final = "dra_extender.user"
 """Key of the scope of a request: the name of the user that sends it."""
 
 MAY: Final = "dra_extender.may"
-"""Key of the scope of a request: whether the user has a further right (`extender.access.gate.Gate.may`)."""
+"""Key of the scope of a request: whether the user has a further right (`extender.access.Gate.may`)."""
 
 
 def caller_of(scope: Scope) -> str:

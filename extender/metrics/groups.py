@@ -7,7 +7,7 @@ from typing import Final, Protocol, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from extender.access.gate import RefusalReason
+from extender.access import RefusalReason
 
 CALL_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 """Buckets for times of calls."""

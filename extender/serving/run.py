@@ -16,8 +16,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator import DEFAULTS_OF
-from extender.access.gate import Clocks, Gate
-from extender.access.reviews import REVIEWS, Reviews
+from extender.access import REVIEWS, Clocks, Gate, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.access.gate import AccessError, Clocks, Gate, Knock, Pace
-from extender.access.reviews import Reviews
-from extender.access.user import User, end_of, user_of_certificate
+from extender.access import AccessError, Clocks, Gate, Knock, Pace, Reviews, User, end_of, user_of_certificate
 from extender.kube.encoding import dumps
 from tests.extender.access_scene import BOB, ApiServer
 

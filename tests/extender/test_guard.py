@@ -6,8 +6,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from extender.access.gate import Clocks, Gate
-from extender.access.reviews import Reviews
+from extender.access import Clocks, Gate, Reviews
 from extender.http.app import Listener
 from extender.http.callers import Guard, Refusals
 from extender.http.endpoints.tables import TABLES

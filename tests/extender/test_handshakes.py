@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.access.gate import RefusalReason
+from extender.access import RefusalReason
 from extender.http import callers as handshaking
 from extender.http.callers import Handshake, Refusals, end_trust
 from extender.http.limits import connections

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from extender.access.gate import Clocks, Gate
-from extender.access.reviews import Reviews
+from extender.access import Clocks, Gate, Reviews
 from extender.assembly import Surroundings, make_service
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings

@@ -1,27 +1,152 @@
-"""The gate: who a caller is, and whether it may send a request.
+"""Access: who a caller is, and whether it may send a request.
 
 A caller proves who it is by a client certificate, which the handshake has checked, or by a token, which the API server
-checks. The API server also says what the caller may do. Both is what API servers call delegated authentication and
-authorization. Answers are remembered for seconds, and no caller makes us ask the API server more often than its pace.
+checks (TokenReview). The API server also says what the caller may do (SubjectAccessReview). Both is what API servers
+call delegated authentication and authorization. Answers are remembered for seconds, and no caller makes us ask the API
+server more often than its pace.
 """
 
 import asyncio
 import hashlib
 import secrets
+import ssl
 from base64 import urlsafe_b64decode
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import orjson
 import structlog
 
 from allocator.tools import Recent, shown
-from extender.access.reviews import ReviewError, Reviews
-from extender.access.user import PeerCertificate, User, end_of, user_of_certificate
+from extender.kube.api import RawObject
+from extender.kube.connection.transport import HttpRequest, Transport, ask
+from extender.kube.encoding import dumps
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.permissions import Permission
+from extender.kube.resources import Resource
+
+AUTHENTICATED: Final = "system:authenticated"
+"""The group of all users that are known. API servers add it; TokenReviews have it."""
+
+PeerCertificate: TypeAlias = Mapping[str, Any]
+"""A client's certificate as `ssl.SSLSocket.getpeercert` returns it: checked against the authorities already."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user of the API server.
+
+    Attributes:
+        extra: further facts about the user, which an authorizer may look at.
+    """
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def user_of_certificate(certificate: PeerCertificate) -> User | None:
+    """The user of a client certificate, as API servers read it: the common name, and organizations as groups.
+
+    None if there is no common name.
+    """
+    pairs = [pair for names in certificate.get("subject", ()) for pair in names]
+    name = next((value for key, value in pairs if key == "commonName"), "")
+    groups = tuple(value for key, value in pairs if key == "organizationName")
+    return User(name, groups=(*groups, AUTHENTICATED)) if name else None
+
+
+def end_of(certificate: PeerCertificate) -> float:
+    """When a certificate ends, in seconds since 1970."""
+    return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
+
+
+def user_of_review(status: Mapping[str, Any]) -> User | None:
+    """The user in the status of a TokenReview; None if the token is not valid."""
+    user = status.get("user") or {}
+    name = user.get("username")
+    if status.get("authenticated") is not True or not isinstance(name, str) or not name:
+        return None
+    extra = user.get("extra") or {}
+    return User(
+        name,
+        str(user.get("uid") or ""),
+        _texts(user.get("groups")),
+        tuple(sorted((str(key), _texts(values)) for key, values in extra.items())),
+    )
+
+
+def _texts(values: Sequence[object] | None) -> tuple[str, ...]:
+    return tuple(map(str, values or ()))
+
+
+TOKEN_REVIEWS: Final = Resource("TokenReview", "tokenreviews", "authentication.k8s.io", ("v1",), namespaced=False)
+ACCESS_REVIEWS: Final = Resource(
+    "SubjectAccessReview", "subjectaccessreviews", "authorization.k8s.io", ("v1",), namespaced=False
+)
+REVIEWS: Final = (Permission("create", TOKEN_REVIEWS), Permission("create", ACCESS_REVIEWS))
+"""The rights of ours that reviews need; the ClusterRole ``system:auth-delegator`` has them."""
+
+_SECONDS: Final = 5.0
+"""For one answer. A caller waits as long."""
+
+
+class ReviewError(Exception):
+    """The API server did not answer a review."""
+
+
+class Reviews:
+    """Asks an API server.
+
+    Args:
+        transport: to the API server.
+        audience: whom tokens must be meant for; empty: the API server.
+    """
+
+    def __init__(self, transport: Transport, audience: str = "") -> None:
+        self._transport = transport
+        self.audience = audience
+
+    async def user_of(self, token: str) -> User | None:
+        """Whose token it is; None if it is not valid, or meant for others.
+
+        Raises:
+            ReviewError: no answer.
+        """
+        audiences = {"audiences": [self.audience]} if self.audience else {}
+        status = await self._review(TOKEN_REVIEWS, {"token": token, **audiences})
+        # An API server that does not know of audiences names none, and has checked none.
+        if self.audience and self.audience not in (status.get("audiences") or ()):
+            return None
+        return user_of_review(status)
+
+    async def allows(self, user: User, verb: str, path: str) -> bool:
+        """Whether a user may do something with a path that is no resource, e.g. ``get`` with ``/devices``.
+
+        Raises:
+            ReviewError: no answer.
+        """
+        who = {"user": user.name, "uid": user.uid, "groups": user.groups, "extra": dict(user.extra)}
+        spec = {name: value for name, value in who.items() if value}
+        status = await self._review(ACCESS_REVIEWS, {**spec, "nonResourceAttributes": {"path": path, "verb": verb}})
+        return status.get("allowed") is True
+
+    async def _review(self, resource: Resource, spec: RawObject) -> Mapping[str, Any]:
+        version = resource.api_versions()[0]
+        body = dumps({"apiVersion": version, "kind": resource.kind, "spec": spec})
+        request = HttpRequest("POST", f"/apis/{version}/{resource.plural}", body=body)
+        try:
+            answer = await ask(self._transport, request, _SECONDS)
+        except (ApiError, OutcomeUnknownError) as error:
+            raise ReviewError(str(error)) from error
+        status = answer.get("status")
+        return status if isinstance(status, dict) else {}
+
 
 T = TypeVar("T")
 
