@@ -16,13 +16,13 @@ from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission
 from extender.kube.resources import CLAIMS
 from extender.node import cpu_list
-from extender.node.cci.metrics import CciMetrics
+from extender.node.cci.admissions import CciMetrics
 from extender.node.cdi import CdiFolder
-from extender.node.claims import allocated_claim
 from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER, cpu_slices, memory_slices
 from extender.node.driver import AllocatedClaim, PrepareError
 from extender.node.nri import follow
+from extender.node.plugin import allocated_claim
 from extender.node.running import PublishedDriver, open_api, run
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology

@@ -1,4 +1,4 @@
-"""A plugin of the kubelet: the two sockets of a driver, and what the kubelet asks there.
+"""A plugin of the kubelet: the two sockets of a driver, and the claims that the kubelet asks it to prepare.
 
 The kubelet finds the registration socket in its folder, and asks there which plugin it is, and at which socket claims
 are prepared. It asks again when the socket is made again, and after its own restart.
@@ -7,7 +7,7 @@ Source: ``k8s.io/dynamic-resource-allocation/kubeletplugin`` of Kubernetes 1.37.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,56 @@ from typing import Any, Final
 
 import structlog
 
-from extender.kube.api import Api, ObjectKey
-from extender.node import messages
-from extender.node.claims import read_claim
-from extender.node.driver import Driver, PreparedDevice, PrepareError
+from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS
+from extender.node import sockets
+from extender.node.driver import AllocatedClaim, AllocatedDevice, Driver, DriverParameters, PreparedDevice, PrepareError
 from extender.node.sockets import REGISTRATION, Methods, Registration, listening
+
+_FROM_CLASS: Final = "FromClass"
+
+
+async def read_claim(api: Api, driver: str, key: ObjectKey, uid: str) -> AllocatedClaim:
+    """A claim that the kubelet names, with what a driver is to prepare.
+
+    Raises:
+        PrepareError: the API server does not give it, or the claim is another one of that name, or is not allocated.
+    """
+    try:
+        claim = await api.get(CLAIMS, key)
+    except (ApiError, OutcomeUnknownError) as error:
+        raise PrepareError(f"claim {key}: {error}") from error
+    found = claim["metadata"].get("uid", "")
+    if found != uid:
+        raise PrepareError(f"claim {key}: metadata.uid is {found}, and the pod's claim was {uid}: it was replaced")
+    allocation = (claim.get("status") or {}).get("allocation")
+    if not allocation:
+        raise PrepareError(f"claim {key}: status.allocation is missing: the claim is not allocated")
+    return allocated_claim(claim, driver)
+
+
+def allocated_claim(claim: RawObject, driver: str) -> AllocatedClaim:
+    """An allocated claim, with what a driver is to prepare."""
+    metadata, devices = claim["metadata"], claim["status"]["allocation"].get("devices") or {}
+    results = tuple(
+        AllocatedDevice(
+            each["request"], each["pool"], each["device"], each.get("shareID") or "", bool(each.get("adminAccess"))
+        )
+        for each in devices.get("results") or ()
+        if each["driver"] == driver
+    )
+    ordered = sorted(devices.get("config") or (), key=lambda each: each.get("source") != _FROM_CLASS)
+    parameters = tuple(_parameters(ordered, driver))
+    return AllocatedClaim(metadata["namespace"], metadata["name"], metadata["uid"], results, parameters)
+
+
+def _parameters(configs: list[Mapping[str, Any]], driver: str) -> Iterator[DriverParameters]:
+    for each in configs:
+        opaque = each.get("opaque")
+        if opaque and opaque["driver"] == driver:
+            yield DriverParameters(tuple(each.get("requests") or ()), opaque["parameters"])
+
 
 logger = structlog.get_logger()
 
@@ -86,7 +131,7 @@ class _Plugin:
         }
 
     async def _prepare(self, request: Any) -> Any:  # noqa: ANN401  # messages
-        response = messages.new("NodePrepareResourcesResponse")
+        response = sockets.new_message("NodePrepareResourcesResponse")
         for claim in request.claims:
             key, entry = ObjectKey(claim.namespace, claim.name), response.claims[claim.uid]
             try:
@@ -100,7 +145,7 @@ class _Plugin:
         return response
 
     async def _unprepare(self, request: Any) -> Any:  # noqa: ANN401  # messages
-        response = messages.new("NodeUnprepareResourcesResponse")
+        response = sockets.new_message("NodeUnprepareResourcesResponse")
         for claim in request.claims:
             key, entry = ObjectKey(claim.namespace, claim.name), response.claims[claim.uid]
             try:
@@ -120,7 +165,7 @@ class _Plugin:
 
 def _device(prepared: PreparedDevice) -> Any:  # noqa: ANN401  # a message
     device = prepared.device
-    return messages.new(
+    return sockets.new_message(
         "Device",
         # The kubelet knows requests, not subrequests.
         request_names=[device.request.partition("/")[0]],

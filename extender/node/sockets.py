@@ -1,9 +1,10 @@
-"""Plugins at unix sockets: gRPC services, and how a plugin says who it is.
+"""Plugins at unix sockets: gRPC services, their messages, and how a plugin says who it is.
 
 A socket in a folder that somebody watches is asked which plugin is there, and told whether it was accepted. The kubelet
-does so with DRA drivers, and we do so with CCI drivers.
+does so with DRA drivers, and we do so with CCI drivers. Messages are declared by the numbers of their fields.
 
-Source: ``k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto`` of Kubernetes 1.37.
+Sources: ``k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto`` and ``k8s.io/kubelet/pkg/apis/dra/v1/api.proto`` of
+Kubernetes 1.37, which are those of 1.34 and later; the text of KEP-3675.
 """
 
 import socket
@@ -17,8 +18,58 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from extender.node import messages
+from extender.tools.protobuf import Declarations, Messages
 from extender.tools.user_error import UserError
+
+_ERROR: Final = "error string"
+
+MESSAGES: Final[Declarations] = {
+    # --- pluginregistration ---------------------------------------------------------------------------------
+    "InfoRequest": {},
+    "PluginInfo": {1: "type string", 2: "name string", 3: "endpoint string", 4: "supported_versions [string]"},
+    "RegistrationStatus": {1: "plugin_registered bool", 2: _ERROR},
+    "RegistrationStatusResponse": {},
+    # --- k8s.io.kubelet.pkg.apis.dra.v1 ---------------------------------------------------------------------
+    "NodePrepareResourcesRequest": {1: "claims [Claim]"},
+    "NodePrepareResourcesResponse": {1: "claims {NodePrepareResourceResponse}"},
+    "NodePrepareResourceResponse": {1: "devices [Device]", 2: _ERROR},
+    "NodeUnprepareResourcesRequest": {1: "claims [Claim]"},
+    "NodeUnprepareResourcesResponse": {1: "claims {NodeUnprepareResourceResponse}"},
+    "NodeUnprepareResourceResponse": {1: _ERROR},
+    "Claim": {1: "namespace string", 2: "uid string", 3: "name string"},
+    "Device": {
+        1: "request_names [string]",
+        2: "pool_name string",
+        3: "device_name string",
+        4: "cdi_device_ids [string]",
+        5: "share_id string",
+    },
+    # --- cci.v1alpha1 ---------------------------------------------------------------------------------------
+    "AdmitRequest": {
+        1: "namespace string",
+        2: "claim_uid string",
+        3: "claim_name string",
+        4: "availableCpus string",
+        5: "pod string",
+        6: "container string",
+        7: "resource_handle string",
+    },
+    "ResourceSet": {1: "cpuset string", 2: "exclusive bool"},
+    "AdmitResponse": {1: "rSet ResourceSet", 2: "err string"},
+    "AddResourceRequest": {1: "cgroup string", 2: "pod string", 3: "container string", 4: "container_id string"},
+    "AddResourceResponse": {1: "err string"},
+    "RemoveResourceRequest": {
+        1: "namespace string",
+        2: "claim_uid string",
+        3: "claim_name string",
+        4: "container_id string",
+    },
+    "RemoveResourceResponse": {1: "err string"},
+}
+
+_declared: Final = Messages(MESSAGES)
+new_message, read_message = _declared.new, _declared.read
+
 
 logger = structlog.get_logger()
 
@@ -74,7 +125,7 @@ def _check(path: Path) -> None:
 def _call(name: str, answer: _Answer) -> Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]:
     async def respond(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
         try:
-            return bytes((await answer(messages.read(name, data))).SerializeToString())
+            return bytes((await answer(read_message(name, data))).SerializeToString())
         except DecodeError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"is not a {name} in protocol buffers: {error}")
             raise
@@ -109,7 +160,7 @@ class Registration:
         }
 
     async def _info(self, _: Any) -> Any:  # noqa: ANN401  # messages
-        return messages.new(
+        return new_message(
             "PluginInfo", type=self.kind, name=self.name, endpoint=self.endpoint, supported_versions=self.versions
         )
 
@@ -119,4 +170,4 @@ class Registration:
             self.registered()
         else:
             logger.warning("driver not registered", driver=self.name, problem=status.error)
-        return messages.new("RegistrationStatusResponse")
+        return new_message("RegistrationStatusResponse")

@@ -1,10 +1,12 @@
-"""ttrpc over one socket, as container runtimes speak it with NRI plugins: calls in both directions.
+"""ttrpc over one socket, as container runtimes speak it with NRI plugins: messages, and calls in both directions.
 
 The socket carries frames of two connections. The head of a frame has 8 bytes: the number of the connection, and the
 length. On the first connection the runtime calls the plugin, on the second the plugin calls the runtime. In them are
-messages of ttrpc. The head of a message has 10 bytes: length, stream, type and flags.
+messages of ttrpc. The head of a message has 10 bytes: length, stream, type and flags. Messages are declared by the
+numbers of the fields that are used.
 
-Sources: ``pkg/net/multiplex`` of github.com/containerd/nri v0.12; ``channel.go`` of github.com/containerd/ttrpc v1.2.
+Sources: ``pkg/net/multiplex`` and ``pkg/api/api.proto`` of github.com/containerd/nri v0.12; ``channel.go`` and
+``request.proto`` of github.com/containerd/ttrpc v1.2; ``google/rpc/status.proto``.
 """
 
 import asyncio
@@ -16,7 +18,56 @@ from typing import Any, Final
 import structlog
 from google.protobuf.message import DecodeError
 
-from extender.node import nri_messages as messages
+from extender.tools.protobuf import Declarations, Messages
+
+MESSAGES: Final[Declarations] = {
+    # --- ttrpc ----------------------------------------------------------------------------------------------
+    "Request": {1: "service string", 2: "method string", 3: "payload bytes", 4: "timeout_nano int"},
+    "Response": {1: "status Status", 2: "payload bytes"},
+    "Status": {1: "code int", 2: "message string"},
+    # --- nri.pkg.api.v1alpha1 -------------------------------------------------------------------------------
+    "RegisterPluginRequest": {1: "plugin_name string", 2: "plugin_idx string", 3: "NRI_version string"},
+    # Requests about one container have the same fields, whatever they are called.
+    "UpdateContainersRequest": {1: "update [ContainerUpdate]"},
+    "UpdateContainersResponse": {1: "failed [ContainerUpdate]"},
+    "ConfigureRequest": {2: "runtime_name string", 3: "runtime_version string"},
+    "ConfigureResponse": {2: "events int"},
+    "SynchronizeRequest": {1: "pods [PodSandbox]", 2: "containers [Container]", 3: "more bool"},
+    "SynchronizeResponse": {1: "update [ContainerUpdate]", 2: "more bool"},
+    "ContainerRequest": {1: "pod PodSandbox", 2: "container Container"},
+    "CreateContainerResponse": {1: "adjust ContainerAdjustment"},
+    "Empty": {},
+    "PodSandbox": {
+        1: "id string",
+        2: "name string",
+        3: "uid string",
+        4: "namespace string",
+        8: "linux LinuxPodSandbox",
+    },
+    "LinuxPodSandbox": {3: "cgroup_parent string"},
+    "Container": {
+        1: "id string",
+        2: "pod_sandbox_id string",
+        3: "name string",
+        4: "state int",
+        8: "env [string]",
+        11: "linux LinuxContainer",
+        20: "CDI_devices [CDIDevice]",
+    },
+    "CDIDevice": {1: "name string"},
+    "LinuxContainer": {3: "resources LinuxResources"},
+    "LinuxResources": {2: "cpu LinuxCPU"},
+    "LinuxCPU": {1: "shares OptionalUInt64", 6: "cpus string", 7: "mems string"},
+    "OptionalUInt64": {1: "value int"},
+    "ContainerAdjustment": {6: "linux LinuxContainerAdjustment"},
+    "LinuxContainerAdjustment": {2: "resources LinuxResources"},
+    "ContainerUpdate": {1: "container_id string", 2: "linux LinuxContainerUpdate", 3: "ignore_failure bool"},
+    "LinuxContainerUpdate": {1: "resources LinuxResources"},
+}
+
+_declared: Final = Messages(MESSAGES)
+new_message, read_message = _declared.new, _declared.read
+
 
 logger = structlog.get_logger()
 
@@ -76,7 +127,7 @@ class Peer:
         """Ask the runtime. Raises TtrpcError: it refuses, does not answer in time, or the connection has ended."""
         stream = next(self._streams)
         answer = self._waiting[stream] = asyncio.get_running_loop().create_future()
-        request = messages.new("Request", service=service, method=method, payload=payload)
+        request = new_message("Request", service=service, method=method, payload=payload)
         try:
             await self._write(_TO_RUNTIME, stream, _REQUEST, request.SerializeToString())
             async with asyncio.timeout(_CALL_SECONDS):
@@ -113,7 +164,7 @@ class Peer:
             self._incoming.put_nowait((stream, data))
         elif connection == _TO_RUNTIME and kind == _RESPONSE and (waiting := self._waiting.get(stream)):
             try:
-                found = messages.read("Response", data)
+                found = read_message("Response", data)
             except DecodeError as error:
                 raise TtrpcError(f"is no response of ttrpc: {error}") from error
             if not waiting.done():
@@ -124,14 +175,14 @@ class Peer:
             stream, data = await self._incoming.get()
             method = ""
             try:
-                request = messages.read("Request", data)
+                request = read_message("Request", data)
                 method = request.method
-                response = messages.new("Response", payload=await self._handler(method, request.payload))
+                response = new_message("Response", payload=await self._handler(method, request.payload))
             except Exception as error:  # each call has an answer
                 is_ours = not isinstance(error, TtrpcError)
                 logger.warning("call of runtime refused", method=method, problem=str(error), exc_info=is_ours)
-                status = messages.new("Status", code=_UNKNOWN, message=str(error))
-                response = messages.new("Response", status=status)
+                status = new_message("Status", code=_UNKNOWN, message=str(error))
+                response = new_message("Response", status=status)
             await self._write(_TO_PLUGIN, stream, _RESPONSE, response.SerializeToString())
 
     async def _write(self, connection: int, stream: int, kind: int, data: bytes) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from extender.node.cci.metrics import CciMetrics
+from extender.node.cci.admissions import CciMetrics
 from extender.node.cdi import CdiFolder
 from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER

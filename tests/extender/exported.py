@@ -15,7 +15,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.metrics.groups import Metrics
 from extender.metrics.scraped import ClusterMetrics, IntakeMetrics, LogMetrics
-from extender.node.cci.metrics import CciMetrics
+from extender.node.cci.admissions import CciMetrics
 from extender.tools.intake import Budget
 from tests.extender.livecluster import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver

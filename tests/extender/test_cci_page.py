@@ -5,11 +5,11 @@ from typing import Any
 
 import yaml
 
-from extender.node import messages
+from extender.node import sockets
 from extender.node.cci import Ask, ClaimName, Grant
 from extender.node.cci.kit import CciService
-from extender.node.cci.parameters import read_wishes
 from extender.node.cci.protocol import SERVICE
+from extender.node.compute import read_wishes
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters
 from tests.extender.cci_scene import EIGHT, Scripted
 from tests.extender.test_docs import DOCS
@@ -28,7 +28,7 @@ def test_the_protocol_has_the_messages_and_methods_that_are_served() -> None:
         name: {int(number): f"{field} {kind}" for kind, field, number in re.findall(r"(\w+) (\w+) = (\d+);", body)}
         for name, body in re.findall(r"message (\w+) \{(.*?)\}", proto, re.DOTALL)
     }
-    assert written == {name: dict(messages.MESSAGES[name]) for name in written}
+    assert written == {name: dict(sockets.MESSAGES[name]) for name in written}
     (package,) = re.findall(r"package ([\w.]+);", proto)
     (service,) = re.findall(r"service (\w+)", proto)
     assert f"{package}.{service}" == SERVICE

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from extender.node.cci.parameters import Wishes, read_wishes
-from extender.node.claims import allocated_claim
+from extender.node.compute import Wishes, read_wishes
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
+from extender.node.plugin import allocated_claim
 from extender.node.topology import Topology
 from tests.extender.cci_scene import EIGHT
 from tests.extender.test_compute_claims import ALONE, PAIRS, parameters

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from extender.node import messages
+from extender.node import sockets
 from extender.node.plugin import SERVICE
 from extender.node.sockets import REGISTRATION
 
@@ -21,29 +21,29 @@ async def ask(path: Path, service: str, method: str, data: bytes) -> bytes:
 
 async def plugin_info(path: Path) -> Any:
     """What a plugin says of itself."""
-    return messages.read("PluginInfo", await ask(path, REGISTRATION, "GetInfo", b""))
+    return sockets.read_message("PluginInfo", await ask(path, REGISTRATION, "GetInfo", b""))
 
 
 async def tell_registered(path: Path, error: str = "") -> None:
     """Tell a plugin whether it was accepted."""
-    status = messages.new("RegistrationStatus", plugin_registered=not error, error=error)
+    status = sockets.new_message("RegistrationStatus", plugin_registered=not error, error=error)
     await ask(path, REGISTRATION, "NotifyRegistrationStatus", status.SerializeToString())
 
 
 async def prepare(path: Path, *claims: Mapping[str, str]) -> Mapping[str, Any]:
     """The answer for each claim, by uid. A claim has namespace, uid and name."""
-    request = messages.new("NodePrepareResourcesRequest")
+    request = sockets.new_message("NodePrepareResourcesRequest")
     for each in claims:
         request.claims.add(**each)
     data = await ask(path, SERVICE, "NodePrepareResources", request.SerializeToString())
-    return dict(messages.read("NodePrepareResourcesResponse", data).claims)
+    return dict(sockets.read_message("NodePrepareResourcesResponse", data).claims)
 
 
 async def unprepare(path: Path, *claims: Mapping[str, str]) -> Mapping[str, str]:
     """The error for each claim, by uid."""
-    request = messages.new("NodeUnprepareResourcesRequest")
+    request = sockets.new_message("NodeUnprepareResourcesRequest")
     for each in claims:
         request.claims.add(**each)
     data = await ask(path, SERVICE, "NodeUnprepareResources", request.SerializeToString())
-    found = messages.read("NodeUnprepareResourcesResponse", data).claims
+    found = sockets.read_message("NodeUnprepareResourcesResponse", data).claims
     return {uid: each.error for uid, each in found.items()}

@@ -1,4 +1,4 @@
-"""Containers and the CCI drivers of their claims: admitted, added and removed, in the text's order.
+"""Containers and the CCI drivers of their claims: admitted, added and removed, in the text's order, and counted.
 
 A container is admitted when the runtime is about to make it. So each container of a pod is, also when it is made again,
 and also those of a pod that shares a claim which was prepared before. What is admitted is in the store until the
@@ -13,16 +13,65 @@ from pathlib import Path
 from typing import Final
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from extender.node import cpu_list
 from extender.node.cci import calls
-from extender.node.cci.metrics import CciMetrics
 from extender.node.cci.protocol import Ask, CciError, End, Grant, RefusedError, Start, problem_of
 from extender.node.cci.registry import Registry
 from extender.node.driver import PrepareError
 from extender.node.nri import RuntimeContainer
 from extender.node.store import Portion, Removal, ResourceSet, ResourceStore
 from extender.node.topology import Topology
+
+BUILT_IN: Final = "built-in"
+"""The label ``driver`` of containers whose claim names no driver."""
+
+
+class CciMetrics:
+    """Counts containers with claims for CPUs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._requests = Counter(
+            "cci_manager_allocation_requests",
+            "Containers with a claim for CPUs that were about to be made, by the driver of the claim.",
+            ("driver",),
+            registry=registry,
+        )
+        self._errors = Counter(
+            "cci_manager_allocation_errors",
+            "Of these, containers that were not made, because the driver refused, failed or gave wrong CPUs.",
+            ("driver",),
+            registry=registry,
+        )
+        self._available = Gauge(
+            "cci_manager_available_cpus", "CPUs that claims can have and that no claim has.", registry=registry
+        )
+        self._up = Gauge(
+            "cci_manager_driver_up", "Whether a CCI driver is registered and answers.", ("driver",), registry=registry
+        )
+        self._seen: set[str] = set()
+
+    def requested(self, driver: str) -> None:
+        """A container asks for CPUs of its claim. ``driver``: empty for the built-in one."""
+        self._requests.labels(driver or BUILT_IN).inc()
+        self._errors.labels(driver or BUILT_IN)  # so that it is 0 and not absent
+
+    def failed(self, driver: str) -> None:
+        """A container gets no CPUs."""
+        self._errors.labels(driver or BUILT_IN).inc()
+
+    def available(self, cpus: int) -> None:
+        """How many CPUs no claim has now."""
+        self._available.set(cpus)
+
+    def drivers(self, names: Collection[str], needed: Collection[str]) -> None:
+        """The drivers that answer now, and those that claims have."""
+        self._seen.update(names, needed)
+        for each in self._seen:
+            self._up.labels(each).set(each in names)
+
 
 logger = structlog.get_logger()
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
-from extender.node import messages
+from extender.node import sockets
 from extender.node.cci.protocol import (
     SERVICE,
     Ask,
@@ -43,7 +43,7 @@ async def call(path: Path, method: str, request: Any, answer: str, seconds: floa
     try:
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             data = await channel.unary_unary(f"/{method}")(request.SerializeToString(), timeout=seconds)
-        return messages.read(answer, data)
+        return sockets.read_message(answer, data)
     except grpc.aio.AioRpcError as error:
         words = _WORDS.get(error.code(), error.details() or error.code().name)
         raise CciError(f"{method.rpartition('/')[2]}: {words}") from error
@@ -62,7 +62,7 @@ async def admit(path: Path, ask: Ask, seconds: float) -> Grant:
 
 async def add(path: Path, start: Start, seconds: float) -> None:
     """CCIAddContainerResource. Raises as `admit`."""
-    request = messages.new(
+    request = sockets.new_message(
         "AddResourceRequest",
         cgroup=start.cgroup,
         pod=start.pod,
@@ -75,7 +75,7 @@ async def add(path: Path, start: Start, seconds: float) -> None:
 
 async def remove(path: Path, end: End, seconds: float) -> None:
     """CCIRemoveContainerResource. Raises as `admit`."""
-    request = messages.new(
+    request = sockets.new_message(
         "RemoveResourceRequest",
         namespace=end.claim.namespace,
         claim_uid=end.claim.uid,

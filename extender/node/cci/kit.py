@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 import structlog
 
 from allocator.tools import dns_subdomain, shown
-from extender.node import cpu_list, messages
+from extender.node import cpu_list, sockets
 from extender.node.cci.protocol import SERVICE, TYPE, VERSION, Ask, ClaimName, End, Grant, RefusedError, Start, ask_of
 from extender.node.sockets import REGISTRATION, Methods, Registration, listening
 from extender.tools import logs
@@ -106,16 +106,16 @@ class CciService:
 
     async def _admit(self, request: Any) -> Any:  # noqa: ANN401  # messages
         found, problem = await self._done("CCIAdmit", request.container, lambda: self._grant(request))
-        return messages.new("AdmitResponse", rSet=found, err=problem)
+        return sockets.new_message("AdmitResponse", rSet=found, err=problem)
 
     def _grant(self, request: Any) -> Any:  # noqa: ANN401  # messages
         grant = self._driver.admit(ask_of(request))
-        return messages.new("ResourceSet", cpuset=cpu_list.render(grant.cpus), exclusive=grant.exclusive)
+        return sockets.new_message("ResourceSet", cpuset=cpu_list.render(grant.cpus), exclusive=grant.exclusive)
 
     async def _add(self, request: Any) -> Any:  # noqa: ANN401  # messages
         start = Start(request.cgroup, request.pod, request.container, request.container_id)
         _, problem = await self._done("CCIAddContainerResource", request.container_id, lambda: self._driver.add(start))
-        return messages.new("AddResourceResponse", err=problem)
+        return sockets.new_message("AddResourceResponse", err=problem)
 
     async def _remove(self, request: Any) -> Any:  # noqa: ANN401  # messages
         claim = ClaimName(request.namespace, request.claim_name, request.claim_uid)
@@ -123,7 +123,7 @@ class CciService:
         _, problem = await self._done(
             "CCIRemoveContainerResource", request.container_id, lambda: self._driver.remove(end)
         )
-        return messages.new("RemoveResourceResponse", err=problem)
+        return sockets.new_message("RemoveResourceResponse", err=problem)
 
     async def _done(self, method: str, container: str, work: Callable[[], _T]) -> tuple[_T | None, str]:
         """What the driver returns, or why it does not."""

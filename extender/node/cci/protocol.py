@@ -11,7 +11,7 @@ from typing import Any, Final
 from allocator import Problem
 from allocator.tools import Fields, printable
 from extender.kube.encoding import dumps, loads
-from extender.node import cpu_list, messages
+from extender.node import cpu_list, sockets
 from extender.node.driver import DriverParameters
 from extender.node.topology import Cpu, cpu_of, entry_of
 
@@ -110,7 +110,7 @@ def admit_request(ask: Ask) -> Any:  # noqa: ANN401  # messages
         "cpus": [entry_of(each) for each in ask.available],
         "parameters": [{"requests": [*each.requests], "value": each.value} for each in ask.parameters],
     }
-    return messages.new(
+    return sockets.new_message(
         "AdmitRequest",
         namespace=ask.claim.namespace,
         claim_uid=ask.claim.uid,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 
 from allocator.tools import dns_subdomain, shown
-from extender.node import messages
+from extender.node import sockets
 from extender.node.cci import calls
 from extender.node.cci.protocol import TYPE, VERSION, CciError
 from extender.node.sockets import REGISTRATION
@@ -93,7 +93,7 @@ class Registry:
         return any(own == socket for own, _ in self._drivers.values())
 
     async def _ask(self, socket: _Socket) -> Any:  # noqa: ANN401  # a message, or the error
-        request = messages.new("InfoRequest")
+        request = sockets.new_message("InfoRequest")
         try:
             return await calls.call(socket.path, f"{REGISTRATION}/GetInfo", request, "PluginInfo", _ANSWER_SECONDS)
         except CciError as error:
@@ -102,7 +102,7 @@ class Registry:
             return CciError("the name of the file is not text in UTF-8")
 
     async def _tell(self, socket: _Socket, problem: str) -> None:
-        status = messages.new("RegistrationStatus", plugin_registered=not problem, error=problem)
+        status = sockets.new_message("RegistrationStatus", plugin_registered=not problem, error=problem)
         method = f"{REGISTRATION}/NotifyRegistrationStatus"
         try:
             await calls.call(socket.path, method, status, "RegistrationStatusResponse", _ANSWER_SECONDS)
