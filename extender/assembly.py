@@ -89,7 +89,7 @@ from extender.writes.scheduling_contexts import ContextWrites
 from extender.writes.writer import Writer
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.cluster.live.live_cluster import LiveCluster
+    from extender.cluster.live import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)

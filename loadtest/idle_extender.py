@@ -15,7 +15,7 @@ import orjson
 import uvicorn
 import uvloop
 
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.http.replies import OnePacketProtocol
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin

@@ -22,7 +22,7 @@ import orjson
 import uvloop
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import HttpRequest

@@ -13,10 +13,9 @@ from extender.cluster.indexes import NO_SPEC, AssumedAllocation, AssumedNominati
 from extender.cluster.kinds import Topic, WatchedKind, all_kinds
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod, parse_counted_pod, parse_pod
-from extender.cluster.relist import Relist
 from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
-from extender.cluster.snapshot_edit import SnapshotEdit, after_event, moved_pools, read
+from extender.cluster.snapshot_edit import Relist, SnapshotEdit, after_event, moved_pools, read
 from extender.cluster.timeline import ChangeLog, Reach
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.commands.output import note, warn
 from extender.commands.place import Place
 from extender.commands.port_forward import Tunnel, forward, pod_path

@@ -9,7 +9,7 @@ import typer
 
 from allocator import Evidence, Finding, Selectors, audit
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
 from extender.commands.options import (
     KubeconfigOptions,

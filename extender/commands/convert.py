@@ -7,15 +7,14 @@ import typer
 import yaml
 
 from allocator import DeviceClass
-from extender.cluster.compute_claims.text_form import has_parameters
+from extender.cluster.compute_claims import has_parameters
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.commands.options import PathsArgument, command
 from extender.commands.output import FOUND_PROBLEMS, note, refuse, say
 from extender.commands.reading import manifests_of
 from extender.fakekube.manifests import ManifestObject
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES, TEMPLATES
-from extender.resource_classes.device_class import ClassJudgement, judge
-from extender.resource_classes.group_requests import devices_json, group_requests
+from extender.resource_classes.device_class import ClassJudgement, devices_json, group_requests, judge
 
 
 @command("dra-extender convert classes.yaml", "dra-extender convert classes.yaml | kubectl apply -f -")

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from extender.assembly import make_solver
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot
 from extender.commands.audit import listed
 from extender.commands.options import (

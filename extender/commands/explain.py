@@ -15,7 +15,7 @@ import typer
 from allocator.tools import printable
 from extender.assembly import make_solver
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.commands.answer_source import AnswerSource, run

@@ -11,8 +11,7 @@ from extender.commands.options import text_of
 from extender.commands.output import fail, note, refuse
 from extender.config.settings import Settings
 from extender.config.sources import load as load_settings
-from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded
+from extender.fakekube.manifests import DEFAULT_NAMESPACE, Loaded, duplicates, over_quota, unauthorized
 from extender.fakekube.manifests import load as load_manifests
 from extender.kube.claim_rules import check_expression
 from extender.kube.discovery import server_gates

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.commands.explain import ExplanationJson, print_explanation
 from extender.commands.options import (
     ConfigOption,

@@ -12,7 +12,7 @@ import yaml
 
 from allocator.tools import dns_subdomain
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.commands.options import (
     ConfigOption,
     Kubeconfig,

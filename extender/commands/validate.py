@@ -32,8 +32,7 @@ from extender.commands.convert import judgements_of, refusals
 from extender.commands.options import Output, OutputOption, PathsArgument, command
 from extender.commands.output import print_result, refuse, warn
 from extender.commands.reading import manifests_of
-from extender.fakekube.admission import duplicates, over_quota, unauthorized
-from extender.fakekube.manifests import FileReport, ManifestObject
+from extender.fakekube.manifests import FileReport, ManifestObject, duplicates, over_quota, unauthorized
 from extender.kube.resources import CLAIMS, TEMPLATES
 from extender.observe.tables.terminal import TextTable
 from extender.pods.policy import policy_problem

@@ -22,7 +22,7 @@ from allocator import Claim
 from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark, asks_to_deallocate
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.scheduling_contexts import SchedulingContext

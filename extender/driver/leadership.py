@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from anyio.from_thread import start_blocking_portal
 
 from allocator.tools import dns_label, dns_subdomain, shown
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.driver.controller import Controller, Responder
 from extender.driver.store import Store
 from extender.kube.api import ObjectKey

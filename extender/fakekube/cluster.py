@@ -15,8 +15,7 @@ from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Unreadable
 from extender.config.settings import Settings
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.backlog import Backlog
-from extender.fakekube.claim_controller import ClaimController
+from extender.fakekube.claim_controller import Backlog, ClaimController
 from extender.fakekube.manifests import LOADED
 from extender.fakekube.manifests import ManifestObject as Manifest
 from extender.kube.api import ObjectKey

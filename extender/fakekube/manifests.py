@@ -1,23 +1,48 @@
-"""Manifests: files to raw API objects, with a report of what is used, skipped because of its kind, or wrong."""
+"""Manifests: files to raw API objects, with a report of what is used, skipped because of its kind, or wrong.
+
+Objects that one cluster cannot have are problems, although nothing is wrong with each alone.
+"""
 
 import errno
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
-from allocator import InvalidObjectError, ObjectReader, Problem, pod_problems, schema_problems, validate
+from allocator import (
+    InvalidObjectError,
+    ObjectReader,
+    Problem,
+    parse_device_class,
+    pod_problems,
+    schema_problems,
+    validate,
+)
 from allocator.tools import shown
-from extender.cluster.compute_claims.text_form import with_cores
+from extender.cluster.compute_claims import with_cores
 from extender.cluster.kinds import all_kinds
+from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.pods import parse_pod
 from extender.cluster.objects.resource_classes import VERSION
 from extender.kube.api import ObjectKey
-from extender.kube.resources import NAMESPACES, QUOTAS, RESOURCE_CLASSES, RESOURCES, Resource
-from extender.quota.resource_quotas.limits import parse_resource_quota
+from extender.kube.claim_rules import admin_problems
+from extender.kube.resources import (
+    CLAIMS,
+    CLASSES,
+    NAMESPACES,
+    PODS,
+    QUOTAS,
+    RESOURCE_CLASSES,
+    RESOURCES,
+    TEMPLATES,
+    Resource,
+)
+from extender.quota.resource_quotas.account import Account, Charge, charges_of
+from extender.quota.resource_quotas.limits import Extended, ResourceQuota, parse_resource_quota
 from extender.tools.yamltext import SyntaxProblem, documents
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
@@ -422,3 +447,91 @@ def from_text_form(obj: Mapping[str, object]) -> dict[str, object]:
         if len(written) == 1:
             spec = {_SELECTOR if name in written else name: value for name, value in spec.items()}
     return {**obj, "apiVersion": VERSION, "spec": spec}
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedObject:
+    """An object that an API server would refuse, and why."""
+
+    object: ManifestObject
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def duplicates(objects: Iterable[ManifestObject]) -> tuple[RefusedObject, ...]:
+    """Objects that appear more than once, each with its files; the first one is not among them."""
+    first: dict[tuple[str, str, str], ManifestObject] = {}
+    found = []
+    for each in objects:
+        other = first.setdefault((each.kind, each.namespace, each.name), each)
+        if other is not each:
+            found.append(RefusedObject(each, f"{each} is in {other.source} and again in {each.source}"))
+    return tuple(found)
+
+
+def unauthorized(objects: Collection[ManifestObject]) -> tuple[RefusedObject, ...]:
+    """Claims and claim templates with adminAccess that an API server would refuse in their namespaces.
+
+    A namespace that is not among the objects has no labels. Allocated claims were accepted before.
+    """
+    labels = {each.name: parse_namespace(each.data) for each in objects if each.kind == NAMESPACES.kind}
+    found = []
+    for each in objects:
+        if each.kind not in {CLAIMS.kind, TEMPLATES.kind} or _is_allocated(each.data):
+            continue
+        where = (
+            f" {each.namespace}" if each.namespace in labels else f" {each.namespace}, which is not among the manifests"
+        )
+        problems = admin_problems(dict(each.data), labels.get(each.namespace, {}))
+        found += [RefusedObject(each, f"{each.source}: {each}: {problem}{where}") for problem in problems]
+    return tuple(found)
+
+
+def over_quota(objects: Sequence[ManifestObject], there: Iterable[Mapping[str, Any]] = ()) -> tuple[RefusedObject, ...]:
+    """The pods and claims that a ResourceQuota of their namespaces does not allow, if they are created in this order.
+
+    Objects with a uid (an API server has made them), bound pods and allocated claims were accepted before.
+
+    Args:
+        objects: of manifests.
+        there: API objects of the cluster to which the objects are added.
+    """
+    raw = [*there, *(each.data for each in objects)]
+    quotas: dict[str, list[ResourceQuota]] = {}
+    for quota in (parse_resource_quota(each) for each in raw if each["kind"] == QUOTAS.kind):
+        quotas.setdefault(quota.namespace, []).append(quota)
+    extended = Extended.of(parse_device_class(each) for each in raw if quotas and each["kind"] == CLASSES.kind)
+    manifests = {id(each.data): each for each in objects}
+    found = []
+    for namespace, own in quotas.items():
+        account = Account.empty(own, extended)
+        charges = _charges([each for each in raw if each["metadata"].get("namespace") == namespace], extended)
+        for obj, charge in sorted(charges, key=lambda pair: not _was_accepted(pair[0])):
+            refusal = None if _was_accepted(obj) else account.refusal(charge)
+            if refusal is None:
+                account.add(charge)
+            else:
+                each = manifests[id(obj)]
+                found.append(RefusedObject(each, f"{each.source}: {each} is not made: {refusal}"))
+    return tuple(found)
+
+
+def _charges(raw: Collection[Mapping[str, Any]], extended: Extended) -> list[tuple[Mapping[str, Any], Charge]]:
+    """The pods and claims of a namespace in their order, each with its charge."""
+    of_kind = {kind: [each for each in raw if each["kind"] == kind] for kind in (PODS.kind, CLAIMS.kind)}
+    pods = [(parse_pod(each), each.get("spec") or {}) for each in of_kind[PODS.kind]]
+    charges = charges_of(pods, map(parse_claim_object, of_kind[CLAIMS.kind]), extended)
+    charged = [*of_kind[PODS.kind], *of_kind[CLAIMS.kind]]
+    by_object = {id(each): charge for each, charge in zip(charged, charges, strict=True)}
+    return [(each, by_object[id(each)]) for each in raw if id(each) in by_object]
+
+
+def _was_accepted(data: Mapping[str, Any]) -> bool:
+    return bool(data["metadata"].get("uid") or (data.get("spec") or {}).get("nodeName") or _is_allocated(data))
+
+
+def _is_allocated(data: Mapping[str, object]) -> bool:
+    status = data.get("status")
+    return isinstance(status, dict) and bool(status.get("allocation"))

@@ -1,6 +1,6 @@
 """One connection for a kind of object: a list, in pages or in a stream, or a watch.
 
-`extender.cluster.live.follower.Follower` makes one connection after the other.
+`extender.cluster.live.Follower` makes one connection after the other.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ from extender.metrics.groups import counter, full_name, gauge
 from extender.tools.intake import Budget
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.cluster.live.live_cluster import LiveCluster
+    from extender.cluster.live import LiveCluster
 from collections import Counter
 from collections.abc import Sequence
 

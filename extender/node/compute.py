@@ -16,8 +16,15 @@ import structlog
 
 from allocator import Problem
 from allocator.tools import Fields, hint
-from extender.cluster.compute_claims.parameters import CORES, DRIVER, CoreGroup, Siblings, read_driver, read_parameters
-from extender.cluster.compute_claims.requests import group_prefix
+from extender.cluster.compute_claims import (
+    CORES,
+    DRIVER,
+    CoreGroup,
+    Siblings,
+    group_prefix,
+    read_driver,
+    read_parameters,
+)
 from extender.node import cpu_list
 from extender.node.cci.admissions import Admissions, CciMetrics
 from extender.node.cci.protocol import CciError

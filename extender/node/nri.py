@@ -13,8 +13,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from extender.node import ttrpc as messages
-from extender.node.ttrpc import Peer, TtrpcError
+from extender.node.ttrpc import Peer, TtrpcError, new_message, read_message
 
 logger = structlog.get_logger()
 
@@ -114,9 +113,9 @@ class Runtime:
         Raises:
             TtrpcError: the runtime does not answer, or has gone.
         """
-        request = messages.new_message("UpdateContainersRequest", update=_updates(pinnings))
+        request = new_message("UpdateContainersRequest", update=_updates(pinnings))
         answer = await self._peer.call(_RUNTIME, "UpdateContainers", request.SerializeToString())
-        return frozenset(each.container_id for each in messages.read_message("UpdateContainersResponse", answer).failed)
+        return frozenset(each.container_id for each in read_message("UpdateContainersResponse", answer).failed)
 
 
 async def follow(path: Path, pinner: Pinner) -> None:
@@ -140,7 +139,7 @@ async def _connected(path: Path, pinner: Pinner) -> str:
     plugin.peer = peer = Peer(reader, writer, plugin.answer)
     running = asyncio.create_task(peer.run())
     try:
-        request = messages.new_message("RegisterPluginRequest", plugin_name=_NAME, plugin_idx=_INDEX)
+        request = new_message("RegisterPluginRequest", plugin_name=_NAME, plugin_idx=_INDEX)
         await peer.call(_RUNTIME, "RegisterPlugin", request.SerializeToString())
         await running
     except TtrpcError as error:
@@ -164,42 +163,40 @@ class _Plugin:
         """The bytes of the response."""
         match method:
             case "Configure":
-                found = messages.read_message("ConfigureRequest", data)
+                found = read_message("ConfigureRequest", data)
                 logger.info("container runtime connected", runtime=found.runtime_name, version=found.runtime_version)
-                response = messages.new_message("ConfigureResponse", events=_EVENTS)
+                response = new_message("ConfigureResponse", events=_EVENTS)
             case "Synchronize":
-                response = self._synchronize(messages.read_message("SynchronizeRequest", data))
+                response = self._synchronize(read_message("SynchronizeRequest", data))
             case "CreateContainer":
                 response = await self._create(data)
             case "PostCreateContainer":
                 self._pinner.created(_container_of(data))
-                response = messages.new_message("Empty")
+                response = new_message("Empty")
             case "StopContainer" | "RemoveContainer":
                 self._pinner.stopped(_container_of(data).uid)
-                response = messages.new_message("Empty")
+                response = new_message("Empty")
             case _:
-                response = messages.new_message("Empty")
+                response = new_message("Empty")
         return bytes(response.SerializeToString())
 
     def _synchronize(self, request: Any) -> Any:  # noqa: ANN401  # messages
         """All containers, perhaps in several parts."""
         pods = {each.id: each for each in request.pods}
         self._listed += (
-            _container(
-                each, pods.get(each.pod_sandbox_id, messages.new_message("PodSandbox", name=each.pod_sandbox_id))
-            )
+            _container(each, pods.get(each.pod_sandbox_id, new_message("PodSandbox", name=each.pod_sandbox_id)))
             for each in request.containers
             if each.state != _STOPPED
         )
         if request.more:
-            return messages.new_message("SynchronizeResponse", more=True)
+            return new_message("SynchronizeResponse", more=True)
         found = self._pinner.connected(Runtime(self.peer), self._listed)
         self._listed = []
-        return messages.new_message("SynchronizeResponse", update=_updates(found))
+        return new_message("SynchronizeResponse", update=_updates(found))
 
     async def _create(self, data: bytes) -> Any:  # noqa: ANN401  # messages
-        response = messages.new_message("CreateContainerResponse")
-        raw, container = messages.read_message("ContainerRequest", data).container, _container_of(data)
+        response = new_message("CreateContainerResponse")
+        raw, container = read_message("ContainerRequest", data).container, _container_of(data)
         if not container.cdi and any(each.startswith(VARIABLE) for each in raw.env):
             raise TtrpcError(_TOO_OLD)
         pinning = await self._pinner.creating(container)
@@ -209,7 +206,7 @@ class _Plugin:
 
 
 def _container_of(data: bytes) -> RuntimeContainer:
-    request = messages.read_message("ContainerRequest", data)
+    request = read_message("ContainerRequest", data)
     return _container(request.container, request.pod)
 
 
@@ -223,7 +220,7 @@ def _container(container: Any, pod: Any) -> RuntimeContainer:  # noqa: ANN401  #
 def _updates(pinnings: Mapping[str, Pinning]) -> list[Any]:
     updates = []
     for uid, pinning in pinnings.items():
-        update = messages.new_message("ContainerUpdate", container_id=uid)
+        update = new_message("ContainerUpdate", container_id=uid)
         _fill(update.linux.resources.cpu, pinning)
         updates.append(update)
     return updates

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError

@@ -22,7 +22,7 @@ from extender.observe.quota_use import quota_use
 from extender.tools.offload import Offload, in_thread
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
-    from extender.cluster.live.live_cluster import LiveCluster
+    from extender.cluster.live import LiveCluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from extender.access import REVIEWS, Clocks, Gate, Reviews
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.follower import FollowTiming
-from extender.cluster.live.live_cluster import LiveCluster, Timing, connect
+from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.grpc.opening import open_grpc

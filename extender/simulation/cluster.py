@@ -19,10 +19,19 @@ from extender.explain.claim_admission import read_admission
 from extender.explain.explain_claim import explain_claim, unknown_claim
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, unknown_pod
-from extender.fakekube.admission import duplicates, over_quota, unauthorized
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import DEFAULT_NAMESPACE, LOADED, Loaded, ManifestObject, load, load_objects
+from extender.fakekube.manifests import (
+    DEFAULT_NAMESPACE,
+    LOADED,
+    Loaded,
+    ManifestObject,
+    duplicates,
+    load,
+    load_objects,
+    over_quota,
+    unauthorized,
+)
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError

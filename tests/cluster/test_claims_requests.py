@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.cluster.compute_claims.text_form import with_cores
+from extender.cluster.compute_claims import with_cores
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.live_cluster import LiveCluster, Timing
-from extender.cluster.relist import Relist
+from extender.cluster.live import LiveCluster, Timing
+from extender.cluster.snapshot_edit import Relist
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.discovery import Served

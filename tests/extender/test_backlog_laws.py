@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from extender.fakekube.api import MemoryApi
-from extender.fakekube.backlog import Backlog
-from extender.fakekube.claim_controller import ClaimController
+from extender.fakekube.claim_controller import Backlog, ClaimController
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError

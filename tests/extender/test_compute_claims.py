@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from allocator import OPTIONAL_REQUESTS, InvalidObjectError, Problem, validate
 from allocator.tools import Fields
 from extender import Cluster
-from extender.cluster.compute_claims.parameters import read_parameters
-from extender.cluster.compute_claims.text_form import has_parameters, with_cores
+from extender.cluster.compute_claims import has_parameters, read_parameters, with_cores
 from extender.commands.main import app
 from extender.config.settings import Settings
 from extender.fakekube.manifests import load, load_objects

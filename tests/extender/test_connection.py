@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError

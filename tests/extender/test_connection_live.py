@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.live_cluster import connect
+from extender.cluster.live import connect
 from extender.commands.audit import AUDITED, listed_live
 from extender.commands.defragment import DEFRAGMENTED
 from extender.commands.explain import ExplainedObject, InquiryError, explained_live

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import orjson
 import pytest
 
-from extender.cluster.live.live_cluster import usable_api
+from extender.cluster.live import usable_api
 from extender.commands.audit import AUDITED, listed
 from extender.commands.reading import EXPLAINED
 from extender.kube.api import ObjectKey, RawObject

@@ -11,8 +11,7 @@ import yaml
 
 from allocator import parse_slice
 from extender import Cluster, Placement
-from extender.fakekube.admission import unauthorized
-from extender.fakekube.manifests import load
+from extender.fakekube.manifests import load, unauthorized
 from extender.kube.claim_rules import check_expression
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
-from extender.cluster.live.follower import FollowTiming
-from extender.cluster.live.live_cluster import Timing
+from extender.cluster.live import FollowTiming, Timing
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, NODES, PODS

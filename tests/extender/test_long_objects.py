@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.live_cluster import LiveCluster
+from extender.cluster.live import LiveCluster
 from extender.kube.api import ObjectKey
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.transport import HttpRequest, LongAnswerError

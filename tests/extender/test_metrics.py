@@ -10,8 +10,7 @@ from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Fea
 from extender.assembly import make_overview
 from extender.background.keepers import SizesKeeper
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.follower import FollowTiming
-from extender.cluster.live.live_cluster import LiveCluster, Timing
+from extender.cluster.live import FollowTiming, LiveCluster, Timing
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi

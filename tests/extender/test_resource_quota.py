@@ -13,8 +13,7 @@ from allocator import InvalidObjectError, Quantity
 from extender import Cluster
 from extender.cluster.objects.claims import parse_claim_object
 from extender.explain.explanation import Conclusion
-from extender.fakekube.admission import over_quota
-from extender.fakekube.manifests import load_objects
+from extender.fakekube.manifests import load_objects, over_quota
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, QUOTAS

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from extender.cluster.compute_claims.text_form import with_cores
+from extender.cluster.compute_claims import with_cores
 from extender.kube.api import ObjectKey
 from extender.kube.resources import TEMPLATES
 from extender.node import cpu_list

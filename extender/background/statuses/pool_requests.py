@@ -22,7 +22,7 @@ from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import POOL_REQUESTS
 from extender.tools.offload import Offload
-from extender.writes.pool_status import write_pool_status
+from extender.writes.statuses import write_pool_status
 
 MOST_ENTRIES: Final = 32
 """The most entries of a summary: the API's limit."""

@@ -24,7 +24,7 @@ from extender.quota.device_quotas.totals import Total
 from extender.quota.device_quotas.usage import Taken, total
 from extender.tools.offload import Offload
 from extender.writes.lease import SharedLease
-from extender.writes.quota_status import write_quota_status
+from extender.writes.statuses import write_quota_status
 
 MOST_CLAIMS: Final = 20
 """The most claims that a status names."""

@@ -29,7 +29,7 @@ from allocator import (
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer, RequestMapping
-from extender.resource_classes.group_requests import devices_json, group_requests
+from extender.resource_classes.device_class import devices_json, group_requests
 
 _ONE: Final = Quantity.from_int(1).nano
 

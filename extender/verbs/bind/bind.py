@@ -38,8 +38,7 @@ from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.special_claims import SpecialClaims
 from extender.writes.events import Note
-from extender.writes.pods.node_resources import NodeResources
-from extender.writes.pods.patches import check_unbound
+from extender.writes.pods.patches import NodeResources, check_unbound
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -32,7 +32,7 @@ from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes
 from extender.verbs.bind.quota import check_written
 from extender.writes.claims.claim_json import AllocationFirst, Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.pods.node_resources import NodeResources
+from extender.writes.pods.patches import NodeResources
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -12,8 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.live.follower import FollowTiming
-from extender.cluster.live.live_cluster import Timing, connect
+from extender.cluster.live import FollowTiming, Timing, connect
 from extender.config.settings import Settings
 from extender.kube.connection.credentials import Origin
 from extender.kube.watch import WatchTiming

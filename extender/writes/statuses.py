@@ -1,8 +1,17 @@
-"""Writes the answer to a ResourcePoolStatusRequest."""
+"""Writes of statuses: of DeviceQuotas, and of ResourcePoolStatusRequests."""
 
-from extender.kube.api import Api, RawObject
+from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError
-from extender.kube.resources import POOL_REQUESTS
+from extender.kube.resources import DEVICE_QUOTAS, POOL_REQUESTS
+
+
+async def write_quota_status(api: Api, key: ObjectKey, status: RawObject) -> None:
+    """Write what is used of a quota, whatever others have written.
+
+    Raises:
+        ApiError, OutcomeUnknownError: as `Api.patch_status`.
+    """
+    await api.patch_status(DEVICE_QUOTAS, key, {"status": status})
 
 
 async def write_pool_status(api: Api, request: RawObject, status: RawObject) -> None:

@@ -1,1 +1,0 @@
-"""A live cluster: how its state follows the API server."""
