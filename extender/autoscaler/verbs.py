@@ -27,7 +27,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
 from extender.pods.policy import policy_of
 from extender.tools.faults import RefusedError
-from extender.tools.wording import suggestion
+from extender.tools.user_error import suggestion
 from extender.verbs import wire
 from extender.verbs.filter import FilterResult
 from extender.verbs.prioritize import score_nodes

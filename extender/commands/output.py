@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn, TextIO
 
-from extender.tools.line_writer import write_all
+from extender.tools.logs import write_all
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

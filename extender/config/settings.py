@@ -15,7 +15,7 @@ from allocator.tools import Fields, dns_label, dns_subdomain, driver_name, label
 from extender.config.controllers import ControllerSettings, distinct
 from extender.tools.logs import LogSettings
 from extender.tools.section import Section
-from extender.tools.wording import suggestion
+from extender.tools.user_error import suggestion
 
 AUTOSCALER_PREFIX = "/autoscaler"
 """Path before the verbs for autoscalers."""

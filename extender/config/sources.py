@@ -26,8 +26,7 @@ from extender.config.settings import (
     TlsSettings,
 )
 from extender.tools.section import Section
-from extender.tools.user_error import UserError
-from extender.tools.wording import expected, suggestion
+from extender.tools.user_error import UserError, expected, suggestion
 from extender.tools.yamltext import single_mapping
 
 _Listener: TypeAlias = ServerSettings | OperationsSettings | ApiSettings | GrpcSettings

@@ -41,8 +41,8 @@ from extender.http.limits.bodies import Bodies
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.service import Service
 from extender.tools.intake import Budget, Source
+from extender.tools.user_error import expected, suggestion
 from extender.tools.version import __version__
-from extender.tools.wording import expected, suggestion
 from extender.tracing.tracing import UNTRACED, Tracing
 from extender.whatif.answering import WhatIf
 

@@ -42,7 +42,7 @@ from extender.planning.planned_pods import TIED, as_planned, unbound
 from extender.planning.templates.blueprints import Blueprint, learned
 from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Supply
 from extender.pods.claims import named_claims
-from extender.tools.wording import suggestion
+from extender.tools.user_error import suggestion
 from extender.verbs.preempt.victims import budgets_covering
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from extender.tools.wording import expected, suggestion
+from extender.tools.user_error import expected, suggestion
 from extender.tools.yamltext import SyntaxProblem, documents
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from extender.config.controllers import Transport
-from extender.tools.wording import suggestion
+from extender.tools.user_error import suggestion
 from loadtest.endtoend.files import FileError, Record, read
 from tests.kit.objects.parts import DRIVER
 from tests.kit.objects.worlds import Machine

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from extender.tools.line_writer import LineWriter, write_all
+from extender.tools.logs import LineWriter, write_all
 
 SECONDS = 30
 """Far more than anything takes here."""

@@ -7,8 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.tools.yaml_lines import OTHER, read_lines
-from extender.tools.yaml_values import YamlDocument
+from extender.tools.yamltext import OTHER, YamlDocument, read_lines
 from tests.kit.clusters import claim, local_slice, node, pod
 
 

@@ -23,7 +23,7 @@ import yaml
 from allocator.tools import Fields, shown
 from extender.kube.errors import ConnectError
 from extender.tools.text_file import UnreadableError, read_bytes, read_text
-from extender.tools.wording import suggestion
+from extender.tools.user_error import suggestion
 from extender.tools.yamltext import single_mapping
 
 _LISTS: Final[Mapping[str, str]] = {"contexts": "context", "clusters": "cluster", "users": "user"}

@@ -12,8 +12,7 @@ from typing import Any, Final
 from allocator import Features, InvalidObjectError, Inventory, Node, Problem, parse_slice, schema_problems, validate
 from allocator.tools import Fields, shown
 from extender.planning.templates.blueprints import Blueprint
-from extender.tools.user_error import UserError
-from extender.tools.wording import suggestion
+from extender.tools.user_error import UserError, suggestion
 from extender.tools.yamltext import SyntaxProblem, documents
 
 NODE_NAME: Final = "$(NODE_NAME)"
