@@ -99,9 +99,7 @@ class FakeRuntime:
         response = ttrpc.new_message("Empty")
         if request.method == "UpdateContainers":
             response = ttrpc.new_message("UpdateContainersResponse")
-            response.failed.extend(
-                self._update(ttrpc.read_message("UpdateContainersRequest", request.payload).update)
-            )
+            response.failed.extend(self._update(ttrpc.read_message("UpdateContainersRequest", request.payload).update))
         self._send(2, stream, 2, ttrpc.new_message("Response", payload=response.SerializeToString()))
         if request.method == "RegisterPlugin":
             self._greeting = asyncio.create_task(self._greet())
