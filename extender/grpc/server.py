@@ -21,7 +21,7 @@ from extender.kube.certificates import CertificateError, CertificateFiles, Certi
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget, Room, Source
-from extender.tools.offload import waited_for
+from extender.tools.offload import frameless, waited_for
 from extender.verbs.wire import WireError
 
 
@@ -150,20 +150,24 @@ class _BestOptions:
     budget: Budget
 
     async def answer(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        began, code, reply = self.clock(), "error", b""
+        began, code, status, reply = self.clock(), "error", None, b""
         try:
             with self.budget.room(Source.GRPC) as room:
                 _take(room, len(request) * _GROWTH)
                 reply = await self._answer(request, began, context.time_remaining())
             code = "ok"
         except Exception as error:  # noqa: BLE001 - the one place where errors of calls become statuses
-            await context.abort(*_status(error))
+            status = _status(error)
         finally:
             self.metrics.verbs.answered(VERB, code, self.clock() - began)
+        del request  # the server keeps the error of `abort`, and with it this frame, until Python looks for cycles
+        if status is not None:
+            await context.abort(*status)
         return reply
 
     async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:
-        args: ExpansionArgs = await self.autoscaler.off_loop(partial(decode_options, request))
+        decoding = frameless(self.autoscaler.off_loop, WireError, InvalidObjectError)
+        args: ExpansionArgs = await decoding(partial(decode_options, request))
         limit = self.autoscaler.deadline_seconds if seconds is None else seconds
         found = await best_options(self.autoscaler, args, limit - (self.clock() - began))
         logger.info(

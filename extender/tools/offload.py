@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -71,6 +72,40 @@ def waited_for(off_loop: Offload) -> Offload:
         return await to_the_end(off_loop(work))
 
     return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """An error without its traceback."""
+
+    error: Exception
+
+
+def frameless(off_loop: Offload, *kinds: type[Exception]) -> Offload:
+    """The same, but errors of these kinds come without their tracebacks, whose frames hold what was worked on.
+
+    The future of a work holds its error, and the error the frames that wait for the future: all of that would stay
+    until Python looks for cycles, which may take an hour.
+    """
+
+    async def run(work: Callable[[], _T]) -> _T:
+        found = await off_loop(partial(_caught, work, kinds))
+        if not isinstance(found, _Failed):
+            return found
+        try:
+            raise found.error
+        finally:
+            del found, work  # this frame is in the error's traceback from now on
+
+    return run
+
+
+def _caught(work: Callable[[], _T], kinds: tuple[type[Exception], ...]) -> _T | _Failed:
+    try:
+        return work()
+    except kinds as error:
+        error.__cause__ = error.__context__ = None
+        return _Failed(error.with_traceback(None))
 
 
 class Queue:

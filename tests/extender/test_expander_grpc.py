@@ -1,8 +1,10 @@
 """Cluster Autoscaler's gRPC expander: what is answered, and how errors and certificates are."""
 
 import asyncio
+import gc
 import sys
 import threading
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -298,6 +300,31 @@ async def test_a_message_with_millions_of_fields_is_refused_before_they_are_buil
         assert "with more than 250000 fields, or with groups" in (refused.value.details() or "")
     assert resident_peak() - before < 100_000_000, "they would take 100 bytes each, and more"
     assert not any(budget.taken.values())
+
+
+@pytest.mark.parametrize("has_room", [True, False], ids=["refused for its fields", "refused for want of memory"])
+async def test_what_a_refused_message_took_is_freed_at_once(has_room: bool) -> None:
+    """Nothing waits for Python to look for cycles."""
+    budget = Budget(64 * 1024 * 1024)
+    if not has_room:
+        assert budget.take(Source.GRPC, budget.share(Source.GRPC))
+
+    async def refused(address: str) -> None:
+        with pytest.raises(grpc.RpcError):
+            await call(address, EMPTY_OPTIONS)
+
+    async with serving(autoscaler(), budget=budget) as address:
+        await refused(address)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                await refused(address)
+            assert tracemalloc.get_traced_memory()[0] < 3 * len(EMPTY_OPTIONS)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
 
 
 async def test_a_message_for_which_others_leave_no_memory_may_come_again() -> None:

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -19,7 +18,7 @@ from starlette.types import Receive
 from allocator import InvalidObjectError
 from extender.fairness.places import Places
 from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
-from extender.tools.offload import in_thread, to_the_end
+from extender.tools.offload import frameless, in_thread, to_the_end
 from extender.verbs.wire import WireError
 
 _Decoded = TypeVar("_Decoded")
@@ -61,6 +60,9 @@ class TooLargeError(Exception):
 
 class BusyError(Exception):
     """The bodies of other requests leave no room for this one."""
+
+
+_DECODING: Final = frameless(in_thread, WireError, InvalidObjectError, TooLargeError)
 
 
 class Bodies:
@@ -128,9 +130,7 @@ class Bodies:
         After a body that is no scheduler's, nothing is decoded for as long as it took: a parser in C keeps the
         interpreter until it is done, so verbs would get little of it.
 
-        A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback, whose
-        frames hold what was decoded. The thread's future holds the error: all of that would stay until Python looks for
-        cycles.
+        A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback.
 
         Raises:
             CrowdedError: the bodies of others take long.
@@ -138,13 +138,10 @@ class Bodies:
         place = await self._places.take(caller)
         began = self._clock()
         try:
-            found = await to_the_end(in_thread(partial(_caught, decode, args)))
+            return await to_the_end(_DECODING(partial(_readable, decode, args)))
         finally:
             pause = 0.0 if self.source is Source.SCHEDULERS else self._clock() - began
             asyncio.get_running_loop().call_later(pause, place.leave)
-        if isinstance(found, _Failed):
-            raise found.error
-        return found
 
 
 def is_costly(body: bytes) -> bool:
@@ -157,21 +154,11 @@ def is_costly(body: bytes) -> bool:
     return len(marks) - marks.count(b",") > MOST_OBJECTS
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """The error of a body."""
-
-    error: Exception
-
-
-def _caught(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decoded | _Failed:
+def _readable(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decoded:
     try:
         return decode(*args)
-    except (WireError, InvalidObjectError, TooLargeError) as error:
-        error.__cause__ = error.__context__ = None
-        return _Failed(error.with_traceback(None))
     except RecursionError:
-        return _Failed(WireError("", TOO_DEEP))
+        raise WireError("", TOO_DEEP) from None
 
 
 class Body:
