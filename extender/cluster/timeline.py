@@ -2,10 +2,11 @@
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from allocator import PoolId
@@ -49,11 +50,11 @@ class Reach:
         """Topic and key of all that is known to have changed."""
         return ((topic, key) for topic, keys in (self.changed or {}).items() for key in keys)
 
-    def among(self, topics: Iterable[Topic]) -> "Reach":
+    def among(self, topics: Container[Topic]) -> "Reach":
         """The changes of some topics alone."""
         if self.changed is None:
             return self
-        return Reach({topic: self.changed[topic] for topic in topics if topic in self.changed})
+        return Reach({topic: keys for topic, keys in self.changed.items() if topic in topics})
 
     def keys(self, topic: Topic) -> AbstractSet[Any] | None:
         """The keys of a topic's objects that have changed; None: any may have, or be gone."""
@@ -94,8 +95,8 @@ def roams(pool: PoolId, *snapshots: Snapshot) -> bool:
 
 def nodes_of(pool: PoolId, *snapshots: Snapshot) -> set[str]:
     """The nodes that have slices of the pool for themselves in one of the snapshots."""
-    found = (each.inventory.pools[pool] for each in snapshots if pool in each.inventory.pools)
-    return {name for pool in found for name in pool.local_nodes}
+    found = {known for each in snapshots if (known := each.inventory.pools.get(pool)) is not None}
+    return {name for known in found for name in known.local_nodes}
 
 
 class Timeline(Protocol):
@@ -120,21 +121,14 @@ class _Kept(NamedTuple):
     changes: list[_Change]
 
 
-class _Latest(NamedTuple):
-    """What was asked last: most readers of one moment have read up to the same version."""
-
-    after: int
-    end: int
-    reach: Reach
-
-
 class ChangeLog:
     """The latest changes, oldest first: between ``size`` and twice as many. One thread adds; others may read."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._kept = _Kept(0, [])
-        self._latest = _Latest(0, 0, Reach({}))
+        self._latest = (0, 0), Reach({})
+        """What was asked last, from version to version: readers of one moment have mostly read up to the same one."""
 
     def add(self, version: int, changed: Iterable[tuple[Topic, Hashable]]) -> None:
         """Append the changes of the next version: topics and keys."""
@@ -148,13 +142,19 @@ class ChangeLog:
         complete_after, changes = self._kept
         if version < complete_after:
             return ANYTHING
-        latest, end = self._latest, changes[-1].version if changes else 0
-        if (latest.after, latest.end) == (version, end):
-            return latest.reach
-        first = bisect_right(changes, version, key=lambda change: change.version)
-        reach = Reach.of((topic, key) for _, topic, key in changes[first:])
-        self._latest = _Latest(version, end, reach)
+        asked, (latest, reach) = (version, changes[-1].version if changes else 0), self._latest
+        if asked != latest:
+            first = bisect_right(changes, version, key=itemgetter(0))
+            reach = Reach.of([each[1:] for each in changes[first:]])
+            self._latest = asked, reach
         return reach
+
+
+class _Known(NamedTuple, Generic[_T]):
+    """The value for a version; both are replaced together, for other threads."""
+
+    version: int
+    value: _T
 
 
 class View(ABC, Generic[_T]):
@@ -163,7 +163,7 @@ class View(ABC, Generic[_T]):
     Threads may use a view at the same time if its `apply` leaves the value as it is and returns another one.
 
     Args:
-        timeline: of the cluster whose snapshots `at` gets.
+        timeline: of the cluster whose snapshots `at` gets; None: not known what changes.
 
     Attributes:
         topics: the changes that `apply` gets.
@@ -173,9 +173,9 @@ class View(ABC, Generic[_T]):
     topics: ClassVar[AbstractSet[Topic]]
     bound: ClassVar[str]
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline | None) -> None:
         self._timeline = timeline
-        self._known: tuple[int, _T] | None = None
+        self._known: _Known[_T] | None = None
 
     @abstractmethod
     def build(self, snapshot: Snapshot) -> _T:
@@ -187,13 +187,18 @@ class View(ABC, Generic[_T]):
 
     def at(self, snapshot: Snapshot) -> _T:
         """The value for a snapshot, at the cost of what has changed."""
-        value, known = None, self._known
-        if known is not None:
-            reach = self._timeline.since(known[0]).among(self.topics)
-            value = None if reach.changed is None else self.apply(known[1], reach, snapshot)
-        value = self.build(snapshot) if value is None else value
-        self._known = snapshot.version, value
+        known = self._known
+        reach = ANYTHING if known is None else self._since(known.version).among(self.topics)
+        if known is None or reach.changed is None:
+            value = self.build(snapshot)
+        else:
+            value = self.apply(known.value, reach, snapshot)
+        self._known = _Known(snapshot.version, value)
         return value
+
+    def _since(self, version: int) -> Reach:
+        """What has changed after a version."""
+        return ANYTHING if self._timeline is None else self._timeline.since(version)
 
     def forget(self) -> None:
         """Build the value at the next time."""

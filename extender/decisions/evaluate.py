@@ -30,9 +30,10 @@ from allocator import (
     runs_of,
 )
 from allocator.tools import Recent
+from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.timeline import ANYTHING, Reach, Timeline
+from extender.cluster.timeline import Reach, Timeline, View
 from extender.decisions.node_index import NodeIndex
 from extender.decisions.node_view import NodeView, NodeViewBuilder, Numbers
 from extender.decisions.shapes import Weigher, Weighing
@@ -360,7 +361,7 @@ class Lookup:
         return [self.weighing.of(verdict, left(name)) for name, verdict in zip(names, verdicts, strict=True)]
 
 
-class Decider:
+class Decider(View[NodeIndex]):
     """Decides claims on many nodes at once, and remembers the verdicts.
 
     Attributes:
@@ -375,6 +376,9 @@ class Decider:
         origin: follows a similar cluster; this decider begins with the node views that are the same there.
     """
 
+    topics = frozenset({Topic.NODE, Topic.CPU, Topic.POOL, Topic.TAINT_RULE})
+    bound = "a view of each node, and verdicts for the latest signatures"
+
     def __init__(
         self,
         solver: Solver,
@@ -383,12 +387,11 @@ class Decider:
         signatures: int = 64,
         origin: Optional["Decider"] = None,
     ) -> None:
+        super().__init__(timeline)
         self.solver = solver
-        self._timeline = timeline
         self._origin = origin
         self._builder: NodeViewBuilder = NodeViewBuilder(solver.features) if origin is None else origin._builder
         self._caches: Recent[SignatureCache] = Recent(signatures)
-        self._node_index: NodeIndex | None = None
         self._fork: NodeIndex | None = None
         self.asked = self.solved = self.stopped = 0
 
@@ -398,18 +401,24 @@ class Decider:
         Args:
             snapshot: from the cluster's state; not a fork.
         """
-        node_index = self._node_index
-        if node_index is None:
-            self._node_index = (self._origin or self)._over(snapshot)
-        elif node_index.snapshot is not snapshot and node_index.snapshot.version <= snapshot.version:
-            self._node_index = node_index.moved(snapshot, self._reach(node_index.snapshot.version))
+        known = self._known
+        if known is None or (known.value.snapshot is not snapshot and known.version <= snapshot.version):
+            self.at(snapshot)
+
+    def build(self, snapshot: Snapshot) -> NodeIndex:
+        """The node views of a snapshot; those of the origin where they are the same."""
+        return NodeIndex.of(snapshot, self._builder) if self._origin is None else self._origin._over(snapshot)
+
+    def apply(self, value: NodeIndex, reach: Reach, snapshot: Snapshot) -> NodeIndex:
+        """The node views of a later snapshot."""
+        return value.moved(snapshot, reach)
 
     def is_near(self, snapshot: Snapshot) -> bool:
         """Whether so little has changed up to a snapshot that `follow` takes no time to speak of."""
-        node_index = self._node_index
-        if node_index is None:
+        known = self._known
+        if known is None:
             return False
-        return node_index.snapshot is snapshot or self._reach(node_index.snapshot.version).is_within(MOST_NEW_NODES)
+        return known.value.snapshot is snapshot or self._since(known.version).is_within(MOST_NEW_NODES)
 
     def lookup(
         self,
@@ -450,7 +459,8 @@ class Decider:
 
     def _remembered(self, inquiry: Inquiry, names: Sequence[str], weigher: Weigher | None) -> Verdicts:
         """The verdicts that are found without a search."""
-        node_index, followed, find = inquiry.node_index, self._node_index, inquiry.finding(weigher)
+        node_index, find = inquiry.node_index, inquiry.finding(weigher)
+        followed = None if self._known is None else self._known.value
         verdicts = None
         if node_index is followed:
             verdicts = inquiry.known.index(weigher).look(names, node_index, find)
@@ -512,14 +522,12 @@ class Decider:
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
 
-    def _reach(self, version: int) -> Reach:
-        return ANYTHING if self._timeline is None else self._timeline.since(version)
-
     def _over(self, world: Snapshot) -> NodeIndex:
         """The index of the followed snapshot or of a fork. That of the latest fork is kept for its next lookup."""
-        node_index, fork = self._node_index, self._fork
-        if node_index is None:
+        known, fork = self._known, self._fork
+        if known is None:
             return NodeIndex.of(world, self._builder)
+        node_index = known.value
         if fork is None or fork.snapshot is not world or fork.below is not node_index:
             fork = node_index.forked(world)
             if fork is not node_index:

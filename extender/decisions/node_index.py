@@ -56,9 +56,6 @@ class NodeIndex:
 
     def moved(self, snapshot: Snapshot, reach: Reach) -> "NodeIndex":
         """The index of a later snapshot; ``reach``: of the changes in between, at least."""
-        cpu = reach.keys(Topic.CPU)
-        if cpu is None:
-            return NodeIndex.of(snapshot, self.builder)
         nodes = reach.nodes(self.snapshot, snapshot)
         changed = frozenset(self.node_views if nodes is None else nodes)
         shared, apart = self.shared, {**self.apart, **dict.fromkeys(changed)}
@@ -73,7 +70,7 @@ class NodeIndex:
                 if node_view is not None
                 for pool_fingerprint in node_view.pool_fingerprints
             }
-        changed |= cpu
+        changed |= reach.keys(Topic.CPU) or set()
         steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
         return NodeIndex(
             snapshot, self.builder, _roaming(snapshot, self.roaming), shared, apart, pool_fingerprints, steps=steps

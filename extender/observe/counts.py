@@ -3,10 +3,9 @@
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import product
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
@@ -22,25 +21,12 @@ from extender.observe.pod_and_claim_states import ClaimState, PendingReason, Pod
 _L = TypeVar("_L", bound=Hashable)
 
 
-@dataclass(slots=True)
-class _Counts(Generic[_L]):
-    """How many objects have each label; a label without objects has 0."""
-
-    numbers: Counter[_L] = field(default_factory=Counter)
-    labels: dict[ObjectKey, _L] = field(default_factory=dict)
-
-    def put(self, key: ObjectKey, label: _L | None) -> None:
-        """Count an object with a label; None: not any more."""
-        old = self.labels.pop(key, None)
-        if old is not None:
-            self.numbers[old] -= 1
-        if label is not None:
-            self.labels[key] = label
-            self.numbers[label] += 1
-
-
-class _Counted(View[_Counts[_L]]):
+class _Counted(View[Counter[_L]]):
     """Counts the objects of one kind by label. One thread counts at a time."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__(timeline)
+        self._labels: dict[ObjectKey, _L] = {}
 
     @abstractmethod
     def keys(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
@@ -50,18 +36,24 @@ class _Counted(View[_Counts[_L]]):
     def label(self, key: ObjectKey, snapshot: Snapshot) -> _L | None:
         """The label of an object; None if it does not count, or does not exist."""
 
-    def build(self, snapshot: Snapshot) -> _Counts[_L]:
+    def build(self, snapshot: Snapshot) -> Counter[_L]:
         """Count all objects."""
-        return self.put(_Counts(), self.keys(snapshot), snapshot)
+        self._labels = {}
+        return self.put(Counter(), self.keys(snapshot), snapshot)
 
-    def apply(self, value: _Counts[_L], reach: Reach, snapshot: Snapshot) -> _Counts[_L]:
+    def apply(self, value: Counter[_L], reach: Reach, snapshot: Snapshot) -> Counter[_L]:
         """Count those that have changed."""
         return self.put(value, (key for _, key in reach.pairs()), snapshot)
 
-    def put(self, counts: _Counts[_L], keys: Iterable[ObjectKey], snapshot: Snapshot) -> _Counts[_L]:
+    def put(self, counts: Counter[_L], keys: Iterable[ObjectKey], snapshot: Snapshot) -> Counter[_L]:
         """Count objects, whether they are counted already or not."""
         for key in keys:
-            counts.put(key, self.label(key, snapshot))
+            old, new = self._labels.pop(key, None), self.label(key, snapshot)
+            if old is not None:
+                counts[old] -= 1
+            if new is not None:
+                self._labels[key] = new
+                counts[new] += 1
         return counts
 
 
@@ -86,8 +78,8 @@ class ClaimCounts(_Counted[_ClaimLabel]):
 
     def count(self, snapshot: Snapshot) -> Mapping[_ClaimLabel, int]:
         """How many claims of each source are in each state."""
-        numbers = self.at(snapshot).numbers
-        return {label: numbers[label] for label in product(ClaimState, ClaimSource)}
+        counts = self.at(snapshot)
+        return {label: counts[label] for label in product(ClaimState, ClaimSource)}
 
     def keys(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
         """All claims."""
@@ -127,8 +119,8 @@ class PendingPods(_Counted[PendingReason]):
         answered = self._decision_log.changes()
         if answered is None:
             self.forget()
-        numbers = self.put(self.at(snapshot), answered or (), snapshot).numbers
-        return {reason: numbers[reason] for reason in PendingReason}
+        counts = self.put(self.at(snapshot), answered or (), snapshot)
+        return {reason: counts[reason] for reason in PendingReason}
 
     def keys(self, snapshot: Snapshot) -> Iterable[ObjectKey]:
         """All pods."""
