@@ -4,6 +4,7 @@ Where devices are partitions of others, hardly two nodes have the same devices h
 answers. One `Single` serves all nodes that differ only in which devices are held; its answers are those of `allocate`.
 """
 
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
@@ -84,15 +85,15 @@ class Single:
         self._choose = choose
         self._tallies = tallies
         self._devices = tuple(chain.from_iterable(devices))
-        self._all_free = tuple([(0,) * len(of_pool) for of_pool in devices])
+        self._all_free = tuple([bytes(len(of_pool)) for of_pool in devices])  # zeros
         ends = [sum(map(len, devices[:number])) + count for number, count in enumerate(reached)]
         self._pools = [(end - count, end) for end, count in zip(ends, reached, strict=True)]
         kinds = DeviceKinds()
         self._groups = tuple(counter_groups(self._devices, full, kinds))
-        self._independent: dict[DeviceKind, list[int]] = {}
+        self._independent: dict[DeviceKind, array[int]] = {}
         for position, device in enumerate(self._devices):
             if not device.draws and device.refused is None:
-                self._independent.setdefault(kinds.of(device, {}, {}), []).append(position)
+                self._independent.setdefault(kinds.of(device, {}, {}), array("I")).append(position)
         self._alone = [(p, each.tally) for p, each in enumerate(self._devices) if each.tally and not each.draws]
         self._group_of = {position: group for group in self._groups for position in group.positions}
         self._merits: dict[tuple[DeviceKind, float], Merit] = {}
@@ -176,7 +177,10 @@ def single_of(task: Task, selectors: Selectors, policy: Policy, budget: SearchBu
         (wanted,) = slot.alternatives
         if any(needs_search(wanted.checks, each) for each in candidates.all):
             return None
-        reached = iter([_facts(candidates, wanted, index, tallies) for index in range(candidates.count)])
+        # Most devices of a node are alike: one object for all of them takes 8 bytes for each instead of 250.
+        known: dict[Facts, Facts] = {}
+        facts = (_facts(candidates, wanted, index, tallies) for index in range(candidates.count))
+        reached = iter([known.setdefault(each, each) for each in facts])
     except SearchLimitError:
         raise
     except AllocatorError:

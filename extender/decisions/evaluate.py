@@ -11,6 +11,7 @@ as a whole in one assignment: at worst, work is done twice. Only a `VerdictIndex
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Optional
@@ -86,6 +87,10 @@ class KnownVerdicts:
         return self.weighed.find(weigher) or self.weighed.keep(weigher, VerdictIndex())
 
 
+_SPARE_DEVICES: Final = 50_000
+"""Devices in node views that came, beside those that there are, after which a signature looks at all its node views."""
+
+
 @dataclass(slots=True, eq=False)
 class SignatureCache:
     """What is known of one signature.
@@ -96,6 +101,8 @@ class SignatureCache:
         singles: by fingerprint, what tells the answer without a search; None if nothing does.
         runs: by fingerprint, which devices are interchangeable.
         known: the verdicts.
+        devices: in the node views that came since `trim` has looked at them all.
+        room: devices of node views that may come until then.
     """
 
     reads: AttributeReads
@@ -104,6 +111,8 @@ class SignatureCache:
     singles: dict[Hashable, Single | None] = field(default_factory=dict)
     runs: dict[Hashable, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     known: KnownVerdicts = field(default_factory=lambda: KnownVerdicts(()))
+    devices: int = 0
+    room: int = _SPARE_DEVICES
 
     def under(self, roaming: tuple[PoolUsage, ...]) -> KnownVerdicts:
         """The verdicts while this much of the roaming pools is in use."""
@@ -117,6 +126,7 @@ class SignatureCache:
         found = self.keys.get(node_view)
         if found is None:
             found = self.keys[node_view] = (node_view.fingerprint(self.reads, numbers), node_view.state)
+            self.devices += node_view.devices
         return found
 
     def settled(self, node_view: NodeView, key: tuple[Hashable, int], solver: Solver | None) -> Hashable:
@@ -156,10 +166,29 @@ class SignatureCache:
             )
         return fingerprint, node_view.interchangeable(runs)
 
-    def trim(self, nodes: int) -> None:
-        """Forget everything if most of it is about node views that no node has any more."""
+    def trim(self, node_index: NodeIndex) -> None:
+        """Forget everything if most of it is about node views that no node has any more.
+
+        Where few nodes have many devices, forget what is about node views that these nodes do not have any more: a node
+        with 20,480 devices, some of which change all the time, has a new view of half a megabyte after each change.
+        """
+        nodes = len(node_index.snapshot.nodes)
         if max(len(self.keys), len(self.known.by_node_view), len(self.known.by_key)) > 4 * nodes + 1000:
             self.keys, self.singles, self.runs, self.known = {}, {}, {}, KnownVerdicts(self.known.roaming)
+            self.devices = 0
+        elif self.devices > self.room:
+            self._forget_past(set(node_index.present_views()))
+
+    def _forget_past(self, present: AbstractSet[NodeView]) -> None:
+        """Forget what is about node views that are not present."""
+        known = self.known
+        self.keys = {view: key for view, key in [*self.keys.items()] if view in present}
+        fingerprints = {fingerprint for fingerprint, _ in self.keys.values()}
+        self.singles = {each: single for each, single in [*self.singles.items()] if each in fingerprints}
+        self.runs = {each: runs for each, runs in [*self.runs.items()] if each in fingerprints}
+        by_node_view = {view: found for view, found in [*known.by_node_view.items()] if view is None or view in present}
+        self.known = replace(known, by_node_view=by_node_view, by_key={})
+        self.devices, self.room = 0, _SPARE_DEVICES + sum(view.devices for view in self.keys)
 
 
 MOST_NEW_NODES: Final = 32
@@ -518,7 +547,7 @@ class Decider(View[NodeIndex]):
         return Inquiry(claims, node_index, cache, cache.under(node_index.roaming), self._builder.numbers, solver)
 
     def _note(self, inquiry: Inquiry) -> None:
-        inquiry.cache.trim(len(inquiry.node_index.snapshot.nodes))
+        inquiry.cache.trim(inquiry.node_index)
         self.solved += inquiry.solved
         self.stopped += inquiry.stopped
 

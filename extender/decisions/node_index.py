@@ -1,5 +1,6 @@
 """The node views of one snapshot. The index of the next snapshot costs only what changed between the two."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Final, Optional
@@ -20,6 +21,9 @@ MOST: Final = 64
 _OF_ALL_NODES: Final = ("nodes", "inventory", "taint_rules", "requested")
 """Parts of a snapshot on which the views and the CPU of all nodes depend, beside what is in use of their pools."""
 
+_MOST_FRESH: Final = 200_000
+"""Devices in views that were made, after which the pools of past views are dropped: a large pool takes a megabyte."""
+
 _MOST_APART: Final = 256
 """Nodes whose views stand apart. With more of them, all views are copied."""
 
@@ -37,6 +41,7 @@ class NodeIndex:
         pool_fingerprints: of the pools in the node views.
         below: the node index of the snapshot that this snapshot was forked from.
         steps: the latest steps: the version before, and the nodes whose view or CPU may have changed since.
+        fresh: devices of the views that were made since the pool fingerprints of past views were dropped.
     """
 
     snapshot: Snapshot
@@ -47,6 +52,7 @@ class NodeIndex:
     pool_fingerprints: dict[NodePool, PoolFingerprint] = field(default_factory=dict)
     below: Optional["NodeIndex"] = None
     steps: tuple[tuple[int, frozenset[str]], ...] = ()
+    fresh: int = 0
     _differing: tuple[set[str] | None] | None = field(default=None, init=False)
 
     @classmethod
@@ -63,7 +69,9 @@ class NodeIndex:
             views = self.node_views.items()
             shared, apart = {name: view for name, view in views if view is not None and name not in changed}, {}
         pool_fingerprints = self.pool_fingerprints
-        if len(pool_fingerprints) > 2 * len(snapshot.inventory.pools) + 1000:
+        fresh = self.fresh
+        if len(pool_fingerprints) > 2 * len(snapshot.inventory.pools) + 1000 or fresh > _MOST_FRESH:
+            fresh = 0
             pool_fingerprints = {
                 pool_fingerprint.view: pool_fingerprint
                 for node_view in {**shared, **apart}.values()
@@ -73,8 +81,21 @@ class NodeIndex:
         changed |= reach.keys(Topic.CPU) or set()
         steps = (*self.steps[1 - STEPS :], (self.snapshot.version, changed)) if len(changed) <= MOST else ()
         return NodeIndex(
-            snapshot, self.builder, _roaming(snapshot, self.roaming), shared, apart, pool_fingerprints, steps=steps
+            snapshot,
+            self.builder,
+            _roaming(snapshot, self.roaming),
+            shared,
+            apart,
+            pool_fingerprints,
+            steps=steps,
+            fresh=fresh,
         )
+
+    def present_views(self) -> Iterator[NodeView]:
+        """The views made so far, of a fork also those below."""
+        yield from filter(None, self.node_views.values())
+        if self.below is not None:
+            yield from self.below.present_views()
 
     @property
     def node_views(self) -> dict[str, NodeView | None]:
@@ -128,6 +149,7 @@ class NodeIndex:
     def look(self, node: Node) -> NodeView:
         """The view of a node that need not be in the snapshot."""
         found = self.builder.look(self.snapshot, node, self.pool_fingerprints)
+        self.fresh += found.devices
         for pool_fingerprint in found.pool_fingerprints:
             self.pool_fingerprints[pool_fingerprint.view] = pool_fingerprint
         return found

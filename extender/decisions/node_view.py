@@ -29,19 +29,29 @@ _STRUCTURE: Final = " structure"
 _EVERYTHING: Final = " everything"
 """They stand for no attribute: names have no spaces."""
 
-_STATES: Final = 5000
-"""The most states that have a number. The state of a node with many devices takes a kilobyte."""
+_STATES: Final = 1_000_000
+"""The most devices in states that have a number, all together. Each takes 8 bytes."""
+
+_VALUES: Final = 2_000_000
+"""The most values in what has a number, all together: a slice of 128 devices has as many for each attribute."""
+
+
+def _size(value: Hashable) -> int:
+    """The number of values, about: those of a tuple, and of tuples in it."""
+    if not isinstance(value, tuple):
+        return 1
+    return 1 + sum(len(each) if isinstance(each, tuple) else 1 for each in value)
 
 
 class Numbers:
     """A number for every value, the same for equal values: short to keep and quick to compare.
 
-    Bounded, but no number is given twice: a value that was forgotten is at worst taken for a new one. Safe to use from
-    several threads.
+    Bounded by the size of the values, but no number is given twice: a value that was forgotten is at worst taken for a
+    new one. Safe to use from several threads.
     """
 
-    def __init__(self, limit: int = 1_000_000) -> None:
-        self._numbers: Recent[int] = Recent(limit)
+    def __init__(self, limit: int = _VALUES) -> None:
+        self._numbers: Recent[int] = Recent(limit, lambda value, _: _size(value))
         self._next = count()
 
     def of(self, value: Hashable) -> int:
@@ -127,6 +137,7 @@ class NodeView:
         used: the usage of each pool; None for roaming pools, which several nodes use.
         states: usage and taints of the devices of each pool; of roaming pools without usage.
         state: the number of `states`.
+        devices: of the pools that are no roaming ones.
     """
 
     node: Node
@@ -134,6 +145,7 @@ class NodeView:
     used: tuple[PoolUsage | None, ...]
     states: tuple[tuple[Hashable, ...], ...]
     state: int
+    devices: int
 
     def fingerprint(self, reads: AttributeReads, numbers: Numbers) -> Hashable:
         """What claims with these attribute reads see of the pools, apart from usage and taints."""
@@ -182,7 +194,8 @@ class NodeViewBuilder:
         shared = tuple(
             [pool_fingerprint.devices for pool_fingerprint in pool_fingerprints if pool_fingerprint.devices is not None]
         )
-        return NodeView(node, pool_fingerprints, used, states, self._states.of((states, shared)))
+        own = [len(v.candidates) + len(v.elsewhere) for v, held in zip(views, used, strict=True) if held is not None]
+        return NodeView(node, pool_fingerprints, used, states, self._states.of((states, shared)), sum(own))
 
     def _pool_fingerprint(self, view: NodePool, *, roams: bool) -> PoolFingerprint:
         number = self.numbers.of

@@ -1,5 +1,6 @@
 """What is told without a search is what the search would find: over all that may be held of a node's devices."""
 
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,6 +79,19 @@ def told(world: World, found: Single, usage: Usage) -> Merit | str | None:
 def searched(world: World, wanted: Claim, usage: Usage) -> Merit | str:
     answer = replace(world, usage=usage).allocate(wanted)
     return answer.merit if isinstance(answer, Allocation) else answer.reason.in_words()
+
+
+def test_a_node_with_many_devices_that_are_alike_takes_little_memory() -> None:
+    """A signature is remembered with what it needs of such a node, and so are 64 signatures."""
+    world = World(pool(*[device(f"d{number}", {"fast": True}) for number in range(20_000)]))
+    tracemalloc.start()
+    try:
+        found = single(world, claim(want("gpu", 1, IS_FAST)))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert taken < 20_000 * 40
 
 
 # --- the law ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from types import FrameType
 
 import pytest
 
-from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
+from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, NodePool, Selectors
 from allocator.cel import Expired, never
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
@@ -16,7 +16,7 @@ from extender.decisions.node_view import NodeViewBuilder, Numbers
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.decisions.verdict_index import VerdictIndex
 from extender.kube.raw import EventType
-from tests.extender.decisions_scene import NAMES, Scene, asked, pool_of, texts
+from tests.extender.decisions_scene import NAMES, Scene, asked, named, pool_of, texts
 from tests.kit.clusters import (
     DRIVER,
     GPU,
@@ -187,6 +187,34 @@ def test_what_is_remembered_of_nodes_that_are_no_more_is_forgotten() -> None:
         scene.ask()
     (cache,) = scene.decider._caches.values()
     assert len(cache.keys) < 2000
+
+
+@pytest.mark.parametrize("selectors", [(), (MODEL,)], ids=["nothing is read", "a selector reads what changes"])
+def test_a_large_pool_that_changes_all_the_time_is_not_kept_as_it_was(selectors: tuple[str, ...]) -> None:
+    slices, of_slice = 40, 128
+
+    def piece(number: int, changed: str) -> Object:
+        made = [{"name": f"gpu-{number}-{i}", **texts(model=changed if i else "x")} for i in range(of_slice)]
+        return named(local_slice("a"), f"a-{number}", slices=slices, devices=made)
+
+    scene = Scene(GPU, node("a"), *(piece(number, "x") for number in range(slices)))
+    for number in range(60):
+        scene.happens(piece(number % slices, str(number)))
+        assert yes(scene.ask(request(selectors=selectors), names=("a",))) == [True]
+    (cache,) = scene.decider._caches.values()
+    devices = slices * of_slice
+    most = 2 + 50_000 // devices
+    assert max(len(cache.keys), len(cache.singles), len(cache.known.by_node_view)) <= most
+    pools = sum(isinstance(each, NodePool) for each in gc.get_objects())
+    assert pools <= most + 200_000 // devices
+
+
+def test_large_values_have_fewer_numbers() -> None:
+    numbers = Numbers(limit=1_000)
+    before = numbers.of("short")
+    for number in range(10):
+        numbers.of((number,) * 500)
+    assert numbers.of("short") != before
 
 
 def test_a_number_is_never_given_twice_although_values_are_forgotten() -> None:
