@@ -77,6 +77,29 @@ def test_a_pod_finds_what_is_kept_for_all_others_held(
             assert replace(found, steps=0) == replace(filter_nodes(each, NODES, snapshot, anew), steps=0)
 
 
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(PODS, KEPT, st.lists(st.tuples(st.integers(0, 6), st.integers(0, len(NODES) - 1))), st.booleans())
+def test_on_one_node_as_much_is_held_as_if_all_nodes_were_looked_at(
+    pods: list[tuple[int, bool]], kept: list[tuple[int, int, int]], nominated: list[tuple[int, int]], is_net: bool
+) -> None:
+    cluster = cluster_of(pods, [network_slice("net", 2)] if is_net else [])
+    by, state = solver(), cluster.state
+    known = pods_of(state.snapshot)
+    for number, at, name in kept:
+        if number < len(known):
+            state.keep_for(known[number].uid, Keeping(NODES[at], (device(NODES[at], name),)))
+    snapshot = state.snapshot
+    for number, on in nominated:
+        if number < len(known):
+            snapshot = snapshot.with_pod(replace(known[number], nominated_node=NODES[on]))
+    for each in pods_of(snapshot):
+        everywhere = held_for_nominated(each, snapshot, replace(by, kept=Remembered())).usage.pools
+        for there in NODES:
+            here = held_for_nominated(each, snapshot, replace(by, kept=Remembered()), on=there).usage.pools
+            reached = [view.id for view in snapshot.inventory.for_node(snapshot.nodes[there].node, by.features)]
+            assert [here.get(pool) for pool in reached] == [everywhere.get(pool) for pool in reached]
+
+
 def one_by_one(candidates: Sequence[Candidate], snapshot: Snapshot, by: Solver) -> tuple[list[Keeping], list[Pod]]:
     """What each pod would be woken for if each was judged anew, beside those before; and the pods that find nothing."""
     kept, refused = list[Keeping](), list[Pod]()

@@ -161,11 +161,19 @@ def held_for_nominated(
 
 
 def nominated_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Sequence[Pod]:
-    """The nominated pods, in their order, that have a device kept which the node reaches, or no device by name."""
-    near = snapshot.inventory.for_node(node.node, features)
+    """The nominated pods, in their order, that may get devices which the node reaches.
+
+    They have such a device kept; or they are nominated to the node, and have no device kept by name. If there are pods
+    of the second kind, and the node shares a pool with others, all nominated pods decide what is left of that pool.
+    """
+    inventory, kept = snapshot.inventory, snapshot.kept
+    near = inventory.for_node(node.node, features)
     devices = (each.device.id for view in near for each in view.candidates)
-    users = (uid for each in devices for uid in snapshot.kept.users.get(each, ()))
-    return _in_order({*snapshot.kept.unnamed, *users}, snapshot)
+    users = (uid for each in devices for uid in kept.users.get(each, ()))
+    if kept.unnamed and any(view.id in inventory.roaming for view in near):
+        return _everywhere(snapshot)
+    unnamed = (uid for uid in snapshot.nominated.get(node.name, ()) if uid in kept.unnamed)
+    return _in_order({*unnamed, *users}, snapshot)
 
 
 def _everywhere(snapshot: Snapshot) -> Sequence[Pod]:
