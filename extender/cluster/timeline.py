@@ -52,9 +52,8 @@ class Reach:
 
     def among(self, topics: Container[Topic]) -> "Reach":
         """The changes of some topics alone."""
-        if self.changed is None:
-            return self
-        return Reach({topic: keys for topic, keys in self.changed.items() if topic in topics})
+        changed = self.changed
+        return self if changed is None else Reach({topic: keys for topic, keys in changed.items() if topic in topics})
 
     def keys(self, topic: Topic) -> AbstractSet[Any] | None:
         """The keys of a topic's objects that have changed; None: any may have, or be gone."""
@@ -199,7 +198,3 @@ class View(ABC, Generic[_T]):
     def _since(self, version: int) -> Reach:
         """What has changed after a version."""
         return ANYTHING if self._timeline is None else self._timeline.since(version)
-
-    def forget(self) -> None:
-        """Build the value at the next time."""
-        self._known = None

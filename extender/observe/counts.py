@@ -10,7 +10,6 @@ from typing import TypeAlias, TypeVar
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from extender.cluster.objects.claims import ClaimObject
-from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
 from extender.kube.api import ObjectKey
@@ -118,7 +117,7 @@ class PendingPods(_Counted[PendingReason]):
         """How many pods wait for each reason."""
         answered = self._decision_log.changes()
         if answered is None:
-            self.forget()
+            self._known = None  # any reason may be another one
         counts = self.put(self.at(snapshot), answered or (), snapshot)
         return {reason: counts[reason] for reason in PendingReason}
 
@@ -129,9 +128,8 @@ class PendingPods(_Counted[PendingReason]):
     def label(self, key: ObjectKey, snapshot: Snapshot) -> PendingReason | None:
         """Why a pod waits; None if it does not."""
         pod = snapshot.pods.get(key)
-        return self._reason(pod) if pod is not None and state_of_pod(pod) is PodState.PENDING else None
-
-    def _reason(self, pod: Pod) -> PendingReason:
+        if pod is None or state_of_pod(pod) is not PodState.PENDING:
+            return None
         if no_attempt(pod, self._schedulers):
             return PendingReason.NO_ATTEMPT
         latest = self._decision_log.latest(pod.uid)

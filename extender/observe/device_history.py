@@ -93,17 +93,14 @@ class DeviceHistory(View[_Holding]):
 
     def build(self, snapshot: Snapshot) -> _Holding:
         """Compare all claims, also with what was known before."""
-        return self._noted(self._held, {**self._held, **snapshot.claims}, snapshot)
+        return self.apply(self._held, Reach({Topic.CLAIM: {**self._held, **snapshot.claims}.keys()}), snapshot)
 
     def apply(self, value: _Holding, reach: Reach, snapshot: Snapshot) -> _Holding:
         """Compare the claims that have changed."""
-        return self._noted(value, reach.keys(Topic.CLAIM) or (), snapshot)
-
-    def _noted(self, held: _Holding, keys: Iterable[ObjectKey], snapshot: Snapshot) -> _Holding:
         now = self._now()
-        for key in keys:
-            self._note(held, key, snapshot.claims.get(key), now)
-        return held
+        for key in reach.keys(Topic.CLAIM) or ():
+            self._note(value, key, snapshot.claims.get(key), now)
+        return value
 
     def _note(self, held: _Holding, key: ObjectKey, claim: ClaimObject | None, now: datetime) -> None:
         before, after = held.get(key), self._holding(claim, now)

@@ -1,14 +1,13 @@
 """Pools and nodes with more devices than a search has time for (`docs/reference/limits.md`)."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from allocator import PoolId
 from allocator.tools import printable
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.timeline import Reach, View
+from extender.cluster.timeline import Reach, View, nodes_of
 
 MOST_OF_POOL: Final = 20_480
 MOST_OF_NODE: Final = 20_480
@@ -33,12 +32,8 @@ class TooLarge:
         return f"{self.kind} {printable(self.name)} has {self.devices} devices, more than {self.most}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Large:
-    """The pools and nodes that are too large."""
-
-    pools: frozenset[PoolId] = frozenset()
-    nodes: frozenset[str] = frozenset()
+_Large: TypeAlias = tuple[frozenset[PoolId], frozenset[str]]
+"""Pools and nodes that are too large."""
 
 
 class PoolSizes(View[_Large]):
@@ -49,26 +44,23 @@ class PoolSizes(View[_Large]):
 
     def too_large(self, snapshot: Snapshot) -> tuple[TooLarge, ...]:
         """The pools and nodes that are too large, by kind and name."""
-        found, inventory = self.at(snapshot), snapshot.inventory
-        pools = [TooLarge("pool", str(pool), _size(pool, snapshot), MOST_OF_POOL) for pool in found.pools]
-        nodes = [TooLarge("node", node, inventory.local_devices(node), MOST_OF_NODE) for node in found.nodes]
-        return tuple(sorted(pools + nodes))
+        (pools, nodes), devices_of = self.at(snapshot), snapshot.inventory.local_devices
+        found = [TooLarge("pool", str(pool), _size(pool, snapshot), MOST_OF_POOL) for pool in pools]
+        return tuple(sorted(found + [TooLarge("node", node, devices_of(node), MOST_OF_NODE) for node in nodes]))
 
     def build(self, snapshot: Snapshot) -> _Large:
         """Look at all pools."""
-        return self._among(snapshot.inventory.pools, _Large(), snapshot)
+        return self.apply((frozenset(), frozenset()), Reach({Topic.POOL: {*snapshot.inventory.pools}}), snapshot)
 
     def apply(self, value: _Large, reach: Reach, snapshot: Snapshot) -> _Large:
         """Look at the pools that have changed, and at what was too large."""
-        return self._among(reach.keys(Topic.POOL) or (), value, snapshot)
-
-    @staticmethod
-    def _among(changed: Collection[PoolId], before: _Large, snapshot: Snapshot) -> _Large:
-        inventory = snapshot.inventory
-        nodes = {node for pool in changed if pool in inventory.pools for node in inventory.pools[pool].local_nodes}
-        return _Large(
-            frozenset(pool for pool in {*before.pools, *changed} if _size(pool, snapshot) > MOST_OF_POOL),
-            frozenset(node for node in {*before.nodes, *nodes} if inventory.local_devices(node) > MOST_OF_NODE),
+        pools, nodes = set(value[0]), set(value[1])
+        for pool in reach.keys(Topic.POOL) or ():
+            pools.add(pool)
+            nodes |= nodes_of(pool, snapshot)
+        return (
+            frozenset(pool for pool in pools if _size(pool, snapshot) > MOST_OF_POOL),
+            frozenset(node for node in nodes if snapshot.inventory.local_devices(node) > MOST_OF_NODE),
         )
 
 

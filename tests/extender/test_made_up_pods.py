@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from extender.background.gangs.gangs import Watch
 from extender.background.gangs.rejected_members import MOST_UNSEEN, RejectedMember
 from extender.background.gangs.time_limits import KEPT_SECONDS
-from extender.background.gangs.watch import Watch
 from extender.background.requeue.requeue import MOST_PODS
 from extender.background.requeue.rescan import PAUSE_SECONDS
 from extender.background.task import UNSEEN, Rejection, share_of

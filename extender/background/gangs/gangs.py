@@ -9,16 +9,18 @@ members.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
+from operator import is_
+from types import MappingProxyType
 from typing import Final
 
 import structlog
 
 from extender.background.gangs.plans import GangPlans
 from extender.background.gangs.rejected_members import RejectedMember, RejectedMembers
-from extender.background.gangs.settled import Settled
 from extender.background.gangs.time_limits import (
     AGAIN_SECONDS,
     ASKING_SECONDS,
@@ -33,18 +35,19 @@ from extender.background.gangs.time_limits import (
     SEEN_SECONDS,
     SHOWN_SECONDS,
 )
-from extender.background.gangs.watch import Watch
 from extender.background.gangs.writes import GangWrites, at_most
 from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
 from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import Stage
+from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import GangKey, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.gangs.plan import GangPlan, Shortfall
+from extender.kube.api import ObjectKey
 from extender.metrics.groups import GangMetrics
 from extender.pods.decision_case import refreshed
 from extender.pods.feasibility import Part
@@ -59,6 +62,82 @@ LOST: Final = "node {} is gone, or another claim or pod has a device that was ke
 
 SHOWN_NODES: Final = 16
 """Nodes in one line of the log. The conditions of the pods name all of them."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What this process knows of one gang.
+
+    Attributes:
+        members: the size, and the claims that were made for each pod by its uid, at the last look.
+        is_due: something has changed that may help.
+        again: no plan is made before, by the solver's clock.
+        pause: from devices that are given back to the next plan.
+        is_planning: a plan is being made.
+        overdue: the end of the first turn in which a plan was to be made, and time did not suffice; infinite: none.
+        is_overtaken: others have got devices of the latest plan while it was made.
+        writing: what was written for pods, until the watch shows it.
+        written: when that was.
+        begun: when devices were kept first; None while nothing is kept.
+        bound: how many members had a node at the last look.
+        until: when devices are given back.
+        active: when this process was last asked about a member, or has last written a plan.
+        shortfall: why there was no plan.
+        making_room: until when the scheduler of a member makes room on the kept node by evictions, by the pod's uid.
+    """
+
+    members: tuple[int, Mapping[str, Mapping[str, str | None]]] = (0, MappingProxyType({}))
+    is_due: bool = True
+    again: float = 0.0
+    pause: float = FIRST_PAUSE_SECONDS
+    is_planning: bool = False
+    overdue: float = inf
+    is_overtaken: bool = False
+    writing: dict[str, Keeping] = field(default_factory=dict)
+    written: float = 0.0
+    begun: float | None = None
+    bound: int = 0
+    until: float = 0.0
+    active: float = -inf
+    shortfall: Shortfall | None = None
+    making_room: dict[str, float] = field(default_factory=dict)
+
+    def asked_again(self, now: float) -> None:
+        """A scheduler tries a member again: something may have changed that is not known here, such as free CPU."""
+        if not self.is_due:
+            self.is_due, self.again = True, max(self.again, now + AGAIN_SECONDS)
+
+
+class _Settled:
+    """Gangs of which all members have a node: nothing is to be done for them until something of them changes.
+
+    A change of a pod or PodGroup makes new values in the snapshot, so a comparison by identity finds it. The timeline
+    does not tell of pods without devices, which count, too.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[GangKey, tuple[object, ...]] = {}
+
+    def others(self, snapshot: Snapshot) -> list[Gang]:
+        """The other gangs that have members."""
+        keys = [key for key in snapshot.gangs.members if not self._is_same(key, snapshot)]
+        return [gang for key in keys if (gang := gang_at(key, snapshot)) is not None]
+
+    def note(self, gangs: Iterable[Gang], snapshot: Snapshot) -> None:
+        """Remember which gangs are settled, and forget those that are gone. The gangs were served in this snapshot."""
+        self._known = {key: basis for key, basis in self._known.items() if self._is_same(key, snapshot)}
+        for gang in gangs:
+            if gang.is_placed and not (gang.free or gang.kept):
+                self._known[gang.key] = _basis(gang.key, snapshot)
+
+    def _is_same(self, key: GangKey, snapshot: Snapshot) -> bool:
+        return key in self._known and all(map(is_, self._known[key], _basis(key, snapshot)))
+
+
+def _basis(key: GangKey, snapshot: Snapshot) -> tuple[object, ...]:
+    """What a gang is made of."""
+    group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name)) if key.is_pod_group else None
+    return snapshot.gangs.members.get(key), snapshot.gangs.companions.get(key), group
 
 
 class Gangs(BackgroundTask):
@@ -95,7 +174,7 @@ class Gangs(BackgroundTask):
         self._rejected = RejectedMembers(self._clock, KEPT_SECONDS)
         self._plans = GangPlans(state, decider, self._rejected, self._written, off_loop)
         self._strays: dict[str, float] = {}
-        self._settled = Settled()
+        self._settled = _Settled()
         self._turns = Turns(self._clock)
         self._long: dict[asyncio.Task[None], Gang] = {}
 

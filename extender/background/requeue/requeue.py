@@ -155,12 +155,11 @@ class Requeue(BackgroundTask):
             return 0
         self._drop_gone(self._state.snapshot)
         before, snapshot = self._seen, self._state.snapshot
-        reach = self._state.since(before.version)
         self._seen = snapshot
         if not self._rejected and not self._rejected.forgotten:
             return 0
         self._recall()
-        news = queueing_hint(reach, before, snapshot)
+        news = queueing_hint(self._state.since(before.version), before, snapshot)
         if news != NO_HINT:
             self._missed |= self._rejected.look_again()
         if news == NO_HINT and all(each.attention is not Attention.NOW for each in self._rejected.values()):
