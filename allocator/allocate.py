@@ -22,7 +22,7 @@ from allocator.policies.merit import merit
 from allocator.policies.policy import Policy
 from allocator.policies.policy_view import PolicyView
 from allocator.pools import NodePool
-from allocator.request_causes import COUNT, POOL, UNREACHABLE
+from allocator.reason import COUNT, POOL, UNREACHABLE
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import DEFAULT_LIMITS, Clock, Limits, SearchBudget, TimedSelectors

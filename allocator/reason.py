@@ -1,12 +1,15 @@
 """A reason is a value: why a device, a node or the cluster does not serve a pod. Words are made of it at the edge.
 
 Each `Cause` stands beside what refuses: causes of one device in `allocator.checks`, each in the module of its check; of
-a request as a whole in `allocator.request_causes`; of an error in `allocator.errors`; of pods, claims, quotas and gangs
+a request as a whole in `allocator.reason`; of an error in `allocator.errors`; of pods, claims, quotas and gangs
 in `extender`. `allocator.checks.table.CAUSES` has all causes of devices, in order.
+
+What speaks against one device is a check (`allocator.checks`); causes of a request as a whole are named here.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from allocator.tools.printable import Printable, printable
 
@@ -63,3 +66,13 @@ class Reason:
         """
         text = self.cause.text.format(request=noun(self.request), detail=self.detail, claim=self.claim)
         return printable(text)
+
+
+CONSTRAINT: Final = Cause(
+    "constraint", "no devices for {request} satisfy constraint on {detail}", rank=10, of_choice=True
+)
+RESULTS: Final = Cause("results", "{request} needs more devices than a claim can hold", rank=20, of_choice=True)
+COUNT: Final = Cause("count", "not enough free devices for {request}", rank=30)
+POOL: Final = Cause("pool", "resource pool is not usable for {request}", rank=120)
+UNREACHABLE: Final = Cause("unreachable", "no device for {request}", rank=130)
+NO_MATCH: Final = Cause("selector", "no device matches {request}", rank=140)

@@ -1,7 +1,10 @@
-"""Calls: which overloads fit by type, what is constant, how arguments reach an implementation."""
+"""Calls: which overloads fit by type, what is constant, how arguments reach an implementation.
+
+Operators and functions that have a plan of their own have types here, with the overloads in cel-go's order.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from allocator.cel.checked import (
     Choice,
@@ -26,9 +29,34 @@ from allocator.cel.functions.conversions import CONVERSIONS
 from allocator.cel.functions.declare import Function, Implementation, Overload
 from allocator.cel.functions.regexes import PATTERNS, compile_pattern
 from allocator.cel.keys import from_key
-from allocator.cel.signatures import SIGNATURES
-from allocator.cel.types import BOOL, DYN, Solution, Type
+from allocator.cel.types import BOOL, DYN, INT, A, B, Solution, Type, list_of, map_of, optional_of
 from allocator.cel.values import UInt, Value, type_name
+
+Signature: TypeAlias = tuple[tuple[Type, ...], Type]
+"""The types of the arguments, and the type of the result."""
+
+_LIST, _MAP = list_of(A), map_of(A, B)
+
+SIGNATURES: Final[Mapping[str, tuple[Signature, ...]]] = {
+    "_?_:_": (((BOOL, A, A), A),),
+    "_[_]": (
+        ((_LIST, INT), A),
+        ((_MAP, A), B),
+        ((optional_of(_LIST), INT), optional_of(A)),
+        ((optional_of(_MAP), A), optional_of(B)),
+    ),
+    "_[?_]": (
+        ((_LIST, INT), optional_of(A)),
+        ((optional_of(_LIST), INT), optional_of(A)),
+        ((_MAP, A), optional_of(B)),
+        ((optional_of(_MAP), A), optional_of(B)),
+    ),
+    "or": (((optional_of(A), optional_of(A)), optional_of(A)),),
+    "orValue": (((optional_of(A), A), A),),
+    "cel.@mapInsert": (((_MAP, A, B), _MAP), ((_MAP, _MAP), _MAP)),
+}
+"""Signatures by function."""
+
 
 _SIMPLE: Final = frozenset({bool, int, UInt, float, str})
 

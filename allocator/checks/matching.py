@@ -10,7 +10,7 @@ from allocator.model.devices import Device
 from allocator.obstacles.obstacle import Seen
 from allocator.obstacles.unmet_conditions import Expressions
 from allocator.pools import Candidate
-from allocator.request_causes import NO_MATCH
+from allocator.reason import NO_MATCH
 from allocator.usage import DeviceUsage
 
 

@@ -12,7 +12,7 @@ from allocator.model.nodes import Node
 from allocator.node_selectors import placement_matches
 from allocator.obstacles.obstacle import Obstacle
 from allocator.pools import Candidate, NodePool
-from allocator.request_causes import UNREACHABLE
+from allocator.reason import UNREACHABLE
 from allocator.usage import DeviceUsage
 
 _REFUSAL: Final = Refusal(UNREACHABLE)

@@ -33,8 +33,7 @@ from allocator.model.devices import Device, PoolId
 from allocator.model.features import Features
 from allocator.model.nodes import Node
 from allocator.pools import Candidate, NodePool
-from allocator.reason import Cause
-from allocator.request_causes import CONSTRAINT, COUNT, POOL, RESULTS
+from allocator.reason import CONSTRAINT, COUNT, POOL, RESULTS, Cause
 from allocator.usage import DeviceUsage, Usage
 
 _OF_KIND: Final = (BINDING, MATCHING, PLACEMENT)

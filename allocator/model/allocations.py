@@ -1,12 +1,47 @@
-"""The allocation of a claim: its devices, their configuration, and the nodes where they can be used."""
+"""The allocation of a claim: its devices, the nodes where they can be used, and the configuration that goes with them.
+
+Configuration is that of classes, claims and allocations. Only drivers read it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
-from allocator.model.configuration import AllocatedConfig
 from allocator.model.devices import DeviceId, Toleration
 from allocator.model.nodes import NodeSelector
 from allocator.model.quantity import Quantity
+
+FROM_CLASS: Final = "FromClass"
+FROM_CLAIM: Final = "FromClaim"
+"""The sources of the configuration that goes with an allocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueConfig:
+    """Configuration that only the driver reads; ``parameters`` is JSON text.
+
+    An empty ``driver`` stands for an unknown kind of configuration.
+    """
+
+    driver: str
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimConfig:
+    """Configuration in a claim for ``requests`` (empty: all)."""
+
+    opaque: OpaqueConfig
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedConfig:
+    """Configuration that goes with an allocation; ``source`` is `FROM_CLASS` or `FROM_CLAIM`."""
+
+    source: str
+    opaque: OpaqueConfig
+    requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

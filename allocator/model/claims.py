@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator.model.allocations import AllocationResult
-from allocator.model.configuration import ClaimConfig
+from allocator.model.allocations import AllocationResult, ClaimConfig
 from allocator.model.devices import Toleration
 from allocator.model.quantity import Quantity
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from allocator.model.configuration import OpaqueConfig
+from allocator.model.allocations import OpaqueConfig
 from allocator.model.nodes import NodeSelector
 
 

@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from allocator.policies.merit import Merit
-from allocator.policies.policy import (
-    DeviceKind,
-    K,
-    Policy,
-    Range,
-    in_bands,
-    sorted_orders,
-    use_in_words,
-)
+from allocator.policies.policy import DeviceKind, K, Policy, Range, in_bands, sorted_orders, use_in_words
 from allocator.policies.policy_view import PolicyView
 from allocator.search.candidates import Alternative
 

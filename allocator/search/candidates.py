@@ -23,7 +23,7 @@ from allocator.model.nodes import Node
 from allocator.model.problems import AllocatorError
 from allocator.model.quantity import Quantity
 from allocator.pools import Candidate, NodePool
-from allocator.request_causes import COUNT
+from allocator.reason import COUNT
 from allocator.search.constraints import values_of
 from allocator.search.limits import TimedSelectors
 from allocator.usage import FREE, NOTHING_USED, DeviceUsage, Usage

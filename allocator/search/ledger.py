@@ -11,7 +11,7 @@ from allocator.checks.table import books
 from allocator.model.devices import Device
 from allocator.model.features import Features
 from allocator.pools import NodePool
-from allocator.request_causes import CONSTRAINT
+from allocator.reason import CONSTRAINT
 from allocator.search.candidates import SUITS, Alternative, Candidates
 from allocator.search.constraints import Constraint, constraint_class
 from allocator.search.plan import Plan

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from allocator.errors import NodeUnsuitableError
-from allocator.model.allocations import AllocationResult, DeviceResult
+from allocator.model.allocations import FROM_CLAIM, FROM_CLASS, AllocatedConfig, AllocationResult, DeviceResult
 from allocator.model.claims import Claim
-from allocator.model.configuration import FROM_CLAIM, FROM_CLASS, AllocatedConfig
 from allocator.model.features import Features
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.pools import Candidate

@@ -12,7 +12,7 @@ from allocator.checks.check import Refusal, Undo
 from allocator.checks.in_use import IN_USE
 from allocator.errors import NodeUnsuitableError
 from allocator.model.claims import MAX_RESULTS
-from allocator.request_causes import CONSTRAINT, RESULTS
+from allocator.reason import CONSTRAINT, RESULTS
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import SearchBudget

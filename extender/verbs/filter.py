@@ -4,7 +4,7 @@ A node without devices is "unresolvable". For a node in ``FailedNodes`` the sche
 its dry run does not know devices. The exception is the node that a pod is nominated for.
 
 A reason is a value until it is shown. Its cause stands in the module of what refuses: each check in `allocator.checks`
-(one device), `allocator.request_causes` (a request), `allocator.errors` (a claim that no node can serve),
+(one device), `allocator.reason` (a request), `allocator.errors` (a claim that no node can serve),
 `extender.pods` (the pod's claims, its gang, what is kept for it), `extender.quota`, and `extender.decisions.verdict`
 (an unknown node, no time).
 """

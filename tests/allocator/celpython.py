@@ -11,7 +11,7 @@ from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError
 
 from allocator import Device, Quantity
-from allocator.cel.device import device_value
+from allocator.cel.compile.frame import device_value
 from allocator.cel.keys import from_key
 from allocator.cel.values import UInt, Value
 

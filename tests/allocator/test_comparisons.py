@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import AttributeValue, Quantity, Selectors, Version
-from allocator.obstacles.comparisons import rewritten
 from allocator.obstacles.obstacle import WHOLE, RemedyKind
+from allocator.obstacles.unmet_conditions import rewritten
 from allocator.tools.spelling import hint, is_misspelled
 from tests.allocator.worlds import DRIVER, device
 

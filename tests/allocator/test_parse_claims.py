@@ -25,8 +25,8 @@ from allocator import (
     parse_device_class,
     parse_taint_rule,
 )
+from allocator.model.allocations import AllocatedConfig, ClaimConfig, OpaqueConfig
 from allocator.model.claims import DerivedAttribute
-from allocator.model.configuration import AllocatedConfig, ClaimConfig, OpaqueConfig
 
 GROUP = "resource.k8s.io"
 VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta2", f"{GROUP}/v1beta1")

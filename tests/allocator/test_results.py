@@ -18,7 +18,7 @@ from allocator import (
     Request,
     Slice,
 )
-from allocator.model.configuration import AllocatedConfig, ClaimConfig, OpaqueConfig
+from allocator.model.allocations import AllocatedConfig, ClaimConfig, OpaqueConfig
 from allocator.model.features import ALL_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
 from tests.allocator.worlds import HERE, JUST_HERE, NODE, World, alternative, claim, device, first_of, pool, want

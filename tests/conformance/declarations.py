@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from allocator import Environment
 from allocator.cel import Kind
+from allocator.cel.calls import SIGNATURES
 from allocator.cel.functions.declare import Overload
 from allocator.cel.macros import MACROS
-from allocator.cel.signatures import SIGNATURES
 
 Json = dict[str, Any]
 

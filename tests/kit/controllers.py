@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json
-from allocator.model.configuration import OpaqueConfig
+from allocator.model.allocations import OpaqueConfig
 from allocator.tools import printable
 from extender.negotiation.controller import ControllerAwayError, ControllerError
 from extender.negotiation.protocol import (

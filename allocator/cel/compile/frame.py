@@ -1,13 +1,32 @@
-"""One evaluation that counts: its variables, its cost so far, its limits."""
+"""One evaluation that counts: the device as CEL sees it, variables, the cost so far, and its limits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from allocator.cel.cost import LIMIT
-from allocator.cel.device import device_value
 from allocator.cel.errors import CostLimitError, OutOfTimeError
-from allocator.cel.values import Value
+from allocator.cel.values import DefaultMap, TextMap, Value
 from allocator.model.devices import Device
+
+
+def domains(values: Mapping[str, Value]) -> DefaultMap:
+    """Values by qualified name as a map of domains; an unknown domain is an empty map."""
+    found = DefaultMap()
+    for qualified, value in values.items():
+        domain, _, name = qualified.partition("/")
+        found.setdefault(domain, TextMap())[name] = value
+    return found
+
+
+def device_value(device: Device) -> dict[str, Value]:
+    """The whole variable ``device``."""
+    return {
+        "driver": device.driver,
+        "attributes": domains(device.attributes),
+        "capacity": domains(device.quantities),
+        "allowMultipleAllocations": device.allow_multiple_allocations,
+    }
+
 
 WORK_LIMIT: Final = 10_000_000
 """Limit on the characters that an evaluation produces or reads in operations whose cost does not show this."""

@@ -28,9 +28,8 @@ from allocator.cel.checked import (
     breadth,
     device_input,
 )
-from allocator.cel.compile.collections import append_step, insert_step, make_list, make_map
+from allocator.cel.compile.collections import Pending, append_step, elements, frozen, insert_step, make_list, make_map
 from allocator.cel.compile.frame import ELEMENT_WORK, Frame, Step
-from allocator.cel.compile.loops import Pending, elements, frozen
 from allocator.cel.compile.paths import PathStep, known_input, walk
 from allocator.cel.cost import LIMIT
 from allocator.cel.equality import membership

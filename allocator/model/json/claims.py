@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from allocator.model.allocations import ClaimConfig
 from allocator.model.claims import (
     SCHEDULING_GROUP,
     AllocationMode,
@@ -20,7 +21,6 @@ from allocator.model.claims import (
     DeviceRequest,
     Request,
 )
-from allocator.model.configuration import ClaimConfig
 from allocator.model.json.allocations import allocation_or_none
 from allocator.model.json.common import (
     V1BETA1,

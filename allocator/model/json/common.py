@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.model.configuration import OpaqueConfig
+from allocator.model.allocations import OpaqueConfig
 from allocator.model.devices import DeviceTaint, Toleration
 from allocator.model.nodes import Node, NodeSelector, NodeSelectorTerm, Requirement
 from allocator.model.problems import InvalidObjectError

@@ -22,8 +22,7 @@ from allocator.model.json.common import V1BETA1, VERSIONS, ObjectReader, node_se
 from allocator.model.json.interner import Capacities, Interner
 from allocator.model.quantity import Quantity
 from allocator.model.semver import Version
-from allocator.model.slices.device_fields.counters import read_counters
-from allocator.model.slices.device_fields.table import read_fields
+from allocator.model.slices.device_fields import read_counters, read_fields
 from allocator.tools.fields import Fields, is_int64
 from allocator.tools.printable import shown
 

@@ -5,8 +5,7 @@ from typing import Final
 from allocator.model import field_rules as rules
 from allocator.model.json.interner import Interner
 from allocator.model.quantity import Quantity
-from allocator.model.slices.device_fields.counters import check_counters
-from allocator.model.slices.device_fields.table import check_fields
+from allocator.model.slices.device_fields import check_counters, check_fields
 from allocator.model.slices.reading import ATTRIBUTE_TYPES
 from allocator.tools.fields import Fields
 from allocator.tools.names import (

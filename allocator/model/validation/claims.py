@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from allocator.model import field_rules as rules
+from allocator.model.allocations import FROM_CLAIM, FROM_CLASS
 from allocator.model.claims import MAX_CONSTRAINTS, MAX_RESULTS, AllocationMode, ConstraintKind
-from allocator.model.configuration import FROM_CLAIM, FROM_CLASS
 from allocator.tools.fields import Fields
 from allocator.tools.names import dns_label, dns_subdomain, driver_name, full_name, pool_name, uid
 
