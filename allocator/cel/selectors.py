@@ -4,7 +4,7 @@ Devices of one model differ only in values that selectors rarely read. So the re
 the values that it reads. A selector that compiles to a few comparisons is faster than a look-up.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sized
 from typing import Any, Final
 
 from allocator.cel import (
@@ -42,17 +42,17 @@ class Selectors:
     Args:
         environment: what expressions may use; None: the environment of the newest version.
         max_text: characters of the expressions whose programs are kept. A program takes up to 300 bytes per character.
-        max_results: the most results that are kept.
+        max_results: the most results that are kept, and values that they depend on, all together.
     """
 
     def __init__(
-        self, environment: Environment | None = None, *, max_text: int = 250_000, max_results: int = 131_072
+        self, environment: Environment | None = None, *, max_text: int = 250_000, max_results: int = 393_216
     ) -> None:
         self._environment = Environment() if environment is None else environment
         self._selectors: Recent[Program] = Recent(max_text, lambda text, _: len(text))
         self._derivations: Recent[Program] = Recent(max_text, lambda text, _: len(text))
         self._faults: Recent[tuple[int, str]] = Recent(max_text, lambda key, _: len(key[1]))
-        self._results: Recent[bool | str] = Recent(max_results)  # a text: why it fails
+        self._results: Recent[bool | str] = Recent(max_results, _size_of_result)  # a text: why it fails
 
     def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
         """Whether a device satisfies a selector.
@@ -248,6 +248,12 @@ def _key(program: Program, device: Device) -> Hashable:
         tuple([_distinct(attributes.get(name, _ABSENT)) for name in reads.attributes]),
         tuple([_distinct(quantities.get(name, _ABSENT)) for name in reads.capacities]),
     )
+
+
+def _size_of_result(key: tuple[object, object, object, Sized, Sized], result: bool | str) -> int:  # noqa: FBT001
+    """The result, its text as so many values of 64 characters, and the values that it depends on."""
+    _, _, _, attributes, quantities = key
+    return 1 + len(attributes) + len(quantities) + (len(result) // 64 if isinstance(result, str) else 0)
 
 
 def _distinct(value: object) -> Hashable:

@@ -324,7 +324,9 @@ class Single:
         for position, device in enumerate(self._devices):
             if not device.draws and device.refused is None:
                 self._independent.setdefault(kinds.of(device, {}, {}), array("I")).append(position)
-        self._alone = [(p, each.tally) for p, each in enumerate(self._devices) if each.tally and not each.draws]
+        alone = [position for position, each in enumerate(self._devices) if each.tally and not each.draws]
+        self._alone = array("I", alone)
+        self._tallies_alone = tuple([self._devices[position].tally for position in alone])
         self._group_of = {position: group for group in self._groups for position in group.positions}
         self._merits: dict[tuple[DeviceKind, float], Merit] = {}
 
@@ -368,7 +370,8 @@ class Single:
 
     def _with_leftovers(self, found: Merit, tallies: Tallies, grouped: int, position: int, held: States) -> Merit:
         """What is left before and after a device is taken; ``grouped``: the tally of all counter groups."""
-        before = grouped + sum([tally for place, tally in self._alone if held[place] == 0])
+        alone = zip(self._alone, self._tallies_alone, strict=True)
+        before = grouped + sum([tally for place, tally in alone if held[place] == 0])
         group = self._group_of.get(position)
         taken = self._devices[position].tally if group is None else group.taken_by(position, held)
         return found._replace(before=tallies.leftover(before), after=tallies.leftover(before - taken))

@@ -145,6 +145,17 @@ def test_forgetting_changes_no_answer() -> None:
             assert selectors.matches(expression, attributes(one=number)) is (number == wanted)
 
 
+def test_results_that_depend_on_many_values_take_the_room_of_many_others() -> None:
+    selectors = Selectors(max_results=1_000)
+    names = [f"a{number}" for number in range(30)]
+    read = " && ".join(f'device.attributes["d"].{name} == 0' for name in names)
+    expression = f"{read} && lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
+    assert selectors.is_costly(expression)
+    for number in range(100):
+        selectors.matches(expression, attributes(**{**dict.fromkeys(names, 0), "a0": number}))
+    assert len(selectors._results) + len(selectors._results._old) <= 1_000 // 31
+
+
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
