@@ -109,8 +109,8 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/test_woken_devices.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/test_gangs_laws.py tests/extender/test_gangs_alternatives.py tests/extender/test_cluster_with_kept.py tests/extender/test_gangs_options_laws.py
 	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_resource_class_laws.py
-	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_node_store.py
-	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/test_next_group.py tests/extender/test_new_nodes.py
+	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/node/test_node_store.py
+	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_next_group.py tests/extender/autoscaler/test_new_nodes.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_tables_resources.py
@@ -118,7 +118,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	ACCOUNT_EXAMPLES=3000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_quota_account_laws.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/test_decisions_laws.py tests/extender/test_decisions_pairs.py
 	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/test_agreement_laws.py tests/extender/test_library_laws.py
-	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_explain_proposals.py
+	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/explain/test_explain_proposals.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/test_replica_laws.py tests/extender/test_replica_group_laws.py
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute

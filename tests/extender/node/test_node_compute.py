@@ -24,7 +24,7 @@ from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
 from tests.extender.cci_scene import EIGHT
 from tests.extender.compute_scene import MACHINE, Node, claim, connected, given
-from tests.extender.test_node_plugin import claim as claim_object
+from tests.extender.node.test_node_plugin import claim as claim_object
 from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.servers.memory import memory_api
 
