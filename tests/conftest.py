@@ -3,6 +3,7 @@
 Hypothesis: the same examples every time where CI says so, and no deadlines on a busy machine.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -17,6 +18,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 @pytest.fixture(autouse=True)
 def logging_as_it_comes() -> Iterator[None]:
-    """A level that one test has set is not the next one's: what is below it is not even given to `capture_logs`."""
+    """What one test has set is not the next one's: what is below a level is not even given to `capture_logs`."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     yield
     structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -69,7 +69,9 @@ class EndpointParts:
 
 
 def _scheduler_verbs(app: Application, parts: EndpointParts) -> None:
-    bodies = Bodies(parts.settings.server.body_limit_bytes, parts.endpoints.bodies.budget, Source.SCHEDULERS)
+    bodies = Bodies(
+        parts.settings.server.body_limit_bytes, parts.endpoints.bodies.budget, Source.SCHEDULERS, parts.endpoints.clock
+    )
     endpoints = replace(parts.endpoints, bodies=bodies)
     add_scheduler_verbs(app, parts.service, parts.autoscaler, endpoints, parts.settings)
 
@@ -144,7 +146,7 @@ def create_app(
 ) -> FastAPI:
     """The ASGI application of a listener. Nothing is started: the caller owns the event loop and the cluster."""
     app = _app(_callers(settings, listener))
-    bodies = Bodies(settings.server.body_limit_bytes, budget or Budget())
+    bodies = Bodies(settings.server.body_limit_bytes, budget or Budget(), clock=clock)
     endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
     add_endpoints(app, listener, EndpointParts(service, autoscaler, settings, endpoints))
     return app

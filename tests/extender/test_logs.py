@@ -4,7 +4,6 @@ import io
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,15 +13,6 @@ from extender.tools import logs
 from extender.tools.logs import LogSettings
 
 logger = structlog.get_logger()
-
-
-@pytest.fixture(autouse=True)
-def handlers_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    before, level = root.handlers, root.level
-    yield
-    root.handlers = before
-    root.setLevel(level)
 
 
 def lines(written: str) -> list[dict[str, Any]]:
