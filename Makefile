@@ -107,9 +107,13 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	FRAGMENTATION_EXAMPLES=1000 FRAGMENTATION_NODES=5000 $(BIN)/python -m pytest tests/extender/test_fragmentation_laws.py tests/extender/test_fragmentation_memory.py
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/test_preemption_replicas.py
 	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/test_woken_devices.py
+	WOKEN_BACKLOG_EXAMPLES=1500 $(BIN)/python -m pytest tests/extender/test_woken_backlog.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/test_gangs_laws.py tests/extender/test_gangs_alternatives.py tests/extender/test_cluster_with_kept.py tests/extender/test_gangs_options_laws.py
 	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_resource_class_laws.py
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/node/test_node_store.py
+	CCI_EXAMPLES=100 $(BIN)/python -m pytest tests/extender/node/test_cci_laws.py
+	DEFRAGMENTATION_EXAMPLES=500 $(BIN)/python -m pytest tests/extender/test_defragmentation_laws.py
+	NAMES_EXAMPLES=300 $(BIN)/python -m pytest tests/extender/test_names_of_others.py
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_next_group.py tests/extender/autoscaler/test_new_nodes.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/test_compute_claims.py

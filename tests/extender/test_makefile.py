@@ -11,3 +11,12 @@ def test_each_test_that_the_makefile_runs_exists() -> None:
     named = set(re.findall(r"\btests/[\w/]+\.py\b", (ROOT / "Makefile").read_text()))
     assert named
     assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+
+
+def test_all_laws_have_more_examples_at_night_and_a_row_in_the_docs() -> None:
+    sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    names = {found for text in sources for found in re.findall(r'environ\.get\("(\w+_(?:EXAMPLES|HISTORIES))"', text)}
+    assert len(names) > 15
+    recipes, table = (ROOT / "Makefile").read_text(), (ROOT / "docs" / "testing.md").read_text()
+    assert [name for name in sorted(names) if f"\t{name}=" not in recipes] == []
+    assert [name for name in sorted(names) if f"`{name}`" not in table] == []
