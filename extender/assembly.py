@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from allocator import POLICIES, Clock, Limits, Selectors, Shape
+from allocator import Clock, Limits, Selectors
+from allocator.policies import POLICIES, Shape
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
 from extender.background.asked import Asked
 from extender.background.claims.binding_timeout import BindingTimeout

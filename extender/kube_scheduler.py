@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
-from allocator import DeviceTaint, selector_matches, taint_text, tolerates
+from allocator import DeviceTaint, selector_matches
+from allocator.checks import taint_text, tolerates
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import CORDON, NodeRequirements, Pod, asked
 from extender.cluster.snapshot import Snapshot

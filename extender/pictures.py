@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from allocator import DeviceState
+from allocator.checks import DeviceState
 from allocator.tools import printable
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates

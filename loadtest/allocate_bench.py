@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 
 from allocator import (
-    POLICIES,
     Claim,
     ClaimSpec,
     ConstraintKind,
@@ -25,7 +24,6 @@ from allocator import (
     Inventory,
     Node,
     Placement,
-    Policy,
     PoolId,
     Request,
     Selectors,
@@ -35,6 +33,7 @@ from allocator import (
     Usage,
     allocate,
 )
+from allocator.policies import POLICIES, Policy
 
 DRIVER = "gpu.example.com"
 ROOT = "resource.kubernetes.io/pcieRoot"

@@ -16,17 +16,8 @@ from celpy.adapter import json_to_cel
 from rich.console import Console
 from rich.table import Table
 
-from allocator import (
-    CostLimitError,
-    Device,
-    DeviceId,
-    Environment,
-    Program,
-    Quantity,
-    Selectors,
-    Version,
-    compile_expression,
-)
+from allocator import Device, DeviceId, Quantity, Selectors, Version
+from allocator.cel import CostLimitError, Environment, Program, compile_expression
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

@@ -27,7 +27,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from allocator import POLICIES, Allocation
+from allocator import Allocation
+from allocator.policies import POLICIES
 from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim

@@ -20,7 +20,7 @@ from typing import Final
 
 from rich.console import Console
 
-from allocator import POLICIES
+from allocator.policies import POLICIES
 from allocator.tools import hint
 from extender import Cluster
 from extender.config.settings import SchedulingSettings

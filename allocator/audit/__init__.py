@@ -1,1 +1,8 @@
 """An independent judge of allocated claims. It shares no code with the search but CEL and node selectors."""
+
+from allocator.audit.cluster import Evidence as Evidence
+from allocator.audit.cluster import audit as audit
+from allocator.audit.cluster import device_findings as device_findings
+from allocator.audit.pods import BoundPod as BoundPod
+from allocator.audit.pods import pod_findings as pod_findings
+from allocator.audit.rules import Finding as Finding

@@ -8,13 +8,20 @@ A policy decides by values alone (`Policy`): equal devices and equal merits get 
 from collections.abc import Mapping
 from typing import Final
 
-from allocator.policies.best_fit import BEST_FIT
-from allocator.policies.first_fit import FIRST_FIT
-from allocator.policies.fragmentation import fragmentation
+from allocator.policies.best_fit import BEST_FIT as BEST_FIT
+from allocator.policies.first_fit import FIRST_FIT as FIRST_FIT
+from allocator.policies.fragmentation import fragmentation as fragmentation
+from allocator.policies.leftover import NOTHING_LEFT as NOTHING_LEFT
+from allocator.policies.merit import Merit as Merit
 from allocator.policies.pack import PACK
-from allocator.policies.policy import Policy
+from allocator.policies.policy import MAX_SCORE as MAX_SCORE
+from allocator.policies.policy import Policy as Policy
 from allocator.policies.reserve import RESERVE
 from allocator.policies.spread import SPREAD
+from allocator.policies.usable_room import Needs as Needs
+from allocator.policies.usable_room import RoomByCpu as RoomByCpu
+from allocator.policies.usable_room import Shape as Shape
+from allocator.policies.usable_room import UsableRoom as UsableRoom
 
 POLICIES: Final[Mapping[str, Policy]] = {
     policy.name: policy for policy in (FIRST_FIT, BEST_FIT, SPREAD, PACK, RESERVE, fragmentation())

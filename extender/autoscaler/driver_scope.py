@@ -13,19 +13,18 @@ from typing import Final
 from allocator import (
     ClaimSpec,
     ClassMembers,
-    CompileError,
     Device,
     DeviceClass,
     DeviceId,
     DeviceRequest,
     Limits,
     Request,
-    SearchBudget,
     SearchLimitError,
     Selectors,
-    TimedSelectors,
-    conditions_of,
 )
+from allocator.cel import CompileError
+from allocator.obstacles import conditions_of
+from allocator.search import SearchBudget, TimedSelectors
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, RequestingContainer
 from extender.cluster.snapshot import Snapshot

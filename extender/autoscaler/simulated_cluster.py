@@ -9,7 +9,8 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import AllocationResult, Cause, Reason
+from allocator import AllocationResult, Reason
+from allocator.reason import Cause
 from extender.autoscaler.driver_scope import Scope
 from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.nodes import NodeObject

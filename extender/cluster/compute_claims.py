@@ -15,7 +15,8 @@ from enum import Enum
 from itertools import product
 from typing import Any, Final, TypeVar
 
-from allocator import MAX_CONSTRAINTS, MAX_RESULTS, OPTIONAL_REQUESTS, InvalidObjectError, Problem
+from allocator import MAX_CONSTRAINTS, MAX_RESULTS, InvalidObjectError, Problem
+from allocator.model.optional import OPTIONAL_REQUESTS
 from allocator.tools import Fields, dns_subdomain, hint, shown
 from extender.kube.encoding import loads
 from extender.kube.resources import CLAIMS, TEMPLATES

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from immutables import Map
 
-from allocator import FREE, AllocationResult, ClaimSpec, DeviceId, Reason, Usage
+from allocator import AllocationResult, ClaimSpec, DeviceId, Reason, Usage
 from allocator.tools import Printable
+from allocator.usage import FREE
 from extender.cluster.objects.pods import GangKey, Membership, Pod
 from extender.cluster.resources import NONE, Amounts, added, counted
 from extender.kube.api import ObjectKey

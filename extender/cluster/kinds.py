@@ -15,14 +15,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from immutables import Map
 
-from allocator import (
-    ClaimTemplate,
-    Interner,
-    Slice,
-    parse_device_class,
-    parse_slice,
-    parse_taint_rule,
-)
+from allocator import ClaimTemplate, Slice, parse_device_class, parse_slice, parse_taint_rule
+from allocator.model.json import Interner
 from extender.cluster.objects.budgets import Budget, parse_budget
 from extender.cluster.objects.claims import SpecCache, parse_claim_object, parse_template_object
 from extender.cluster.objects.device_quotas import parse_device_quota

@@ -7,7 +7,9 @@ to show came no later than the list. Where that leaves the order open, both are 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from allocator import AllocationResult, DeviceUsage, device_findings
+from allocator import AllocationResult
+from allocator.audit import device_findings
+from allocator.usage import DeviceUsage
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot, pools_of
 

@@ -10,19 +10,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from immutables import Map
 
-from allocator import (
-    NO_RULES,
-    AllocationResult,
-    DeviceClass,
-    DeviceId,
-    Inventory,
-    Node,
-    PoolId,
-    Slice,
-    TaintRule,
-    TaintRules,
-    Usage,
-)
+from allocator import AllocationResult, DeviceClass, DeviceId, Inventory, Node, PoolId, Slice, TaintRule, Usage
+from allocator.checks import NO_RULES, TaintRules
 from extender.cluster.indexes import (
     AssumedAllocation,
     AssumedNomination,

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable
 
 import typer
 
-from allocator import Evidence, Finding, Selectors, audit
+from allocator import Selectors
+from allocator.audit import Evidence, Finding, audit
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
 from extender.cluster.snapshot import Snapshot

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from typer.main import get_command
 
-from allocator import DeviceState
+from allocator.checks import DeviceState
 from extender.commands.main import kubectl_app
 from extender.commands.options import ExplainOutput, WideOutput
 from extender.observe.pod_and_claim_states import ClaimState

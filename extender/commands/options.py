@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, get_type_hints
 
 import typer
 
-from allocator import POLICIES
+from allocator.policies import POLICIES
 from extender.commands.output import fail
 from extender.tools.text_file import UnreadableError, read_text
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from allocator import DeviceState
+from allocator.checks import DeviceState
 from extender.commands.answer_source import AnswerSource, Query, run
 from extender.commands.lists import PENDING, PrintedList, read_rows, table_of
 from extender.commands.options import command

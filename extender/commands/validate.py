@@ -3,20 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from allocator import (
-    CONTROLLER,
-    OPTIONAL_REQUESTS,
-    PARAMETERS_REF,
-    SUITABLE_NODES,
-    Claim,
-    ClaimTemplate,
-    Features,
-    Inventory,
-    ParametersRefError,
-    Slice,
-    optional_problem,
-    parameters_ref,
-)
+from allocator import Claim, ClaimTemplate, Features, Inventory, Slice
+from allocator.model.json import CONTROLLER, PARAMETERS_REF, SUITABLE_NODES, ParametersRefError, parameters_ref
+from allocator.model.optional import OPTIONAL_REQUESTS, optional_problem
 from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.readiness import DRIVERS
 from extender.cluster.objects.claim_annotations import (

@@ -10,7 +10,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field
 
-from allocator import GATES, POLICIES, Features, Problem, Quantity, Request, Shape, read_claim_spec, with_gates
+from allocator import GATES, Features, Problem, Quantity, Request, with_gates
+from allocator.model.json import read_claim_spec
+from allocator.policies import POLICIES, Shape
 from allocator.tools import Fields, dns_label, dns_subdomain, driver_name, label_key, shown
 from extender.config.controllers import ControllerSettings, distinct
 from extender.tools.logs import LogSettings

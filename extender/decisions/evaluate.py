@@ -16,21 +16,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Optional
 
-from allocator import (
-    Allocation,
-    AttributeReads,
-    Claim,
-    DeviceClass,
-    Merit,
-    NotFound,
-    Policy,
-    PoolUsage,
-    SearchLimitError,
-    Single,
-    is_single,
-    runs_of,
-)
+from allocator import Allocation, Claim, DeviceClass, SearchLimitError
+from allocator.equivalence import AttributeReads, NotFound, Single, is_single, runs_of
+from allocator.policies import Merit, Policy
 from allocator.tools import Recent
+from allocator.usage import PoolUsage
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from operator import is_
 from typing import Final, Optional
 
-from allocator import NOTHING_USED, Node, NodePool, PoolUsage
+from allocator import Node
+from allocator.pools import NodePool
+from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot

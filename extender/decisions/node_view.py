@@ -6,14 +6,9 @@ from itertools import count
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from allocator import (
-    NOTHING_USED,
+from allocator import Features, Node
+from allocator.equivalence import (
     AttributeReads,
-    Features,
-    Node,
-    NodePool,
-    PoolUsage,
-    SliceView,
     attribute_column,
     attribute_columns,
     common_values,
@@ -22,7 +17,9 @@ from allocator import (
     pool_structure,
     slice_structure,
 )
+from allocator.pools import NodePool, SliceView
 from allocator.tools import Recent
+from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.snapshot import Snapshot
 
 _STRUCTURE: Final = " structure"

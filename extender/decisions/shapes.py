@@ -13,24 +13,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from allocator import (
-    NOTHING_LEFT,
-    Claim,
-    CompileError,
-    DeviceClass,
-    Features,
-    Merit,
-    Needs,
-    Policy,
-    Request,
-    RoomByCpu,
-    SearchBudget,
-    SearchLimitError,
-    Selectors,
-    Shape,
-    UsableRoom,
-    fragmentation,
-)
+from allocator import Claim, DeviceClass, Features, Request, SearchLimitError, Selectors
+from allocator.cel import CompileError
+from allocator.policies import NOTHING_LEFT, Merit, Needs, Policy, RoomByCpu, Shape, UsableRoom, fragmentation
+from allocator.search import SearchBudget
 from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.decisions.verdict import TOO_LATE, Verdict

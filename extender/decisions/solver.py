@@ -10,13 +10,10 @@ from operator import is_
 from typing import Final, Generic, TypeVar
 
 from allocator import (
-    BEST_FIT,
     Allocation,
     AllocationMode,
     AllocationResult,
     AllocatorError,
-    AttributeReads,
-    Candidate,
     Claim,
     ClaimSpec,
     Clock,
@@ -25,22 +22,19 @@ from allocator import (
     Features,
     Limits,
     Node,
-    NodePool,
     NodeUnsuitableError,
-    Policy,
     Reason,
-    SearchBudget,
     SearchLimitError,
     Selectors,
-    Single,
     Task,
     Unsatisfiable,
     Usage,
     allocate,
-    attribute_reads_of,
-    selection_of,
-    single_of,
 )
+from allocator.equivalence import AttributeReads, Single, attribute_reads_of, selection_of, single_of
+from allocator.policies import BEST_FIT, Policy
+from allocator.pools import Candidate, NodePool
+from allocator.search import SearchBudget
 from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
-from allocator import Cause, Merit, Reason
+from allocator import Reason
+from allocator.policies import Merit
+from allocator.reason import Cause
 
 UNKNOWN_NODE: Final = Reason(Cause("unknown-node", "node not yet known"))
 OUT_OF_TIME: Final = Reason(Cause("out-of-time", "not looked at in time"))

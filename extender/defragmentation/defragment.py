@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import AllocatorError, RemedyKind, ways_to_serve
+from allocator import AllocatorError
+from allocator.checks import ways_to_serve
+from allocator.obstacles import RemedyKind
 from extender.cluster.consumers import after_departures, claim_keys, without_pods
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from allocator import ClaimSpec, DeviceRequest, Features, RemedyKind, Request, Wanted, with_gates
+from allocator import ClaimSpec, DeviceRequest, Features, Request, with_gates
+from allocator.checks import Wanted
+from allocator.obstacles import RemedyKind
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

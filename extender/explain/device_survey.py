@@ -7,24 +7,13 @@ from functools import cached_property
 from itertools import islice
 from typing import Final
 
-from allocator import (
-    ABSENT,
-    NOTHING_USED,
-    UNREACHABLE,
-    AllocationMode,
-    Device,
-    DeviceId,
-    Held,
-    Inspector,
-    NodePool,
-    Obstacle,
-    ReadValues,
-    Remedy,
-    Seen,
-    Wanted,
-    device_circumstances,
-    values_read,
-)
+from allocator import AllocationMode, Device, DeviceId
+from allocator.checks import Inspector, Wanted
+from allocator.equivalence import device_circumstances
+from allocator.obstacles import ABSENT, Held, Obstacle, ReadValues, Remedy, Seen, values_read
+from allocator.pools import NodePool
+from allocator.reason import UNREACHABLE
+from allocator.usage import NOTHING_USED
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver

@@ -6,7 +6,8 @@ A claim without an allocation is explained as the claim of a stand-in.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from allocator import Claim, LeftOut, not_served
+from allocator import Claim, LeftOut
+from allocator.model.optional import not_served
 from allocator.tools import did_you_mean, nearest
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem, priority_of
 from extender.cluster.objects.claims import ClaimObject

@@ -10,7 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from allocator import AllocatorError, Clock, LeftOut, not_served, pod_findings
+from allocator import AllocatorError, Clock, LeftOut
+from allocator.audit import pod_findings
+from allocator.model.optional import not_served
 from allocator.tools import hint, printable
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from allocator import DeviceId, LeftOut, Obstacle, Quantity, ReadValues
+from allocator import DeviceId, LeftOut, Quantity
+from allocator.obstacles import Obstacle, ReadValues
 from allocator.tools import did_you_mean, nearest
 from extender.explain.change import ProposedChange
 from extender.explain.holders import Holder

@@ -11,25 +11,21 @@ from itertools import islice
 from typing import Final
 
 from allocator import (
-    ABSENT,
-    CONSTRAINT,
     STOPPED,
     Allocation,
     AllocationMode,
-    Cause,
     Clock,
     ConstraintSpec,
     InvalidClaimError,
     LeftOut,
-    Merit,
-    Policy,
     Reason,
     SelectorError,
-    Wanted,
-    constraint_covers,
-    value_in_words,
-    ways_to_serve,
 )
+from allocator.checks import Wanted, ways_to_serve
+from allocator.obstacles import ABSENT, value_in_words
+from allocator.policies import Merit, Policy
+from allocator.reason import CONSTRAINT, Cause
+from allocator.search import constraint_covers
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot

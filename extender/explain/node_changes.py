@@ -20,19 +20,14 @@ from allocator import (
     DeviceClass,
     DeviceId,
     Features,
-    Held,
-    NodePool,
-    Pool,
     Quantity,
-    Remedy,
-    RemedyKind,
-    Seen,
     Slice,
-    Wanted,
-    competitors,
-    constraint_covers,
     selector_matches,
 )
+from allocator.checks import Wanted, competitors
+from allocator.obstacles import Held, Remedy, RemedyKind, Seen
+from allocator.pools import NodePool, Pool
+from allocator.search import constraint_covers
 from allocator.tools import meant_by, nearest_attribute
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject

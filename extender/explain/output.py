@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from allocator import DeviceId, ReadValues
+from allocator import DeviceId
+from allocator.obstacles import ReadValues
 from allocator.tools import printable
 from extender.explain.explanation import (
     Clash,

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
-from allocator import Allocation, DeviceId, InvalidClaimError, Limits, RemedyKind, SelectorError
+from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
+from allocator.obstacles import RemedyKind
 from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

@@ -13,15 +13,9 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from allocator import (
-    InvalidObjectError,
-    ObjectReader,
-    Problem,
-    parse_device_class,
-    pod_problems,
-    schema_problems,
-    validate,
-)
+from allocator import InvalidObjectError, Problem, parse_device_class
+from allocator.model.json import ObjectReader
+from allocator.model.validation import pod_problems, schema_problems, validate
 from allocator.tools import shown
 from extender.cluster.compute_claims import with_cores
 from extender.cluster.kinds import all_kinds

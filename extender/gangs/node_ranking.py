@@ -7,7 +7,7 @@ one. So all nodes are judged once, and then one node for each pod.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from allocator import Merit, Policy
+from allocator.policies import Merit, Policy
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.planning.planner import Planner

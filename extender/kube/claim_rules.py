@@ -6,7 +6,7 @@ Source: validation of ResourceClaim and its status in Kubernetes 1.37.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from allocator import CompileError, Environment, compile_expression
+from allocator.cel import CompileError, Environment, compile_expression
 from extender.kube.api import RawObject
 from extender.kube.resources import TEMPLATES
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from allocator import AllocationResult, Problem, allocation_or_none
+from allocator import AllocationResult, Problem
+from allocator.model.json import allocation_or_none
 from allocator.tools import JSON, NO_TEXT, Fields, Printable, printable, shown
 
 UNSUITABLE_NODES: Final = "unsuitableNodes"

@@ -6,20 +6,11 @@ from typing import TypeAlias
 
 from immutables import Map
 
-from allocator import (
-    NO_RULES,
-    NOTHING_USED,
-    DeviceState,
-    Features,
-    Node,
-    Pool,
-    PoolId,
-    PoolStates,
-    PoolUsage,
-    TaintRules,
-    Vantage,
-    vantages,
-)
+from allocator import Features, Node, PoolId
+from allocator.checks import NO_RULES, DeviceState, TaintRules
+from allocator.device_states import PoolStates, Vantage, vantages
+from allocator.pools import Pool
+from allocator.usage import NOTHING_USED, PoolUsage
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from allocator import Device, DeviceState, PoolId, PoolStates, Quantity, Slice
+from allocator import Device, PoolId, Quantity, Slice
+from allocator.checks import DeviceState
+from allocator.device_states import PoolStates
 from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates

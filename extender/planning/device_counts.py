@@ -2,7 +2,9 @@
 
 import math
 
-from allocator import NOTHING_USED, AllocationMode, ClaimSpec, DeviceRequest, Features, required
+from allocator import AllocationMode, ClaimSpec, DeviceRequest, Features
+from allocator.model.optional import required
+from allocator.usage import NOTHING_USED
 from extender.cluster.snapshot import Snapshot
 
 

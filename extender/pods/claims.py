@@ -7,17 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import (
-    BoundPod,
-    Cause,
-    Claim,
-    ClaimSpec,
-    ClaimTemplate,
-    Features,
-    LeftOut,
-    Reason,
-    required,
-)
+from allocator import Claim, ClaimSpec, ClaimTemplate, Features, LeftOut, Reason
+from allocator.audit import BoundPod
+from allocator.model.optional import required
+from allocator.reason import Cause
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.consumers import claim_keys, claim_name, group_of, is_in_use
 from extender.cluster.controller_marks import asks_to_deallocate, is_marked

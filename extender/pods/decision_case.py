@@ -5,7 +5,8 @@ For a what-if, such as a cluster without some pods, the same code runs on a fork
 
 from dataclasses import dataclass, replace
 
-from allocator import Allocation, Merit, Reason
+from allocator import Allocation, Reason
+from allocator.policies import Merit
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from allocator import Allocation, Cause, Reason
+from allocator import Allocation, Reason
+from allocator.reason import Cause
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

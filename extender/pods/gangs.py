@@ -13,7 +13,8 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import Cause, Reason
+from allocator import Reason
+from allocator.reason import Cause
 from allocator.tools import Printable, printable
 from extender.cluster.indexes import Stage, is_live
 from extender.cluster.objects.pod_groups import PodGroup

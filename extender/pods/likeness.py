@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from allocator import FIRST_FIT
+from allocator.policies import FIRST_FIT
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import signature_of

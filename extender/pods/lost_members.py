@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from operator import attrgetter
 
-from allocator import FREE, DeviceId
+from allocator import DeviceId
+from allocator.usage import FREE
 from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import is_live
 from extender.cluster.objects.pods import GangKey, Pod

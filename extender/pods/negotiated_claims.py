@@ -7,20 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import (
-    OPTIONAL_REQUESTS,
-    Cause,
-    Claim,
-    ClaimSpec,
-    ConstraintSpec,
-    DeviceClass,
-    ParametersRef,
-    ParametersRefError,
-    Reason,
-    Request,
-    parameters_ref,
-    selector_matches,
-)
+from allocator import Claim, ClaimSpec, ConstraintSpec, DeviceClass, ParametersRef, Reason, Request, selector_matches
+from allocator.model.json import ParametersRefError, parameters_ref
+from allocator.model.optional import OPTIONAL_REQUESTS
+from allocator.reason import Cause
 from extender.cluster.indexes import ANY_NODE_SUITS, UNASKED, ControllerAnswer
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject

@@ -13,7 +13,6 @@ from typing import Final
 from allocator import (
     HUGE_PAGES,
     AllocationResult,
-    Cause,
     Device,
     DeviceId,
     DeviceResult,
@@ -23,6 +22,7 @@ from allocator import (
     Quantity,
     Reason,
 )
+from allocator.reason import Cause
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod

@@ -5,17 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from allocator import (
-    Allocation,
-    AllocationMode,
-    LeftOut,
-    Reason,
-    SearchBudget,
-    SearchLimitError,
-    TimedSelectors,
-    optional_problem,
-    without,
-)
+from allocator import Allocation, AllocationMode, LeftOut, Reason, SearchLimitError
+from allocator.model.optional import optional_problem, without
+from allocator.search import SearchBudget, TimedSelectors
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota

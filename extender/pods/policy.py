@@ -2,7 +2,9 @@
 
 from typing import Final
 
-from allocator import POLICIES, Cause, Policy, Reason
+from allocator import Reason
+from allocator.policies import POLICIES, Policy
+from allocator.reason import Cause
 from allocator.tools import hint, shown
 from extender.cluster.objects.pods import POLICY, Pod
 

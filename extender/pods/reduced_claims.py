@@ -10,7 +10,8 @@ from dataclasses import replace
 from itertools import chain, islice, product
 from typing import Final
 
-from allocator import AllocationResult, Claim, LeftOut, optional_problem, without
+from allocator import AllocationResult, Claim, LeftOut
+from allocator.model.optional import optional_problem, without
 from extender.cluster.objects.claims import ClaimObject
 from extender.pods.claims import PodClaims
 

@@ -10,21 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from allocator import (
-    CONTROLLER,
-    MATCH_ATTRIBUTE,
-    MEMBERS,
-    ConstraintKind,
-    ConstraintSpec,
-    DeviceRequest,
-    GroupResource,
-    Problem,
-    Quantity,
-    Request,
-    Version,
-    conditions_of,
-    validate,
-)
+from allocator import ConstraintKind, ConstraintSpec, DeviceRequest, GroupResource, Problem, Quantity, Request, Version
+from allocator.model.json import CONTROLLER, MATCH_ATTRIBUTE, MEMBERS
+from allocator.model.validation import validate
+from allocator.obstacles import conditions_of
 from allocator.tools import qualified_name, shown
 from extender.cluster.objects.resource_classes import VERSION, Operator, PropertyRequirement, ResourceClass
 from extender.kube.api import RawObject

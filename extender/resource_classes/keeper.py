@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import structlog
 
-from allocator import MATCH_ATTRIBUTE, MEMBERS, InvalidObjectError
+from allocator import InvalidObjectError
+from allocator.model.json import MATCH_ATTRIBUTE, MEMBERS
 from extender.cluster.objects.resource_classes import ResourceClass, parse_resource_class
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError

@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
-from allocator import DeviceResult, Features, LeftOut, not_served
+from allocator import DeviceResult, Features, LeftOut
+from allocator.model.optional import not_served
 from extender.background.claims.pinned_pods import is_pinned, lacks_some
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem

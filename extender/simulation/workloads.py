@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import orjson
 
-from allocator import InvalidObjectError, Problem, raise_if_invalid
+from allocator import InvalidObjectError, Problem
+from allocator.model.json import raise_if_invalid
 from allocator.tools import Fields
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import parse_pod

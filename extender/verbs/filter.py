@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from allocator import STOPPED, InvalidClaimError, Merit, Reason, SelectorError
+from allocator import STOPPED, InvalidClaimError, Reason, SelectorError
+from allocator.policies import Merit
 from allocator.tools import JSON
 from extender.cluster.consumers import after_departures
 from extender.cluster.objects.nodes import NodeObject, parse_node_object

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from allocator import Cause, Clock, Pool, Reason
+from allocator import Clock, Reason
+from allocator.pools import Pool
+from allocator.reason import Cause
 from allocator.tools import Recent
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot

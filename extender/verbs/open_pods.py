@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from allocator import Policy
+from allocator.policies import Policy
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod

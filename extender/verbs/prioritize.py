@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import repeat
 
-from allocator import Policy
+from allocator.policies import Policy
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider

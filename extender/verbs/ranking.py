@@ -12,7 +12,8 @@ from itertools import compress, repeat
 from operator import attrgetter
 from typing import Final
 
-from allocator import MAX_SCORE, Merit, Policy, Reason
+from allocator import Reason
+from allocator.policies import MAX_SCORE, Merit, Policy
 from extender.decisions.verdict import Verdict, Verdicts
 from extender.verbs.reasons import Reasons
 

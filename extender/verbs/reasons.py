@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from allocator import Reason, request_noun
+from allocator import Reason
+from allocator.reason import request_noun
 
 
 class Reasons(Mapping[str, Reason]):

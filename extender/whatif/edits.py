@@ -23,9 +23,8 @@ from allocator import (
     Problem,
     Request,
     parse_claim,
-    schema_problems,
-    validate,
 )
+from allocator.model.validation import schema_problems, validate
 from allocator.tools import JSON, Fields, dns_label, dns_subdomain, hint, label_key, shown
 from extender.cluster.consumers import without_pods
 from extender.cluster.objects.budgets import Budget

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from allocator import Device, DeviceId, Environment
-from allocator.cel import EvaluationError, as_evaluation_error
+from allocator import Device, DeviceId
+from allocator.cel import Environment, EvaluationError, as_evaluation_error
 from allocator.cel.checked import Invoke, Variable
 from allocator.cel.compile.frame import Frame, Step
 from allocator.cel.compile.metered import compile_plan

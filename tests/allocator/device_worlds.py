@@ -8,35 +8,31 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator import (
-    FIRST_FIT,
-    NO_RULES,
-    NOTHING_USED,
     Allocation,
     AllocatorError,
     CounterConsumption,
     Device,
     DeviceClass,
-    DeviceState,
     Features,
     Inventory,
     Node,
     NodeSelector,
     Placement,
-    PoolStates,
     Quantity,
     Slice,
     TaintRule,
-    TaintRules,
     Task,
     Usage,
     allocate,
-    vantages,
 )
+from allocator.checks import NO_RULES, DeviceState, TaintRules
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
+from allocator.device_states import PoolStates, vantages
 from allocator.model.devices import Capacity, DeviceTaint, RequestPolicy, ValidRange
 from allocator.model.features import ALL_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
-from allocator.usage import DeviceUsage
+from allocator.policies import FIRST_FIT
+from allocator.usage import NOTHING_USED, DeviceUsage
 from tests.allocator.strategies import feature_sets
 from tests.allocator.worlds import DRIVER, NODE, SELECTORS, claim, device, pool_id, ticks, want
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from allocator import (
-    BEST_FIT,
     Allocation,
     AllocatorError,
     Claim,
@@ -30,6 +29,7 @@ from allocator.checks.counters import SHORT
 from allocator.checks.table import CAUSES
 from allocator.model.devices import Capacity, RequestPolicy
 from allocator.outcome import Unserved
+from allocator.policies import BEST_FIT
 from tests.allocator.worlds import (
     DRIVER,
     SELECTORS,

@@ -15,15 +15,13 @@ from allocator import (
     DeviceClass,
     DeviceId,
     DeviceResult,
-    Evidence,
-    Finding,
     Node,
     NodeSelector,
     Placement,
     Quantity,
     Slice,
-    audit,
 )
+from allocator.audit import Evidence, Finding, audit
 from allocator.audit.rules import Rule
 from allocator.model.claims import DerivedAttribute
 from allocator.model.devices import Capacity, RequestPolicy, ValidRange

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator import CompileError, Device, DeviceId, Environment, Quantity, Version, compile_expression
-from allocator.cel import EvaluationError, Kind, Reads
+from allocator import Device, DeviceId, Quantity, Version
+from allocator.cel import CompileError, Environment, EvaluationError, Kind, Reads, compile_expression
 
 DRIVER = "gpu.example.com"
 DEVICE = Device(

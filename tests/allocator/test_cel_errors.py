@@ -4,7 +4,7 @@ from textwrap import dedent
 
 import pytest
 
-from allocator import CompileError, Environment, compile_expression
+from allocator.cel import CompileError, Environment, compile_expression
 
 SHOWN = {
     "1 +": """\

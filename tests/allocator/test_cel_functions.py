@@ -2,8 +2,8 @@
 
 import pytest
 
-from allocator import CompileError, Device, DeviceId, Environment, compile_expression
-from allocator.cel import EvaluationError
+from allocator import Device, DeviceId
+from allocator.cel import CompileError, Environment, EvaluationError, compile_expression
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from allocator import CompileError, Environment, compile_expression
-from allocator.cel import InternalError
+from allocator.cel import CompileError, Environment, InternalError, compile_expression
 from allocator.cel.compile.frame import Step
 from allocator.cel.functions.declare import Overload
 from allocator.cel.types import Type

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocator import CompileError, Environment, Quantity, Version, compile_expression
-from allocator.cel import EvaluationError, InternalError
+from allocator import Quantity, Version
+from allocator.cel import CompileError, Environment, EvaluationError, InternalError, compile_expression
 from allocator.cel.amounts import Computed
 from allocator.cel.functions.declare import Overload
 from allocator.cel.functions.formats import FORMATS

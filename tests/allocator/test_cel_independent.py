@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from allocator import CompileError, Device, DeviceId, Environment, Quantity, compile_expression
-from allocator.cel import EvaluationError
+from allocator import Device, DeviceId, Quantity
+from allocator.cel import CompileError, Environment, EvaluationError, compile_expression
 from tests.allocator.celpython import FAILS, Outcome, described, evaluate
 
 DEVICE = Device(

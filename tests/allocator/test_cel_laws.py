@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import CompileError, Device, DeviceId, Environment, compile_expression
-from allocator.cel import EvaluationError
+from allocator import Device, DeviceId
+from allocator.cel import CompileError, Environment, EvaluationError, compile_expression
 from allocator.cel.equality import compare, equal
 from allocator.cel.values import UInt
 

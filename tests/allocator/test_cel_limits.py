@@ -5,20 +5,18 @@ from itertools import pairwise
 
 import pytest
 
-from allocator import (
+from allocator import Device, DeviceId, Limits, SearchLimitError, Selectors
+from allocator.cel import (
+    CelError,
     CompileError,
     CostLimitError,
-    Device,
-    DeviceId,
     Environment,
-    Limits,
-    SearchBudget,
-    SearchLimitError,
-    Selectors,
+    InternalError,
+    OutOfTimeError,
     compile_expression,
 )
-from allocator.cel import CelError, InternalError, OutOfTimeError
 from allocator.cel.cost import LIMIT
+from allocator.search import SearchBudget
 from allocator.search.limits import TimedSelectors
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"))

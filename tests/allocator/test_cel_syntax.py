@@ -2,7 +2,8 @@
 
 import pytest
 
-from allocator import CompileError, Device, DeviceId, Environment, compile_expression
+from allocator import Device, DeviceId
+from allocator.cel import CompileError, Environment, compile_expression
 
 DEVICE = Device(DeviceId("gpu.example.com", "pool", "gpu-0"), attributes={"d/for": 1, "d/a": 1})
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allocator import CompileError, Device, DeviceId, Environment, compile_expression
-from allocator.cel import Kind
+from allocator import Device, DeviceId
+from allocator.cel import CompileError, Environment, Kind, compile_expression
 
 DEVICE = Device(DeviceId("d", "pool", "device"), attributes={"d/names": ("b", "a"), "d/name": "a", "d/index": 1})
 NAMES, NAME, INDEX = (f'device.attributes["d"].{name}' for name in ("names", "name", "index"))

@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given
 
-from allocator import FREE, NO_RULES, Candidate, Cause, DeviceRequest, DeviceState, Features, Quantity
+from allocator import DeviceRequest, Features, Quantity
+from allocator.checks import NO_RULES, DeviceState
 from allocator.checks.binding_conditions import BINDING
 from allocator.checks.capacity import CAPACITY
 from allocator.checks.check import Asked, Check, Refusal, Situation
@@ -15,6 +16,9 @@ from allocator.checks.placement import PLACEMENT
 from allocator.checks.table import CHECKS, checks_for
 from allocator.checks.taints import TAINTS
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
+from allocator.pools import Candidate
+from allocator.reason import Cause
+from allocator.usage import FREE
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import NODE, SELECTORS, device, pool
 

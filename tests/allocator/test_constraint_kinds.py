@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import (
-    BEST_FIT,
-    FIRST_FIT,
-    AttributeValue,
-    ConstraintKind,
-    ConstraintSpec,
-    Limits,
-    Policy,
-    SearchBudget,
-    attribute_reads_of,
-)
+from allocator import AttributeValue, ConstraintKind, ConstraintSpec, Limits
+from allocator.equivalence import attribute_reads_of
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
+from allocator.search import SearchBudget
 from allocator.search.constraints import CONSTRAINTS, Constraint
 from tests.allocator.worlds import SELECTORS, World, claim, device, different, pool, same, ticks, want
 

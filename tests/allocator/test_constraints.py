@@ -7,8 +7,6 @@ from typing import TypeAlias
 import pytest
 
 from allocator import (
-    BEST_FIT,
-    FIRST_FIT,
     Allocation,
     AttributeValue,
     ConstraintKind,
@@ -18,7 +16,6 @@ from allocator import (
     DeviceId,
     Features,
     InvalidClaimError,
-    Policy,
     Request,
     SelectorError,
     Version,
@@ -26,6 +23,7 @@ from allocator import (
 from allocator.audit.claim import CONSTRAINTS as AUDITED
 from allocator.model.claims import DerivedAttribute
 from allocator.model.features import ALL_FEATURES
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.search.constraints import CONSTRAINTS, Constraint, DistinctAttribute, MatchAttribute
 from tests.allocator.worlds import (
     DRIVER,

@@ -13,22 +13,20 @@ from allocator import (
     CounterConsumption,
     Device,
     DeviceClass,
-    DeviceState,
     DeviceTaint,
     Features,
     Limits,
     Node,
     Placement,
-    SearchBudget,
     SearchLimitError,
     Slice,
     TaintRule,
-    TaintRules,
-    TimedSelectors,
     Usage,
 )
+from allocator.checks import DeviceState, TaintRules
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
 from allocator.model.devices import ValidRange
+from allocator.search import SearchBudget, TimedSelectors
 from allocator.usage import DeviceUsage
 from tests.allocator.device_worlds import ZONE_A, DeviceWorld, device_worlds
 from tests.allocator.worlds import (

@@ -9,28 +9,24 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator import (
-    FIRST_FIT,
-    POLICIES,
     Allocation,
     AllocationResult,
     AllocatorError,
     Claim,
     DeviceId,
     DeviceResult,
-    Evidence,
     Features,
-    Finding,
     Inventory,
     Limits,
     Node,
-    Policy,
-    SearchBudget,
     Slice,
     Usage,
     allocate,
-    audit,
 )
+from allocator.audit import Evidence, Finding, audit
 from allocator.checks.check import Refusal
+from allocator.policies import FIRST_FIT, POLICIES, Policy
+from allocator.search import SearchBudget
 from allocator.search.candidates import Alternative, Candidates
 from allocator.search.ledger import Ledger
 from allocator.search.limits import TimedSelectors

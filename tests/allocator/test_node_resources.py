@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from allocator import Inventory, NodeResource, Quantity, parse_slice, validate
+from allocator import Inventory, NodeResource, Quantity, parse_slice
+from allocator.model.validation import validate
 
 PREFIX = "spec.devices[0].nodeAllocatableResources"
 

@@ -9,23 +9,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from allocator import (
-    OPTIONAL_REQUESTS,
-    POLICIES,
     Allocation,
     AllocatorError,
     Claim,
-    Evidence,
     Limits,
-    Merit,
-    Policy,
     Request,
     allocation_to_json,
-    audit,
-    is_single,
     parse_claim,
     parse_claim_template,
-    required,
 )
+from allocator.audit import Evidence, audit
+from allocator.equivalence import is_single
+from allocator.model.optional import OPTIONAL_REQUESTS, required
+from allocator.policies import POLICIES, Merit, Policy
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import NODE, SELECTORS, World, alternative, claim, device, first_of, names, pool, same, want
 

@@ -17,8 +17,8 @@ from allocator import (
     parse_node,
     parse_slice,
     parse_taint_rule,
-    validate,
 )
+from allocator.model.validation import validate
 from allocator.tools.printable import shown
 
 Parse = Callable[[Mapping[str, object]], object]

@@ -7,7 +7,6 @@ import pytest
 from allocator import (
     DeviceId,
     DeviceTaint,
-    Interner,
     InvalidObjectError,
     Node,
     NodeSelector,
@@ -18,6 +17,7 @@ from allocator import (
     parse_node,
     parse_slice,
 )
+from allocator.model.json import Interner
 from allocator.model.nodes import NodeSelectorTerm, Requirement
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")

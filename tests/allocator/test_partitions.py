@@ -4,19 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator import (
-    BEST_FIT,
-    FIRST_FIT,
-    CounterConsumption,
-    Device,
-    Placement,
-    Policy,
-    Quantity,
-    Request,
-    Slice,
-    Unsatisfiable,
-    Usage,
-)
+from allocator import CounterConsumption, Device, Placement, Quantity, Request, Slice, Unsatisfiable, Usage
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from tests.allocator.worlds import (
     HERE,
     World,

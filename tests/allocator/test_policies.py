@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator import POLICIES, Device, DeviceClass, DeviceId, Merit, Usage
+from allocator import Device, DeviceClass, DeviceId, Usage
+from allocator.policies import POLICIES, Merit
 from tests.allocator.worlds import DRIVER, World, claim, device, held, pool, q, want
 
 

@@ -5,20 +5,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator import (
-    Device,
-    Features,
-    Inventory,
-    Node,
-    NodePool,
-    NodeSelector,
-    NodeUnsuitableError,
-    Placement,
-    Quantity,
-    Slice,
-)
+from allocator import Device, Features, Inventory, Node, NodeSelector, NodeUnsuitableError, Placement, Quantity, Slice
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
+from allocator.pools import NodePool
 from tests.allocator.worlds import HERE, World, claim, device, pool, pool_id, want
 
 THERE = Placement("node-2")

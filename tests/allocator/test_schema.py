@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import schema_problems
+from allocator.model.validation import schema_problems
 from tests.conformance.schema import KINDS, TABLE
 
 TABLES: Final[Mapping[str, Any]] = json.loads(TABLE.read_text())

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 from immutables import Map
 
-from allocator import BEST_FIT, FIRST_FIT, POLICIES, Allocation, Device, Merit, Usage
+from allocator import Allocation, Device, Usage
+from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES, Merit
 from tests.allocator.worlds import World, alternative, claim, device, first_of, held, pool, want
 
 GIB = 2**30 * 10**9

@@ -7,8 +7,8 @@ from weakref import ReferenceType, ref
 
 import pytest
 
-from allocator import AttributeValue, CompileError, Device, DeviceId, Environment, Quantity, Selectors, Version
-from allocator.cel import EvaluationError, Kind
+from allocator import AttributeValue, Device, DeviceId, Quantity, Selectors, Version
+from allocator.cel import CompileError, Environment, EvaluationError, Kind
 
 DEVICE = Device(
     DeviceId("gpu.example.com", "pool", "gpu-0"),

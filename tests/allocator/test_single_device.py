@@ -1,5 +1,6 @@
 """What is told without a search is what the search would find: over all that may be held of a node's devices."""
 
+import gc
 import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import (
-    BEST_FIT,
-    FIRST_FIT,
-    NO_RULES,
-    NOTHING_USED,
-    POLICIES,
     Allocation,
     Claim,
     Device,
@@ -22,23 +18,19 @@ from allocator import (
     DeviceTaint,
     Features,
     Limits,
-    Merit,
     Node,
-    NotFound,
     Placement,
-    Policy,
-    SearchBudget,
     SearchLimitError,
-    Single,
     Slice,
     Usage,
-    device_circumstances,
-    fragmentation,
-    is_single,
-    single_of,
 )
+from allocator.checks import NO_RULES
 from allocator.checks.node_operations import NODE_OPERATIONS_FEATURE
+from allocator.equivalence import NotFound, Single, device_circumstances, is_single, single_of
 from allocator.model.features import ALL_FEATURES
+from allocator.policies import BEST_FIT, FIRST_FIT, POLICIES, Merit, Policy, fragmentation
+from allocator.search import SearchBudget
+from allocator.usage import NOTHING_USED
 from tests.allocator.worlds import (
     DRIVER,
     NODE,
@@ -86,9 +78,11 @@ def test_a_node_with_many_devices_that_are_alike_takes_little_memory(policy: Pol
     """A signature is remembered with what it needs of such a node, and so are 64 signatures."""
     world = World(pool(*[device(f"d{number}", {"fast": True}) for number in range(5_000)]), policy=policy)
     assert single(world, claim(want("gpu", 1, IS_FAST)))  # the selector is compiled, and the parser loaded
+    gc.collect()
     tracemalloc.start()
     try:
         found = single(world, claim(want("gpu", 1, IS_FAST)))
+        gc.collect()
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

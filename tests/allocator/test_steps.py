@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from allocator import BEST_FIT, FIRST_FIT, Allocation, Device, Limits, Policy, SearchLimitError, Unsatisfiable
+from allocator import Allocation, Device, Limits, SearchLimitError, Unsatisfiable
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from tests.allocator.worlds import (
     TICK,
     World,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from allocator import DeviceId, DeviceTaint, TaintRule, TaintRules, Toleration, Unsatisfiable, tolerates
+from allocator import DeviceId, DeviceTaint, TaintRule, Toleration, Unsatisfiable
+from allocator.checks import TaintRules, tolerates
 from allocator.checks.taints import blocking_taint
 from tests.allocator.worlds import DRIVER, World, claim, device, pool, want
 

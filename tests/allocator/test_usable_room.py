@@ -5,23 +5,10 @@ from itertools import count
 
 import pytest
 
-from allocator import (
-    POLICIES,
-    Device,
-    DeviceClass,
-    DeviceRequest,
-    Features,
-    Limits,
-    Needs,
-    Request,
-    SearchBudget,
-    SearchLimitError,
-    Shape,
-    UsableRoom,
-    Usage,
-    fragmentation,
-)
+from allocator import Device, DeviceClass, DeviceRequest, Features, Limits, Request, SearchLimitError, Usage
+from allocator.policies import POLICIES, Needs, Shape, UsableRoom, fragmentation
 from allocator.policies.leftover import Leftover
+from allocator.search import SearchBudget
 from tests.allocator.worlds import DRIVER, SELECTORS, World, claim, device, held, pool, q, ticks, want
 
 ANY = DeviceClass("gpu", (f'device.driver == "{DRIVER}"',))

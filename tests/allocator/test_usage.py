@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import FREE, AllocationResult, DeviceId, DeviceResult, DeviceUsage, Quantity, Usage
+from allocator import AllocationResult, DeviceId, DeviceResult, Quantity, Usage
+from allocator.usage import FREE, DeviceUsage
 from tests.allocator.worlds import DRIVER, q
 
 GPU = DeviceId(DRIVER, "node-1", "gpu-0")

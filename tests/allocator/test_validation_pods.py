@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator import pod_problems
+from allocator.model.validation import pod_problems
 
 CLAIMS = [{"name": "gpu", "resourceClaimName": "a"}]
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from allocator import validate
+from allocator.model.validation import validate
 
 GROUP = "resource.k8s.io"
 ATTRIBUTE = {"string": "x"}

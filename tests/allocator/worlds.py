@@ -6,8 +6,6 @@ from itertools import count
 from typing import Any
 
 from allocator import (
-    FIRST_FIT,
-    NO_RULES,
     Allocation,
     AllocationMode,
     AllocationResult,
@@ -27,21 +25,21 @@ from allocator import (
     Node,
     NodeSelector,
     Placement,
-    Policy,
     PoolId,
     Quantity,
     Request,
     Selectors,
     Slice,
-    TaintRules,
     Task,
     Unsatisfiable,
     Usage,
     allocate,
 )
+from allocator.checks import NO_RULES, TaintRules
 from allocator.model.devices import Capacity, RequestPolicy
 from allocator.model.features import ALL_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
+from allocator.policies import FIRST_FIT, Policy
 
 DRIVER = "gpu.example.com"
 NODE = Node("node-1")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from httpx import AsyncClient
 
-from allocator import OPTIONAL_REQUESTS
+from allocator.model.optional import OPTIONAL_REQUESTS
 from extender.background.gangs.in_part import IN_PART, WHOLE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject

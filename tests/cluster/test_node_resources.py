@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from allocator import validate
+from allocator.model.validation import validate
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES

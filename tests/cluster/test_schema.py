@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allocator import schema_problems
+from allocator.model.validation import schema_problems
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from tests.cluster.claim_rules import refusal_of
 from tests.conformance.schema import KINDS, TABLE, table_of

@@ -7,8 +7,6 @@ from itertools import count
 from typing import Any
 
 from allocator import (
-    BEST_FIT,
-    FIRST_FIT,
     Allocation,
     AllocationResult,
     AllocatorError,
@@ -19,7 +17,6 @@ from allocator import (
     Inventory,
     Limits,
     Node,
-    Policy,
     Quantity,
     Selectors,
     Task,
@@ -32,6 +29,7 @@ from allocator import (
     parse_slice,
 )
 from allocator.model.features import NO_FEATURES
+from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 
 Json = dict[str, Any]
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from allocator import Environment
-from allocator.cel import Kind
+from allocator.cel import Environment, Kind
 from allocator.cel.calls import SIGNATURES
 from allocator.cel.functions.declare import Overload
 from allocator.cel.macros import MACROS

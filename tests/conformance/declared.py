@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from allocator import Environment
+from allocator.cel import Environment
 from allocator.cel.functions.declare import Overload
 from allocator.cel.types import Type
 

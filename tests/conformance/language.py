@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from allocator import CompileError, Device, DeviceId, Environment, compile_expression
+from allocator import Device, DeviceId
+from allocator.cel import CompileError, Environment, compile_expression
 from allocator.cel.keys import from_key
 from allocator.cel.values import UInt, Value
 from tests.conformance import exclusions

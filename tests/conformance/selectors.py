@@ -3,18 +3,8 @@
 from functools import cache
 from typing import Any
 
-from allocator import (
-    AttributeValue,
-    CompileError,
-    Device,
-    DeviceId,
-    Environment,
-    Program,
-    Quantity,
-    Version,
-    compile_expression,
-)
-from allocator.cel import EvaluationError, Kind, Measured
+from allocator import AttributeValue, Device, DeviceId, Quantity, Version
+from allocator.cel import CompileError, Environment, EvaluationError, Kind, Measured, Program, compile_expression
 from allocator.cel.selectors import as_attribute, as_bool, check_derivation, check_selector
 
 Json = dict[str, Any]

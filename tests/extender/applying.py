@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from allocator import conditions_of
+from allocator.obstacles import conditions_of
 from extender import Cluster, Placement
 from extender.config.settings import Settings
 from extender.explain.change import ProposedChange

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from allocator import device_findings, parse_node, selector_matches
+from allocator import parse_node, selector_matches
+from allocator.audit import device_findings
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import parse_claim_object
 from extender.fakekube.api import MemoryApi

@@ -8,15 +8,8 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from allocator import (
-    OPTIONAL_REQUESTS,
-    AllocationResult,
-    Claim,
-    DeviceId,
-    DeviceResult,
-    Quantity,
-    parse_claim,
-)
+from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity, parse_claim
+from allocator.model.optional import OPTIONAL_REQUESTS
 from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from allocator import BEST_FIT
+from allocator.policies import BEST_FIT
 from tests.extender.explaincases_claims import OF_CLAIMS
 from tests.extender.explaincases_devices import OF_DEVICES
 from tests.extender.explaining import (

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from allocator import POLICIES, DeviceId, Features, Shape, parse_claim
+from allocator import DeviceId, Features, parse_claim
+from allocator.policies import POLICIES, Shape
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from extender.cluster.objects.pods import KEPT, Keeping

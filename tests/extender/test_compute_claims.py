@@ -11,7 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import OPTIONAL_REQUESTS, InvalidObjectError, Problem, validate
+from allocator import InvalidObjectError, Problem
+from allocator.model.optional import OPTIONAL_REQUESTS
+from allocator.model.validation import validate
 from allocator.tools import Fields
 from extender import Cluster
 from extender.cluster.compute_claims import has_parameters, read_parameters, with_cores

@@ -1,6 +1,6 @@
 """What filter found is remembered for the pods filtered last."""
 
-from allocator import Merit
+from allocator.policies import Merit
 from extender.verbs.decision_store import Decision, DecisionStore
 from extender.verbs.ranking import Merits
 from tests.kit.clusters import parsed, pod

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Merit, parse_claim
+from allocator import AllocationResult, Claim, DeviceId, DeviceResult, parse_claim
+from allocator.policies import Merit
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider

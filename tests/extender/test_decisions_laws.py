@@ -9,14 +9,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import (
-    POLICIES,
-    Allocation,
-    AllocatorError,
-    Claim,
-    Features,
-)
+from allocator import Allocation, AllocatorError, Claim, Features
 from allocator.model.features import ALL_FEATURES
+from allocator.policies import POLICIES
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot

@@ -6,8 +6,9 @@ from types import FrameType
 
 import pytest
 
-from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, NodePool, Selectors
+from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
 from allocator.cel import Expired, never
+from allocator.pools import NodePool
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
 from extender.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup

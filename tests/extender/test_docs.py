@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from allocator import Cause, Unsatisfiable
+from allocator import Unsatisfiable
 from allocator.checks.table import CAUSES
 from allocator.outcome import Unserved
+from allocator.reason import Cause
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
 from extender.autoscaler.verbs import AUTOSCALER_VERBS
 from extender.commands.main import app

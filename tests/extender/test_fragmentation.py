@@ -8,20 +8,10 @@ from typing import Any
 import pytest
 from immutables import Map
 
-from allocator import (
-    NOTHING_LEFT,
-    POLICIES,
-    DeviceClass,
-    Features,
-    Limits,
-    Merit,
-    SearchBudget,
-    Selectors,
-    Shape,
-    parse_claim,
-    parse_device_class,
-)
+from allocator import DeviceClass, Features, Limits, Selectors, parse_claim, parse_device_class
+from allocator.policies import NOTHING_LEFT, POLICIES, Merit, Shape
 from allocator.policies.leftover import DeviceModel
+from allocator.search import SearchBudget
 from extender import Cluster, Settings
 from extender.cluster.timeline import ChangeLog
 from extender.config.settings import SchedulingSettings

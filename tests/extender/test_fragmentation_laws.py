@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import MAX_SCORE, Allocation, Features, Selectors, parse_claim, parse_claim_template
-from allocator import Shape as Asked
+from allocator import Allocation, Features, Selectors, parse_claim, parse_claim_template
+from allocator.policies import MAX_SCORE
+from allocator.policies import Shape as Asked
 from extender import Cluster, Settings
 from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState

@@ -8,7 +8,8 @@ import os
 import tracemalloc
 from dataclasses import replace
 
-from allocator import Features, Shape, parse_claim
+from allocator import Features, parse_claim
+from allocator.policies import Shape
 from extender import Settings
 from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import OPTIONAL_REQUESTS
+from allocator.model.optional import OPTIONAL_REQUESTS
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.extender.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request

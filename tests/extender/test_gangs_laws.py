@@ -11,7 +11,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import FREE
+from allocator.usage import FREE
 from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import Stage
 from extender.cluster.snapshot import Snapshot

@@ -7,7 +7,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import POLICIES
+from allocator.policies import POLICIES
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
 from extender.gangs.node_ranking import options_after, options_of

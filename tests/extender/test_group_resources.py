@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator import MATCH_ATTRIBUTE, MEMBERS, GroupResource, InvalidObjectError, parse_device_class
+from allocator import GroupResource, InvalidObjectError, parse_device_class
+from allocator.model.json import MATCH_ATTRIBUTE, MEMBERS
 from extender import Cluster
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import parse_claim_object

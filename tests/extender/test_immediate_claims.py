@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocator import OPTIONAL_REQUESTS, Claim, Reason, parse_claim
+from allocator import Claim, Reason, parse_claim
+from allocator.model.optional import OPTIONAL_REQUESTS
 from extender import Cluster
 from extender.background.claims.deallocate import claim_in_the_way
 from extender.background.claims.immediate_claims import INVALID, WAITS, ImmediateAllocation

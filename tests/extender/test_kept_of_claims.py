@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from allocator import OPTIONAL_REQUESTS, ClaimTemplate, optional_problem
+from allocator import ClaimTemplate
+from allocator.model.optional import OPTIONAL_REQUESTS, optional_problem
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark
 from extender.cluster.objects.claim_annotations import (

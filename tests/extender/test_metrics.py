@@ -6,7 +6,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features
+from allocator import AllocationResult, DeviceId, DeviceResult, Features
+from allocator.checks import DeviceState
 from extender.assembly import make_overview
 from extender.background.keepers import SizesKeeper
 from extender.cluster.cluster_state import ClusterState

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from allocator import POLICIES, Merit
+from allocator.policies import POLICIES, Merit
 from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from allocator import DeviceState, Features
+from allocator import Features
+from allocator.checks import DeviceState
 from extender.commands.main import app
 from extender.observe.device_states import DeviceStates
 from extender.pictures import Cell, FleetPicture, Line, WaitingPod, fleet_of, fleet_picture

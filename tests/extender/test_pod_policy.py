@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocator import POLICIES
+from allocator.policies import POLICIES
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
 from tests.extender.decisions_scene import Scene, asked, pool_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from allocator import BEST_FIT, POLICIES, Merit, Policy
+from allocator.policies import BEST_FIT, POLICIES, Merit, Policy
 from extender.verbs.prioritize import score_nodes
 from extender.verbs.ranking import Merits
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
-from allocator import BEST_FIT, FIRST_FIT, Merit, Policy
+from allocator.policies import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
 from extender.verbs.ranking import Ranking

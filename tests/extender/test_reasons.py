@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import Cause, Reason, request_noun
+from allocator import Reason
+from allocator.reason import Cause, request_noun
 from extender.pods.extended_resources.requests import request_nouns
 from extender.verbs.reasons import Reasons
 from tests.kit.clusters import parsed, pod

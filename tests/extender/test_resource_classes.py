@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from allocator import CONTROLLER, InvalidObjectError
+from allocator import InvalidObjectError
+from allocator.model.json import CONTROLLER
 from extender.background.statuses.resource_classes import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
 from extender.cluster.objects.resource_classes import parse_resource_class
 from extender.commands.main import app

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import PARAMETERS_REF
+from allocator.model.json import PARAMETERS_REF
 from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import UNSUITABLE_NODES, NegotiatedAnswer, NegotiatedQuestion

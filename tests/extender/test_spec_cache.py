@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from allocator import InvalidObjectError, Problem, parse_claim, read_claim_spec
+from allocator import InvalidObjectError, Problem, parse_claim
+from allocator.model.json import read_claim_spec
 from allocator.tools import Fields
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import SpecCache

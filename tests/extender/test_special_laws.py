@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import device_findings
+from allocator.audit import device_findings
 from extender.background.claims.orphans import IDLE, OrphanCollector
 from extender.cluster.objects.claims import parse_claim_object
 from extender.fakekube.api import MemoryApi

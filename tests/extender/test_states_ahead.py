@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import pytest
 
-from allocator import DeviceState, Features, PoolId
+from allocator import Features, PoolId
+from allocator.checks import DeviceState
 from extender.background.keepers import TURN_SECONDS, StatesKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, SLICES

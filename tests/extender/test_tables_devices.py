@@ -9,7 +9,9 @@ import pytest
 from httpx import AsyncClient
 from prometheus_client import CollectorRegistry, generate_latest
 
-from allocator import AllocationResult, DeviceId, DeviceResult, DeviceState, Features, PoolStates
+from allocator import AllocationResult, DeviceId, DeviceResult, Features
+from allocator.checks import DeviceState
+from allocator.device_states import PoolStates
 from extender.assembly import make_service
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings

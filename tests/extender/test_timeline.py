@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import NOTHING_USED, DeviceId, Features, PoolId
+from allocator import DeviceId, Features, PoolId
+from allocator.usage import NOTHING_USED
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod

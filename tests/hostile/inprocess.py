@@ -15,8 +15,8 @@ from urllib.parse import unquote_to_bytes
 import orjson
 import structlog
 
-from allocator import CompileError, Device, Selectors, parse_slice
-from allocator.cel import EvaluationError
+from allocator import Device, Selectors, parse_slice
+from allocator.cel import CompileError, EvaluationError
 from extender.cluster.cluster_state import ClusterState
 from extender.kube.raw import Event, EventType
 from tests.hostile.findings import Finding, Findings, signature_of

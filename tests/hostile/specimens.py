@@ -6,7 +6,7 @@ All have names and pools of their own, so that no valid one changes what ordinar
 from collections.abc import Mapping
 from typing import Any, Final
 
-from allocator import OPTIONAL_REQUESTS
+from allocator.model.optional import OPTIONAL_REQUESTS
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, SPECIAL
 
 Object = dict[str, Any]

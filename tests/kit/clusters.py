@@ -10,7 +10,8 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from allocator import FIRST_FIT, Features, Limits, Selectors
+from allocator import Features, Limits, Selectors
+from allocator.policies import FIRST_FIT
 from extender.assembly import make_service
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState

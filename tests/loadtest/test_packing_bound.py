@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocator import POLICIES
+from allocator.policies import POLICIES
 from loadtest.packing.own.bound import bound
 from loadtest.packing.own.draw import OwnPod, OwnTrace, draw
 from loadtest.packing.own.run import run_own

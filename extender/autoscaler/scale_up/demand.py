@@ -10,7 +10,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Quantity, raise_if_invalid
+from allocator import Quantity
+from allocator.model.json import raise_if_invalid
 from allocator.tools import Fields, shown
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import ANY_NODE, NodeRequirements, read_requirements

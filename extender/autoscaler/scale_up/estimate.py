@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from allocator import without_selectors
+from allocator.equivalence import without_selectors
 from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Fill, NewNodes, Option, PodShape
 from extender.autoscaler.scale_up.plan import (

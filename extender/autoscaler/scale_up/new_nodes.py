@@ -9,7 +9,8 @@ pods request of the node is a part of its state, so no two states are compared.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from allocator import Candidate, ClaimSpec, PoolId, Usage
+from allocator import ClaimSpec, PoolId, Usage
+from allocator.pools import Candidate
 from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World

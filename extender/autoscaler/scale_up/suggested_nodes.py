@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from allocator import RemedyKind
+from allocator.obstacles import RemedyKind
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import FREE, NOTHING_USED, DeviceId, PoolId
+from allocator import DeviceId, PoolId
+from allocator.usage import FREE, NOTHING_USED
 from extender.cluster.consumers import claim_keys
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod

@@ -13,7 +13,9 @@ from typing import Final
 
 import structlog
 
-from allocator import BLOCKING_EFFECTS, Device, Pool, PoolId, Quantity, Slice
+from allocator import Device, PoolId, Quantity, Slice
+from allocator.checks import BLOCKING_EFFECTS
+from allocator.pools import Pool
 from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import ObjectReader
+from allocator.model.json import ObjectReader
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
 

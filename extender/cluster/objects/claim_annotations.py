@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from allocator import OPTIONAL_REQUESTS, PARAMETERS_REF, Claim
+from allocator import Claim
+from allocator.model.json import PARAMETERS_REF
+from allocator.model.optional import OPTIONAL_REQUESTS
 from allocator.tools import did_you_mean, nearest, shown
 
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"

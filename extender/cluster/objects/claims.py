@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from allocator import Claim, ClaimSpec, ClaimTemplate, SpecReader, parse_claim, parse_claim_template, read_claim_spec
+from allocator import Claim, ClaimSpec, ClaimTemplate, parse_claim, parse_claim_template
+from allocator.model.json import SpecReader, read_claim_spec
 from allocator.tools import Fields, Recent
 from extender.cluster.objects.claim_annotations import MARK_FINALIZER, READ, SPECIAL
 from extender.kube.api import ObjectKey

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from allocator import ObjectReader, Quantity
+from allocator import Quantity
+from allocator.model.json import ObjectReader
 from allocator.tools import Fields, hint, printable, shown
 from extender.kube.api import ObjectKey
 

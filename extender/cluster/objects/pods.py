@@ -8,18 +8,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from allocator import (
-    BLOCKING_EFFECTS,
-    DeviceId,
-    DeviceTaint,
-    NodeSelector,
-    ObjectReader,
-    Quantity,
-    Toleration,
-    read_node_selector,
-    read_taint,
-    read_tolerations,
-)
+from allocator import DeviceId, DeviceTaint, NodeSelector, Quantity, Toleration
+from allocator.checks import BLOCKING_EFFECTS
+from allocator.model.json import ObjectReader, read_node_selector, read_taint, read_tolerations
 from allocator.tools import Fields, shown
 from extender.cluster.resources import NO_RESOURCES, ContainerNeeds, PodResources, cpu_request, peak, read_pod_resources
 from extender.kube.api import ObjectKey

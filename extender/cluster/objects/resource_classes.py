@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator import GroupResource, ObjectReader, read_match_attribute, read_members
+from allocator import GroupResource
+from allocator.model.json import ObjectReader, read_match_attribute, read_members
 from allocator.tools import Fields, hint, shown
 
 VERSION: Final = "dra-extender.dev/v1alpha1"

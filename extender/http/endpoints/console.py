@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from allocator import ClassMembers, Device, DeviceId, Limits, Pool, SearchBudget, TimedSelectors, Version
+from allocator import ClassMembers, Device, DeviceId, Limits, Version
+from allocator.pools import Pool
+from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.console.feed import Feed

@@ -13,7 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allocator import ClassMembers, DeviceState, Limits, SearchBudget, TimedSelectors
+from allocator import ClassMembers, Limits
+from allocator.checks import DeviceState
+from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, shown
 from extender.http.callers import caller_of
 from extender.http.replies import Format, format_for

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from allocator import AttributeValue, ConstraintSpec, DeviceId, DeviceResult, constraint_class, constraint_covers
+from allocator import AttributeValue, ConstraintSpec, DeviceId, DeviceResult
+from allocator.search import constraint_class, constraint_covers
 from allocator.tools import JSON
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot

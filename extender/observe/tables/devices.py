@@ -8,18 +8,9 @@ from itertools import islice
 from json import dumps
 from typing import Any, Final
 
-from allocator import (
-    AttributeValue,
-    ClassMembers,
-    Device,
-    DeviceClass,
-    DeviceState,
-    PoolId,
-    PoolStates,
-    Slice,
-    Version,
-    taint_text,
-)
+from allocator import AttributeValue, ClassMembers, Device, DeviceClass, PoolId, Slice, Version
+from allocator.checks import DeviceState, taint_text
+from allocator.device_states import PoolStates
 from allocator.tools import JSON, did_you_mean, nearest
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates

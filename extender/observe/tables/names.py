@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from allocator import Pool
+from allocator.pools import Pool
 from allocator.tools import JSON, meant_by
 from extender.cluster.snapshot import Snapshot
 

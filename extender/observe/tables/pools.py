@@ -3,7 +3,10 @@
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from allocator import DeviceState, Features, Pool, PoolId, PoolStates
+from allocator import Features, PoolId
+from allocator.checks import DeviceState
+from allocator.device_states import PoolStates
+from allocator.pools import Pool
 from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates

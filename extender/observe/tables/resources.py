@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from allocator import AttributeValue, ClassMembers, Device, DeviceState, Slice
+from allocator import AttributeValue, ClassMembers, Device, Slice
+from allocator.checks import DeviceState
 from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from allocator import AttributeValue, Device, Features, Node, NodePool, Placement, PoolId, Slice
+from allocator import AttributeValue, Device, Features, Node, Placement, PoolId, Slice
+from allocator.pools import NodePool
 from extender.cluster.snapshot import Snapshot
 
 Rename = Callable[[str], str]

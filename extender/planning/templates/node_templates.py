@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from allocator import Features, InvalidObjectError, Inventory, Node, Problem, parse_slice, schema_problems, validate
+from allocator import Features, InvalidObjectError, Inventory, Node, Problem, parse_slice
+from allocator.model.validation import schema_problems, validate
 from allocator.tools import Fields, shown
 from extender.planning.templates.blueprints import Blueprint
 from extender.tools.user_error import UserError, suggestion

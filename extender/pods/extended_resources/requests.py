@@ -15,7 +15,6 @@ import orjson
 
 from allocator import (
     MAX_RESULTS,
-    Cause,
     Claim,
     ClaimSpec,
     ConstraintSpec,
@@ -24,8 +23,8 @@ from allocator import (
     Quantity,
     Reason,
     Request,
-    request_noun,
 )
+from allocator.reason import Cause, request_noun
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer, RequestMapping

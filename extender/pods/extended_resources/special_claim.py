@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from allocator import AllocationResult, Cause, Features, GroupResource, Reason, missing_class, selector_matches
+from allocator import AllocationResult, Features, GroupResource, Reason, missing_class, selector_matches
+from allocator.reason import Cause
 from extender.cluster.consumers import is_in_use
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject

@@ -11,7 +11,8 @@ from typing import Final
 
 from immutables import Map
 
-from allocator import NOTHING_USED, PoolId, Usage
+from allocator import PoolId, Usage
+from allocator.usage import NOTHING_USED
 from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import KeptIndex, with_uid
 from extender.cluster.kinds import Topic

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
-from allocator import Allocation, AllocatorError, Cause, DeviceId, DeviceResult, Features, Quantity, Reason
+from allocator import Allocation, AllocatorError, DeviceId, DeviceResult, Features, Quantity, Reason
+from allocator.reason import Cause
 from extender.cluster.consumers import after_departures, claim_keys, is_left, without_pods
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod

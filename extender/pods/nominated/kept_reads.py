@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from allocator import FREE, AllocationMode, Claim
+from allocator import AllocationMode, Claim
+from allocator.usage import FREE
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

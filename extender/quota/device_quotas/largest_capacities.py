@@ -6,7 +6,8 @@ They are remembered: on a later snapshot, only pools that have changed are looke
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocator import Inventory, Pool, PoolId
+from allocator import Inventory, PoolId
+from allocator.pools import Pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator import Cause, Quantity, Reason
+from allocator import Quantity, Reason
+from allocator.reason import Cause
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.kube.resources import DEVICE_QUOTAS

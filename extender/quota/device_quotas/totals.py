@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from immutables import Map
 
-from allocator import AllocationResult, Inventory, Pool, PoolId, Quantity
+from allocator import AllocationResult, Inventory, PoolId, Quantity
+from allocator.pools import Pool
 from allocator.tools import Recent
 from extender.cluster.indexes import NO_SPEC
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota

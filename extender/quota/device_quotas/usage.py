@@ -17,9 +17,9 @@ from allocator import (
     Inventory,
     Quantity,
     Request,
-    TimedSelectors,
-    required,
 )
+from allocator.model.optional import required
+from allocator.search import TimedSelectors
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
 from extender.cluster.snapshot import Snapshot
 from extender.quota.device_quotas.largest_capacities import qualified

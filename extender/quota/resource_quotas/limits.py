@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from allocator import DeviceClass, ObjectReader, Quantity
+from allocator import DeviceClass, Quantity
+from allocator.model.json import ObjectReader
 from allocator.tools import Fields, shown
 from extender.cluster.objects.pods import IMPLICIT_PREFIX
 from extender.quota.resource_quotas.scopes import QuotaScope, read_scopes

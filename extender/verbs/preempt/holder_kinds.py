@@ -7,18 +7,10 @@ other pods. That the answer does not depend on which devices of a run are held i
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
-from allocator import (
-    NOTHING_USED,
-    AttributeReads,
-    Claim,
-    DeviceId,
-    DeviceResult,
-    Node,
-    NodePool,
-    Usage,
-    device_circumstances,
-    runs_of,
-)
+from allocator import Claim, DeviceId, DeviceResult, Node, Usage
+from allocator.equivalence import AttributeReads, device_circumstances, runs_of
+from allocator.pools import NodePool
+from allocator.usage import NOTHING_USED
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot

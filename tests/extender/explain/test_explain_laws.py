@@ -18,8 +18,8 @@ from allocator import (
     Node,
     Quantity,
     Selectors,
-    conditions_of,
 )
+from allocator.obstacles import conditions_of
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod, PodClaim

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from hypothesis import event, given, settings
 
-from allocator import RemedyKind
+from allocator.obstacles import RemedyKind
 from extender import Cluster
 from extender.assembly import suggestions
 from extender.config.settings import Settings

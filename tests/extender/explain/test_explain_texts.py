@@ -11,8 +11,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from allocator import Cause, Limits
+from allocator import Limits
 from allocator.checks.table import CAUSES
+from allocator.reason import Cause
 from extender.cluster.snapshot import Unreadable
 from extender.explain.change import combined, configured
 from extender.explain.claim_references import with_claims_made

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator import validate
+from allocator.model.validation import validate
 from extender.node import cpu_list
 from extender.node.compute_slices import cpu_slices, memory_slices
 from extender.node.topology import Cpu, Topology, TopologyError, read_file, read_machine
