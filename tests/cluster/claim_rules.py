@@ -1,7 +1,7 @@
 """What an API server does with writes to a ResourceClaim: a table that holds for the real one and for ours in memory.
 
-`tests/cluster/test_api_rules.py` runs it against kube-apiserver, `tests/extender/test_memory_rules.py` against the one
-in memory.
+`tests/cluster/test_api_rules.py` runs it against kube-apiserver, `tests/extender/fakekube/test_memory_rules.py` against
+the one in memory.
 """
 
 from collections.abc import Sequence

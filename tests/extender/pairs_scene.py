@@ -25,8 +25,8 @@ from extender.whatif.question import read_question
 from tests.extender.autoscaling import GROUP as GROUP_LABEL
 from tests.extender.autoscaling import group_of, pending
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
+from tests.extender.resource_classes.test_resource_classes import needs, resource_class
 from tests.extender.scheduler_queue import SchedulerQueue
-from tests.extender.test_resource_classes import needs, resource_class
 from tests.kit.clusters import (
     CREATED,
     DRIVER,

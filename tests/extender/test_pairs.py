@@ -8,7 +8,7 @@ import pytest
 
 from extender.verbs.preempt.preempt import Victims
 from tests.extender.pairs_scene import FORMS, PLAIN, Form, Scene
-from tests.extender.test_device_quota import quota
+from tests.extender.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, pod
 

@@ -20,8 +20,8 @@ from extender.kube.api import ObjectKey
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_description import describe
 from tests.extender.autoscaling import GROUP, machine, node_template, templates_of
+from tests.extender.defragmentation.test_defragmentation_laws import World, carried_out, worlds
 from tests.extender.defragmenting import moves, runs, waits
-from tests.extender.test_defragmentation_laws import World, carried_out, worlds
 from tests.kit.clusters import GPU, Object, local_slice, node, snapshot_of, solver
 
 EXAMPLES: Final = int(os.environ.get("PROPOSAL_EXAMPLES", "40"))

@@ -9,9 +9,9 @@ from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParamete
 from extender.node.plugin import allocated_claim
 from extender.node.topology import Topology
 from tests.extender.cci_scene import EIGHT
+from tests.extender.cluster.test_compute_claims import ALONE, PAIRS, parameters
 from tests.extender.node.test_node_plugin import claim as claim_object
 from tests.extender.node.test_node_plugin import opaque, result
-from tests.extender.test_compute_claims import ALONE, PAIRS, parameters
 
 ONE, TWO = "one.example.com", "two.example.com"
 

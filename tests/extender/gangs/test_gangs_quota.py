@@ -1,0 +1,56 @@
+"""Gangs in a namespace with a DeviceQuota: what is kept for one gang counts for the next."""
+
+from allocator import DeviceId
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping
+from extender.kube.api import ObjectKey
+from extender.kube.resources import DEVICE_QUOTAS
+from tests.extender.ganging import Scene, members, nodes
+from tests.extender.quota.test_device_quota import limited, quota
+from tests.kit.clusters import DRIVER, claim, pod
+
+
+async def test_two_gangs_do_not_share_a_quota_that_suffices_for_one() -> None:
+    scene = Scene(*nodes("abcd"), quota(limited(devices=3)), *members("x", 2), *members("y", 2))
+    await scene.run()
+    assert sorted(scene.bound()) == ["x0", "x1"]
+    await scene.end("x0", "x1")
+    await scene.run()
+    assert sorted(scene.bound()) == ["y0", "y1"]
+
+
+async def test_pods_of_the_namespace_do_not_get_what_the_gang_needs_of_the_quota() -> None:
+    plain = [each for number in range(4) for each in (pod(f"s{number}", f"s{number}-c"), claim(f"s{number}-c"))]
+    scene = Scene(*nodes("ab", 8), quota(limited(devices=4)), *members("x", 4), *plain)
+    await asked_and_planned(scene, "x")
+    await scene.schedule([f"s{number}" for number in range(4)])
+    assert scene.bound() == {}
+    assert scene.reason("s0") == "device quota gold: limit gpu allows 4 devices"
+    await scene.run()
+    assert sorted(scene.bound()) == ["x0", "x1", "x2", "x3"]
+
+
+async def test_a_gang_is_not_planned_beside_pods_that_have_the_quota_kept() -> None:
+    """Its members together would exceed the quota, so nothing is kept for them."""
+    scene = Scene(*nodes("ab", 4), quota(limited(devices=4)), *members("x", 4), pod("s", "s-c"), claim("s-c"))
+    await scene.nominator.keep(scene.known("s"), Keeping("a", (DeviceId(DRIVER, "a", "gpu-3"),)))
+    await asked_and_planned(scene, "x")
+    assert [scene.known(f"x{number}").kept for number in range(4)] == [NOTHING_KEPT] * 4
+    await scene.nominator.end(scene.known("s"), "it is not needed any more")
+    await asked_and_planned(scene, "x")
+    assert all(scene.known(f"x{number}").kept.devices for number in range(4))
+
+
+async def test_no_pod_of_a_gang_is_bound_if_the_quota_was_lowered_below_what_is_kept() -> None:
+    scene = Scene(*nodes("ab", 4), quota(limited(devices=4)), *members("x", 4))
+    await asked_and_planned(scene, "x")
+    lower = {"spec": {"limits": [limited(devices=3)]}}
+    await scene.cluster.api.patch(DEVICE_QUOTAS, ObjectKey("ns", "gold"), lower)
+    await scene.schedule()
+    assert scene.bound() == {}
+
+
+async def asked_and_planned(scene: Scene, gang: str) -> None:
+    for name in scene.pending():
+        if name.startswith(gang):
+            scene.filter(name)
+    await scene.turns(1)
