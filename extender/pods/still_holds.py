@@ -49,7 +49,7 @@ def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> Nominatio
     """What it depends on what nominated pods leave of a node; None: not only on the node and its pools."""
     if not snapshot.nominated:
         return NominationReads()
-    if snapshot.device_quotas and len(snapshot.kept.unnamed) > (case.pod.uid in snapshot.kept.unnamed):
+    if snapshot.device_quotas and any(uid != case.pod.uid for uid in snapshot.kept.unnamed):
         return None  # what they get elsewhere counts in quotas
     others = [pod for pod in nominated_near(node, snapshot, case.solver.features) if pod.uid != case.pod.uid]
     asking = [case.pod] if case.pod.kept.victims else []

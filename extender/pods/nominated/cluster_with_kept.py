@@ -65,7 +65,7 @@ class WithKept:
 
 
 def finds_kept_held(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
-    """Whether a pod is one of those that find a cluster in which what is kept is held."""
+    """Whether `WithKept` may tell what a pod finds: nothing is kept for this pod by name, and no controller decides."""
     if pod.kept.node or not snapshot.kept.users or is_counted(snapshot, solver.features):
         return False
     claims = (snapshot.claims.get(key) for key in claim_keys(pod))

@@ -108,7 +108,7 @@ def held_on(name: str, snapshot: Snapshot, solver: Solver, but: str = "") -> Hel
 
 
 def keys_of_claims(keys: Iterable[ObjectKey]) -> Iterator[Key]:
-    """Of claims, as what is held may depend on them."""
+    """The keys of claims, in the form that `HeldOnNode.keys` has."""
     return ((Topic.CLAIM, key) for key in keys)
 
 
