@@ -225,7 +225,9 @@ async def _clear(client: Client, place: str) -> None:
     if _has_groups():
         for each in (await client.list(POD_GROUPS, place)).items:
             await client.delete(POD_GROUPS, ObjectKey(place, each["metadata"]["name"]))
+    # The controller manager deletes what is left, such as Events. That must not be work of the next subject's turn.
     await client.delete(NAMESPACES, ObjectKey("", place))
+    await client.wait_gone(NAMESPACES, ObjectKey("", place), within=_WITHIN)
 
 
 async def _memory(client: Client, plane: ControlPlane) -> None:

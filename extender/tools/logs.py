@@ -23,6 +23,9 @@ from extender.tools.section import Section
 MOST_BYTES: Final = 2**20
 """Bytes of lines that wait to be written: some thousands of lines."""
 
+_PAUSE_SECONDS: Final = 0.05
+"""Between two writes. Under load each line would wake the writer's thread, which takes Python's lock from the others."""
+
 
 class LineWriter:
     """Takes lines at once and writes them in order. Lines without room are dropped and counted.
@@ -34,15 +37,23 @@ class LineWriter:
         write: writes all of some bytes, and may take any time for that.
         told_dropped: is told, in the writer's thread, how many lines were dropped, once there is room to say so.
         most_bytes: the most bytes that wait, without the bytes that are being written.
+        pause: seconds between two writes; lines that come meanwhile are written together.
     """
 
     def __init__(
-        self, write: Callable[[bytes], None], told_dropped: Callable[[int], None], *, most_bytes: int = MOST_BYTES
+        self,
+        write: Callable[[bytes], None],
+        told_dropped: Callable[[int], None],
+        *,
+        most_bytes: int = MOST_BYTES,
+        pause: float = _PAUSE_SECONDS,
     ) -> None:
         self._write = write
         self._told_dropped = told_dropped
         self._most_bytes = most_bytes
+        self._pause = pause
         self._changed = threading.Condition()
+        self._ending = threading.Event()
         self._lines: list[bytes] = []
         self._bytes = 0
         self._closed = False
@@ -60,13 +71,15 @@ class LineWriter:
                 return
             self._lines.append(line)
             self._bytes += len(line)
-            self._changed.notify()
+            if len(self._lines) == 1:
+                self._changed.notify()
 
     def close(self, seconds: float) -> None:
         """Write the waiting lines within some seconds; later lines are dropped."""
         with self._changed:
             self._closed = True
             self._changed.notify()
+        self._ending.set()
         self._thread.join(seconds)
 
     def _drop(self, lines: int) -> None:
@@ -82,6 +95,7 @@ class LineWriter:
                     self._drop(len(lines))
             else:
                 self._tell()
+            self._ending.wait(self._pause)
 
     def _tell(self) -> None:
         with self._changed:
