@@ -24,7 +24,7 @@ MOST_BYTES: Final = 2**20
 """Bytes of lines that wait to be written: some thousands of lines."""
 
 _PAUSE_SECONDS: Final = 0.05
-"""Between two writes. Under load each line would wake the writer's thread, which takes Python's lock from the others."""
+"""Between two writes. Otherwise each line wakes the writer's thread, which takes Python's lock from the others."""
 
 
 class LineWriter:
