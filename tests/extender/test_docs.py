@@ -22,6 +22,7 @@ from extender.pods.feasibility import kept_elsewhere
 from extender.pods.nominated.held_devices import WAITING
 from tests.extender.exported import Exported, exported
 from tests.extender.pairs_scene import FORMS
+from tests.extender.test_pairs import APART as NEVER_ON_ONE_DEVICE
 from tests.kit.clusters import Cluster, client_of
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +124,20 @@ def test_every_threat_has_tests_that_there_are(row: str) -> None:
     assert named <= TESTS
 
 
+EACH_WAY = "each way"
+
+
+def pairs(title: str, cell: str) -> set[frozenset[str]]:
+    """The pairs of capabilities that a row of a section of `pairs.md` is about."""
+    if title == EACH_WAY:
+        first, _, second = cell.partition(" with ")
+        return {frozenset((first, second))} if second else {*map(frozenset, combinations(FORMS, 2))} - APART
+    each, _, exceptions = cell.partition(" but ")
+    names = set(FORMS) - set(exceptions.split(", ")) if each == EACH_WAY else set(cell.split(", "))
+    return {frozenset((title, name)) for name in names}
+
+
+APART = {frozenset(pair) for pair in NEVER_ON_ONE_DEVICE}
 SECTIONS = re.findall(
     r"^## (.*?)\n(.*?)(?=^## |\Z)", (DOCS / "reference/pairs.md").read_text(), re.MULTILINE | re.DOTALL
 )
@@ -134,19 +149,25 @@ PAIRS = [
 ]
 
 
-def test_every_pair_of_capabilities_stands_there_once() -> None:
-    capabilities = {name for first, second, _ in PAIRS for name in (first, second)}
+def test_every_pair_of_capabilities_stands_there() -> None:
+    found = {pair for title, cell, _ in PAIRS for pair in pairs(title, cell)}
+    capabilities = {name for pair in found for name in pair}
     assert set(FORMS) < capabilities
-    pairs = [frozenset(pair[:2]) for pair in PAIRS]
-    assert len(pairs) == len(set(pairs))
-    assert set(pairs) == set(map(frozenset, combinations(capabilities, 2)))
+    assert found == set(map(frozenset, combinations(capabilities, 2)))
 
 
-@pytest.mark.parametrize(("first", "second", "shown"), PAIRS)
-def test_every_pair_has_tests_that_there_are_or_a_reason(first: str, second: str, shown: str) -> None:
+def test_a_pair_that_no_test_has_stands_there_once() -> None:
+    found = [pair for title, cell, _ in PAIRS for pair in pairs(title, cell)]
+    alone = [pair for title, cell, shown in PAIRS if "`test_" not in shown for pair in pairs(title, cell)]
+    assert alone
+    assert {tuple(pair): found.count(pair) for pair in alone} == {tuple(pair): 1 for pair in alone}
+
+
+@pytest.mark.parametrize(("title", "cell", "shown"), PAIRS)
+def test_every_pair_has_tests_that_there_are_or_a_reason(title: str, cell: str, shown: str) -> None:
     named = set(re.findall(r"`(test_\w+)`", shown))
-    assert named <= TESTS, (first, second)
-    assert named or re.match(r"(cannot meet|not covered): \S+ \S+", shown), (first, second)
+    assert named <= TESTS, (title, cell)
+    assert named or re.match(r"(cannot meet|not covered): \S+ \S+", shown), (title, cell)
 
 
 METRICS = exported()
