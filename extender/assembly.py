@@ -46,6 +46,7 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.defragment import SuggestedMoves
 from extender.explain.change import Suggest
 from extender.explain.explanation_service import Explanations
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.groups import Metrics
 from extender.metrics.scraped import ClusterMetrics
@@ -62,7 +63,7 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pool_sizes import PoolSizes
 from extender.planning.templates.catalog import Catalog
-from extender.pods.nominated.cluster_with_kept import ClusterWithKept
+from extender.plugins.table import PLUGINS
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service
 from extender.tools.intake import Budget
@@ -129,6 +130,7 @@ def make_solver(settings: Settings, clock: Clock = time.monotonic) -> Solver:
         selectors=selectors,
         clock=clock,
         new_share_id=lambda: str(uuid.uuid4()),
+        plugins=PLUGINS,
         policy=POLICIES[scheduling.policy],
         limits=Limits(scheduling.max_steps, scheduling.max_seconds),
         features=settings.features,

@@ -23,14 +23,13 @@ from extender.decisions.evaluate import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.fairness.waiting_budget import WaitingBudget
+from extender.framework.cycle import refreshed
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
 from extender.pods.claims_to_come import Foreseen
-from extender.pods.decision_case import refreshed
-from extender.pods.nominated.cluster_with_kept import ClusterWithKept
-from extender.pods.pod_quota import is_counted
 from extender.pods.policy import policy_of
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
@@ -314,14 +313,14 @@ class Service:
         bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
         is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
         is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
-        is_long = is_long or (bool(snapshot.device_quotas) and not is_counted(pod, snapshot, solver))
+        is_long = is_long or solver.plugins.are_slow(pod, snapshot, solver)
         if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
             return await self._search(pod, partial(self._filtered_anew, pod, args, snapshot, solver), bounds)
         decider.follow(snapshot)
         question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
         if isinstance(question, FilterResult):
             return question
-        searches = question.quota is not None or question.case.counts_resources or bool(question.late)
+        searches = bool(question.checks) or question.cycle.counts_resources or bool(question.late)
         if searches or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
             return await self._search(pod, lambda bounds: replace(question, bounds=bounds).result(), bounds)
         known = question.lookup(args.names)

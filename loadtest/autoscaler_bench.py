@@ -35,6 +35,7 @@ from extender.grpc.expander import decode_options, encode_expansion
 from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_templates import load_templates
+from extender.plugins.table import PLUGINS
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly
 from tests.kit.protobuf import request
@@ -80,7 +81,7 @@ def autoscaler(state: ClusterState) -> Autoscaler:
     text = yaml.safe_dump({"nodeTemplates": [_node_template(group) for group in range(GROUPS)]})
     ids = count()
     sessions = Sessions(SessionLimits(count=SESSIONS), clock=time.monotonic, new_id=lambda: str(next(ids)))
-    solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), limits=Limits(seconds=60.0))
+    solver = Solver(Selectors(), time.monotonic, lambda: str(next(ids)), PLUGINS, limits=Limits(seconds=60.0))
     decider = Decider(solver, state)
     catalog = Catalog(load_templates(text, file="bench"))
     return Autoscaler(state, decider, catalog, sessions, 60.0, _expectations, Negotiating({}, memory_api()))

@@ -10,7 +10,7 @@ from typing import Final
 from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.pods.decision_case import refreshed
+from extender.framework.cycle import refreshed
 from extender.verbs.bind.errors import BindError
 from extender.verbs.filter import FilterResult
 from extender.verbs.preempt.preempt import Victims

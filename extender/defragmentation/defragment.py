@@ -31,10 +31,10 @@ from extender.kube_scheduler import rejection
 from extender.observe.tables.pods import asked_for
 from extender.planning.planner import Planner
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
+from extender.plugins.quota.plugin import QUOTA
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.requests import in_words, request_nouns, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.feasibility import Part
 from extender.verbs.filter import FilterResult
 
 
@@ -182,7 +182,7 @@ class _Advisor:
 
     def _tried(self, refusal: FilterResult) -> Iterator[MoveProposal | str]:
         pod, search = self.shape.pod, self.search
-        if refusal.is_blocked or Part.QUOTA in refusal.by:
+        if refusal.is_blocked or QUOTA in refusal.by:
             claims = claims_of(pod, search.trials.snapshot)
             otherwise = claims.reason.in_words() if isinstance(claims, Blocked) else "no node suits the pod"
             yield next(iter(refusal.unresolvable.counts(request_nouns(pod))), otherwise)

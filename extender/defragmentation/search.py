@@ -21,13 +21,13 @@ from extender.cluster.snapshot import Snapshot, pools_of
 from extender.decisions.solver import Solver
 from extender.defragmentation.advice import Move, MoveProposal
 from extender.defragmentation.mobility import Mobility, held_devices
+from extender.framework.nominated.held_devices import held_for_nominated
 from extender.kube_scheduler import rejection
 from extender.planning.device_counts import free_devices, least_devices
 from extender.planning.planned_pods import unbound
 from extender.planning.planner import Planner, Queued
 from extender.planning.queue import PendingShape
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.smallest_set import MOST_SETS
 from extender.verbs.preempt.victims import Evictions, is_evictable, violations
 

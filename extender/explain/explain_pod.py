@@ -18,26 +18,25 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import No, Refused, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.change import Suggest
 from extender.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.explain.claim_references import advice, resource_advice, with_claims_made
 from extender.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
 from extender.explain.judged_pod import JudgedPod
+from extender.framework.cycle import Cycle, open_cycle
+from extender.framework.nominated.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.gangs.plan import Shortfall
 from extender.gangs.planning import GangPlanner
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planner import Planner
-from extender.pods.claims import Blocked, bound_pod, unready
-from extender.pods.decision_case import Case, open_case
+from extender.pods.claims import Blocked, bound_pod
 from extender.pods.extended_resources.requests import request_words
 from extender.pods.extended_resources.special_claim import without_devices
-from extender.pods.gangs import Gang, gang_at, gang_refusal, in_part_words
-from extender.pods.nominated.held_devices import awaits_kept, found_on, held_for_nominated
-from extender.pods.pod_quota import PodQuota
+from extender.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
 
 PLANNING_SECONDS: Final = 0.5
 """The longest time of the plan that an explanation makes."""
@@ -167,25 +166,25 @@ class Explainer:
         pod = snapshot.pods[pod.key]
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         is_there = self.snapshot.pod(pod.uid) is not None
-        case = open_case(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
+        cycle = open_cycle(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
         checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
         rejected = {name: checks[name] for name in names if name in checks}
         self.decider.follow(self.snapshot)
-        if isinstance(case, Blocked):
-            found = _blocked(pod, case.reason.in_words(), advice(pod, snapshot))
+        if isinstance(cycle, Blocked):
+            found = _blocked(pod, cycle.reason.in_words(), advice(pod, snapshot))
         elif not names:
             found = _blocked(pod, "no node is known")
-        elif case.claims.is_empty and not rejected:
+        elif cycle.claims.is_empty and not rejected:
             found = Explanation(str(pod), Conclusion.NEEDS_NOTHING, needs_no_devices(pod.key))
-        elif hindrance := self._hindrance(case) or self._wait(case, [name for name in names if name not in rejected]):
+        elif hindrance := self._hindrance(cycle) or self._wait(cycle, [name for name in names if name not in rejected]):
             found = hindrance
         else:
-            case = replace(case, snapshot=held_for_nominated(pod, snapshot, self.solver, now=True))
+            cycle = replace(cycle, snapshot=held_for_nominated(pod, snapshot, self.solver, now=True))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
             limits = self.seconds, self.worked, self._pause
             suggest = self.suggest if nodes is None else ()
             found = JudgedPod(
-                case, snapshot, known, rejected, self.decider, *limits, self.preempts, suggest
+                cycle, snapshot, known, rejected, self.decider, *limits, self.preempts, suggest
             ).explanation()
             if found.verdict is Conclusion.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
@@ -196,23 +195,23 @@ class Explainer:
             made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
 
-    def _hindrance(self, case: Case) -> Explanation | None:
+    def _hindrance(self, cycle: Cycle) -> Explanation | None:
         """What keeps a pod off all nodes although its claims can be used."""
-        if awaited := gang_hindrance(case.pod, case.snapshot, self.decider, self.solver):
-            return _blocked(case.pod, awaited)
-        unmet = unready(case.claims, self.solver.features)
-        if unmet is not None:
-            return _blocked(case.pod, f"claim {unmet.key} waits until its devices are ready")
-        quota = PodQuota.of(case.pod, case.snapshot, self.solver)
-        refusal = None if quota is None else quota.refusal(case.claims)
-        return None if refusal is None else _blocked(case.pod, str(refusal), refusal.advice)
+        pod, plugins = cycle.pod, self.solver.plugins
+        refused = plugins.pre_enqueue(pod, cycle.snapshot)
+        if refused is not None and refused.by == GANG:
+            refused = None
+            if awaited := gang_hindrance(pod, cycle.snapshot, self.decider, self.solver):
+                return _blocked(pod, awaited)
+        found = refused or plugins.pre_filter(pod, cycle.claims, cycle.snapshot, self.solver)
+        return _blocked(pod, str(found.refusal), found.refusal.advice) if isinstance(found, Refused) else None
 
-    def _wait(self, case: Case, names: Sequence[str]) -> Explanation | None:
+    def _wait(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
         """What a pod waits for for which other pods are evicted."""
-        pod, solver = case.pod, self.solver
+        pod, solver = cycle.pod, self.solver
         if pod.kept.node in names:
             with suppress(AllocatorError, TimeoutError):
-                if awaits_kept(pod, held_for_nominated(pod, case.snapshot, solver), solver):
+                if awaits_kept(pod, held_for_nominated(pod, cycle.snapshot, solver), solver):
                     where = f"node {pod.kept.node}, until terminating pods have gone"
                     return _blocked(pod, f"it waits for the devices that are kept for it on {where}")
         return None

@@ -25,12 +25,12 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
 from extender.explain.holders import Holder
 from extender.fairness.places import Places
+from extender.framework.cycle import refreshed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.negotiation import Negotiation
 from extender.observe.overview import Overview
-from extender.pods.decision_case import refreshed
 from extender.pods.stand_in import stand_in
 from extender.tools.faults import RefusedError
 from extender.tools.offload import in_thread

@@ -30,7 +30,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
+from extender.decisions.solver import Refused, Solver
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.change import Suggest, Target
 from extender.explain.claim_references import targets_of
@@ -50,18 +50,17 @@ from extender.explain.holders import Holders, held_by
 from extender.explain.node_changes import Bundles, constraint_text
 from extender.explain.preemption import preemption_of
 from extender.explain.proposals import ProposalTrials, best, one_of_each, promising, proposals_on, suggested
+from extender.framework.cycle import Cycle
 from extender.kube_scheduler import unmet_requirements
-from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
-from extender.pods.pod_quota import PodQuota
 from extender.quota.device_quotas.overrun import OVER_QUOTA
 from extender.verbs.filter import Bounds, FilterQuestion
 from extender.verbs.reasons import Reasons
 
 
 def with_rejections(
-    explanation: Explanation, rejected: Mapping[str, str], with_devices: Collection[str], case: Case
+    explanation: Explanation, rejected: Mapping[str, str], with_devices: Collection[str], cycle: Cycle
 ) -> Explanation:
     """The explanation with nodes that kube-scheduler rejects.
 
@@ -69,11 +68,11 @@ def with_rejections(
         explanation: of the other nodes.
         rejected: nodes, each with kube-scheduler's reason.
         with_devices: those of the rejected nodes that have the devices that the pod needs.
-        case: of the pod.
+        cycle: of the pod.
     """
     if not rejected:
         return explanation
-    ways = {name: _remedies(name, case) for name in rejected if name in with_devices}
+    ways = {name: _remedies(name, cycle) for name in rejected if name in with_devices}
     found = Rejections(node_groups(rejected), tuple(name for name, way in ways.items() if way))
     fits_nowhere = explanation.verdict is Conclusion.FITS_NOWHERE
     return replace(explanation, rejections=found, advice=_advice(ways) if fits_nowhere else "")
@@ -88,9 +87,9 @@ def node_groups(reasons: Mapping[str, str]) -> tuple[NodesByReason, ...]:
     return tuple(NodesByReason(reason, tuple(nodes)) for reason, nodes in ordered)
 
 
-def _remedies(node: str, case: Case) -> tuple[str, ...]:
+def _remedies(node: str, cycle: Cycle) -> tuple[str, ...]:
     """What to do so that a node meets the requirements of the pod; empty if only device plugins lack something."""
-    return tuple(each.remedy for each in unmet_requirements(case.pod.requirements, case.snapshot.nodes[node]))
+    return tuple(each.remedy for each in unmet_requirements(cycle.pod.requirements, cycle.snapshot.nodes[node]))
 
 
 def _advice(ways: Mapping[str, Sequence[str]]) -> str:
@@ -161,7 +160,7 @@ class JudgedPod:
     """Explains one pod.
 
     Attributes:
-        case: the pod, in a snapshot where nominated pods that go first hold their devices.
+        cycle: the pod, in a snapshot where nominated pods that go first hold their devices.
         snapshot: the cluster as it is; changes are tried out on forks of it.
         nodes: where kube-scheduler lets the pod run, as far as is known.
         rejected: the other nodes, each with kube-scheduler's reason.
@@ -173,7 +172,7 @@ class JudgedPod:
         suggest: finds further changes.
     """
 
-    case: Case
+    cycle: Cycle
     snapshot: Snapshot
     nodes: Sequence[NodeObject]
     rejected: Mapping[str, str]
@@ -189,7 +188,7 @@ class JudgedPod:
         found = self._judged()
         if found.verdict is Conclusion.FITS_NOWHERE and self.suggest:
             found = self._with_suggestions(found)
-        return with_rejections(found, self.rejected, self._verdicts(list(self.rejected)).merits, self.case)
+        return with_rejections(found, self.rejected, self._verdicts(list(self.rejected)).merits, self.cycle)
 
     def _judged(self) -> Explanation:
         verdicts = self._verdicts([node.name for node in self.nodes])
@@ -198,7 +197,7 @@ class JudgedPod:
         if not self.nodes:
             return self._short(verdicts)
         found: list[Explanation] = []
-        faults, pod = self.case.solver.faults, self.case.pod
+        faults, pod = self.cycle.solver.faults, self.cycle.pod
         with faults.of(f"pod {pod}", lambda fault: found.append(self._short(verdicts, fault))):
             try:
                 found.append(self._failing(verdicts))
@@ -207,9 +206,10 @@ class JudgedPod:
         return found[0]
 
     def _verdicts(self, names: Sequence[str]) -> _Verdicts:
-        quota = PodQuota.of(self.case.pod, self.snapshot, self.case.solver)
-        metered = quota if quota is not None and quota.depends_on_devices(self.case.claims) else None
-        question = FilterQuestion(self.case, names, self.decider, bounds=Bounds(self.case.solver.until), quota=metered)
+        pod, claims, solver = self.cycle.pod, self.cycle.claims, self.cycle.solver
+        found_checks = solver.plugins.pre_filter(pod, claims, self.snapshot, solver)
+        checks = () if isinstance(found_checks, Refused) else found_checks
+        question = FilterQuestion(self.cycle, names, self.decider, bounds=Bounds(solver.until), checks=checks)
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):
@@ -229,7 +229,7 @@ class JudgedPod:
         return verdicts
 
     def _fitting(self, verdicts: _Verdicts) -> Explanation:
-        policy, merits = self.case.solver.policy, verdicts.merits
+        policy, merits = self.cycle.solver.policy, verdicts.merits
         scores = policy.scores(merits)
         places = tuple(
             FittingNode(name, scores[name], devices, why_here(merits[name], merits.values(), policy), left_out)
@@ -237,18 +237,18 @@ class JudgedPod:
             for devices, left_out in [self._got(name)]
         )
         best = f", best on {places[0].node} by policy {policy.name}" if len(merits) > 1 else f": {places[0].node}"
-        summary = f"pod {self.case.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
+        summary = f"pod {self.cycle.pod} fits on {len(merits)} of {_nodes(self._asked_about)}{best}"
         groups = node_groups(Reasons.of(verdicts.reasons).in_words())
         return Explanation(
-            str(self.case.pod), Conclusion.FITS, summary, nodes=groups, places=places, policy=policy.name
+            str(self.cycle.pod), Conclusion.FITS, summary, nodes=groups, places=places, policy=policy.name
         )
 
     def _got(self, name: str) -> tuple[tuple[OfferedDevice, ...], tuple[LeftOut, ...]]:
         """What the pod would get on a node, and the optional requests that would be left out."""
-        node = self.case.snapshot.nodes[name]
-        needs = self.case.claims.on(node)
+        node = self.cycle.snapshot.nodes[name]
+        needs = self.cycle.claims.on(node)
         try:
-            found = self.case.at(node)
+            found = self.cycle.at(node)
         except TimeoutError:
             return (), ()
         if isinstance(needs, Reason) or not isinstance(found, Allocation):
@@ -258,15 +258,15 @@ class JudgedPod:
             for claim, allocation in zip(needs.pending, found.results, strict=False)
             for result in allocation.results
         )
-        return devices, (*self.case.claims.withheld, *found.left_out)
+        return devices, (*self.cycle.claims.withheld, *found.left_out)
 
     def _failing(self, verdicts: _Verdicts) -> Explanation:
-        able = [node for node in self.nodes if isinstance(self.case.claims.on(node), Needs)]
-        targets = targets_of(self.case.pod, self._asked(able))
+        able = [node for node in self.nodes if isinstance(self.cycle.claims.on(node), Needs)]
+        targets = targets_of(self.cycle.pod, self._asked(able))
         requests = ways_to_serve(tuple(target.claim.claim for target in targets), self.snapshot.classes)
-        survey = Survey(requests, self.case.snapshot, self.nodes, self.case.solver, self.pause)
-        holders = Holders(self.snapshot, self.case.pod)
-        bundles = Bundles(self.case.pod, self.case.claims, targets, survey, holders, self.snapshot)
+        survey = Survey(requests, self.cycle.snapshot, self.nodes, self.cycle.solver, self.pause)
+        holders = Holders(self.snapshot, self.cycle.pod)
+        bundles = Bundles(self.cycle.pod, self.cycle.claims, targets, survey, holders, self.snapshot)
         causes = {node.name: verdicts.reasons[node.name].cause for node in able}
         known = {name: cause for name, cause in causes.items() if cause not in (STOPPED, OUT_OF_TIME.cause)}
         within = {name: cause for name, cause in known.items() if cause not in (OVER_QUOTA, INSUFFICIENT)}
@@ -281,7 +281,7 @@ class JudgedPod:
         )
 
     def _preemption(self) -> PreemptionReport | None:
-        pod = self.case.pod
+        pod = self.cycle.pod
         if not self.preempts or pod.nominated_node:
             return None
         return preemption_of(pod, self.nodes, self.snapshot, self._measured())
@@ -289,22 +289,22 @@ class JudgedPod:
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
         """The answers of filter, and notes."""
         groups = node_groups(Reasons.of(verdicts.reasons).in_words())
-        summary, pod = self._summary(groups, verdicts.cause), str(self.case.pod)
+        summary, pod = self._summary(groups, verdicts.cause), str(self.cycle.pod)
         return Explanation(pod, Conclusion.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""
-        found = {each.claim.uid: each for each in self.case.claims.pending}
+        found = {each.claim.uid: each for each in self.cycle.claims.pending}
         for node in nodes:
-            needs = self.case.claims.on(node)
+            needs = self.cycle.claims.on(node)
             if isinstance(needs, Needs) and len(needs.pending) > len(found):
                 found = {each.claim.uid: each for each in needs.pending}
         return tuple(found.values())
 
     def _notes(self, stopped: int) -> Iterator[str]:
-        if node := self.case.pod.kept.node:
+        if node := self.cycle.pod.kept.node:
             yield f"devices are kept for the pod on node {node}, because other pods are evicted for it"
-        for claim in self.case.claims.allocated:
+        for claim in self.cycle.claims.allocated:
             held = ", ".join(map(str, held_by(claim, self.snapshot)))
             yield f"claim {claim.key} is allocated already and holds {held}"
         if stopped:
@@ -321,16 +321,16 @@ class JudgedPod:
         if self._asked_about == 1:
             (node,) = (*self.rejected, *(node.name for node in self.nodes))
             reason = f"kube-scheduler rejects it: {self.rejected[node]}" if self.rejected else cause or groups[0].reason
-            return f"pod {self.case.pod} does not fit on node {node}: {reason}"
+            return f"pod {self.cycle.pod} does not fit on node {node}: {reason}"
         every = (*groups, *node_groups(self.rejected))
         counted = cause or ", ".join(f"{len(group.nodes)} {group.reason}" for group in every)
-        return f"pod {self.case.pod} fits on none of {self._asked_about} nodes: {counted}"
+        return f"pod {self.cycle.pod} fits on none of {self._asked_about} nodes: {counted}"
 
     def _proposals(self, bundles: Bundles) -> tuple[tuple[Proposal, ...], bool]:
         """The best proposals, and whether no limit kept a change from being tried."""
         kinds, nodes = one_of_each(bundles.survey), promising(bundles.survey)
         others, fails = kinds[:MAX_CONFIRMED], bool(bundles.survey.guards)
-        trials = ProposalTrials(self.case.pod.key, self.snapshot, self._measured(), others, fails, self.pause)
+        trials = ProposalTrials(self.cycle.pod.key, self.snapshot, self._measured(), others, fails, self.pause)
         proposals = proposals_on(nodes, bundles, trials)
         return proposals, not trials.cut_short and len(kinds) <= len(nodes)
 
@@ -344,17 +344,17 @@ class JudgedPod:
             return measured.clock()
 
         solver = replace(measured, clock=clock)
-        trials = ProposalTrials(self.case.pod.key, self.snapshot, solver, others, everywhere=False, pause=self.pause)
+        trials = ProposalTrials(self.cycle.pod.key, self.snapshot, solver, others, everywhere=False, pause=self.pause)
         found = list(explanation.proposals)
         for suggest in self.suggest:
-            with self.case.solver.faults.of(f"pod {self.case.pod}"):
-                found += suggested(suggest, self.case.pod, trials)
+            with self.cycle.solver.faults.of(f"pod {self.cycle.pod}"):
+                found += suggested(suggest, self.cycle.pod, trials)
         is_whole = explanation.all_tried and not trials.cut_short
         return replace(explanation, proposals=best(found), all_tried=is_whole)
 
     def _measured(self) -> Solver:
         """The solver for work of `seconds`, by the clock of the work; its time is up at the deadline, too."""
-        solver, worked = self.case.solver, self.worked
+        solver, worked = self.cycle.solver, self.worked
         return replace(solver, clock=lambda: worked() + (_LATE if solver.is_late else 0), until=worked() + self.seconds)
 
 

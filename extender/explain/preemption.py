@@ -12,8 +12,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Eviction, PreemptionReport, Spared
+from extender.framework.cycle import feasible_on
 from extender.kube.api import ObjectKey
-from extender.pods.feasibility import feasible_on
 from extender.preemption.choice import choose
 from extender.quota.device_quotas.overrun import OVER_QUOTA, UNREADABLE_QUOTA, quotas_of
 from extender.verbs.preempt.borrowers import Borrowers

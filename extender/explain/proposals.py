@@ -26,13 +26,13 @@ from extender.explain.claim_references import with_claims_made
 from extender.explain.device_survey import Survey
 from extender.explain.explanation import Proposal, Successor
 from extender.explain.node_changes import Bundle, Bundles
+from extender.framework.cycle import open_cycle
+from extender.framework.nominated.held_devices import held_for_nominated
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import rejection
 from extender.planning.planned_pods import TIED, unbound
 from extender.planning.planner import Planner
 from extender.pods.claims import Blocked, named_claims
-from extender.pods.decision_case import open_case
-from extender.pods.nominated.held_devices import held_for_nominated
 
 
 def made_again(deleted: Iterable[ObjectKey], snapshot: Snapshot) -> tuple[Pod, ...]:
@@ -228,12 +228,12 @@ class ProposalTrials:
 
     def _allocation(self, after: Snapshot, solver: Solver, node: str) -> Allocation | None:
         pod = after.pods[self.pod]
-        case = open_case(pod, after, solver)
-        if isinstance(case, Blocked):
+        cycle = open_cycle(pod, after, solver)
+        if isinstance(cycle, Blocked):
             return None
-        case = replace(case, snapshot=held_for_nominated(pod, after, solver))
+        cycle = replace(cycle, snapshot=held_for_nominated(pod, after, solver))
         try:
-            found = case.at(after.nodes[node])
+            found = cycle.at(after.nodes[node])
         except (InvalidClaimError, SelectorError):
             return None
         except TimeoutError:

@@ -81,8 +81,8 @@ def options_after(before: Options, pod: Pod, node: str, fork: Snapshot, planner:
     question = ask(pod, [node], fork, solver, planner.decider, bounds=Bounds(solver.until))
     if isinstance(question, FilterResult):
         return None if question.passed else _options(pod, question, solver.policy)
-    claims = question.case.claims
-    if question.quota is not None or claims.allocated or claims.negotiated or claims.withheld:
+    claims = question.cycle.claims
+    if question.checks or claims.allocated or claims.negotiated or claims.withheld:
         return None
     return before.with_node(node, question.result().merits.get(node))
 

@@ -18,6 +18,8 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No
+from extender.framework.likeness import likeness_of
+from extender.framework.nominated.held_devices import held_for_nominated
 from extender.gangs.plan import GangPlan, Seating, Shortfall
 from extender.gangs.raising import raised
 from extender.gangs.search import GangSearch
@@ -26,8 +28,6 @@ from extender.kube.api import ObjectKey
 from extender.planning.planner import Planner
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.gangs import Gang
-from extender.pods.likeness import likeness_of
-from extender.pods.nominated.held_devices import held_for_nominated
 from extender.pods.reduced_claims import have_choice, least_first
 
 _MORE: Final = 256

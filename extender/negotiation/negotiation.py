@@ -21,6 +21,7 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import ReportingMemory
+from extender.framework.cycle import refreshed
 from extender.negotiation.allocating import Allocating, NegotiationRefusedError
 from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.negotiation.known_controller import KnownController
@@ -28,7 +29,6 @@ from extender.negotiation.parameters import ParametersError
 from extender.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion, NodeName
 from extender.negotiation.questions import node_name, pod_name
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.decision_case import refreshed
 from extender.pods.negotiated_claims import NegotiatedClaim, awaited, unanswered
 from extender.writes.claims.claim_json import Reservation
 

@@ -12,10 +12,11 @@ from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
+from extender.decisions.pending_reason import PendingReason
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt
 from extender.observe.decision_log import DecisionLog
-from extender.observe.pod_and_claim_states import ClaimState, PendingReason, PodState, state_of_claim, state_of_pod
+from extender.observe.pod_and_claim_states import ClaimState, PodState, state_of_claim, state_of_pod
 
 _L = TypeVar("_L", bound=Hashable)
 

@@ -11,9 +11,9 @@ from typing import Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
+from extender.decisions.pending_reason import PendingReason
 from extender.fairness.fair_memory import FairMemory
 from extender.kube.api import ObjectKey
-from extender.observe.pod_and_claim_states import PendingReason
 
 _OUT_OF_TIME: Final = "not done in time"
 

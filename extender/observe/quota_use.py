@@ -6,7 +6,7 @@ from allocator import SearchLimitError
 from extender.cluster.objects.device_quotas import counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.pods.pod_quota import kept_of, total_of
+from extender.plugins.quota.pod_quota import kept_of, total_of
 
 _NANO = 10**9
 

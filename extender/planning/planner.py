@@ -19,14 +19,14 @@ from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.timeline import ChangeLog
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
+from extender.framework.cycle import Cycle
+from extender.framework.nominated.held_devices import found_on
 from extender.kube_scheduler import rejection
 from extender.planning.grant import Grant, allocations_of
 from extender.planning.node_choice import FirstNode, NodeChoice
 from extender.planning.planned_pods import as_planned
 from extender.pods.claims import Blocked, claims_of, not_ready, unready
-from extender.pods.decision_case import Case
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.nominated.held_devices import found_on
 from extender.pods.policy import policy_of
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.prioritize import score_nodes
@@ -129,8 +129,8 @@ class Planner:
             return No(error.reason)
         if isinstance(found, No):
             return found
-        case = Case(pod, claims, fork, solver)
-        resources = case.resources(node, needs, found) if case.counts_resources else ()
+        cycle = Cycle(pod, claims, fork, solver)
+        resources = cycle.resources(node, needs, found) if cycle.counts_resources else ()
         return Grant(claims, needs, found.results, resources)
 
     def place(self, pod: Pod, node_name: str, fork: Snapshot) -> Snapshot | No:

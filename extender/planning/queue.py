@@ -9,12 +9,12 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import signature_of
 from extender.decisions.solver import Solver
+from extender.framework.cycle import open_cycle
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Queued
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import open_case
 from extender.quota.device_quotas.overrun import quotas_of
 
 
@@ -70,14 +70,14 @@ def _turn(pod: Pod) -> tuple[int, str, ObjectKey]:
 
 
 def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver) -> Hashable:
-    case = open_case(pod, snapshot, solver)
-    if isinstance(case, Blocked):
-        return pod.priority, case.reason
-    claims = case.claims
+    cycle = open_cycle(pod, snapshot, solver)
+    if isinstance(cycle, Blocked):
+        return pod.priority, cycle.reason
+    claims = cycle.claims
     if claims.allocated or pod.nominated_node or any(users[each.key] > 1 for each in claims.pending):
         return pod.uid
     return (
-        signature_of([each.claim for each in claims.pending], snapshot.classes, case.solver.policy),
+        signature_of([each.claim for each in claims.pending], snapshot.classes, cycle.solver.policy),
         pod.containers,
         pod.requirements,
         pod.priority,

@@ -66,6 +66,11 @@ class PodClaims:
         return not (self.allocated or self.pending or self.negotiated or self.special.is_needed)
 
     @property
+    def has_allocated(self) -> bool:
+        """Whether a claim of the pod has its devices already."""
+        return bool(self.allocated or self.special.made)
+
+    @property
     def open_specs(self) -> Sequence[ClaimSpec]:
         """What is to be allocated, by us or by controllers: the specs of the claims without an allocation."""
         whole = {each.uid: each.claim.claim.spec for each in self.negotiated}

@@ -24,6 +24,9 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from extender.pods.lost_members import lost_members
 
+GANG: Final = "gang"
+"""The name of the plugin that refuses pods because of their gangs."""
+
 _WRONG: Final = Cause("group-wrong", "{detail}")
 _NO_GROUP: Final = Cause("group-missing", "PodGroup {detail}")
 _AWAITS_PODS: Final = Cause("group-awaits-pods", "waiting for the pods of group {detail}")

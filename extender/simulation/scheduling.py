@@ -18,16 +18,16 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
+from extender.decisions.pending_reason import PendingReason
 from extender.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.explain.explanation import share_in_words
 from extender.fakekube.cluster import EmbeddedCluster
+from extender.framework.cycle import refreshed
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler import no_attempt
-from extender.observe.pod_and_claim_states import PendingReason
 from extender.planning.node_choice import FirstNode, NodeChoice
 from extender.pods.claims_to_come import unmade
-from extender.pods.decision_case import refreshed
 from extender.pods.extended_resources.requests import request_nouns, request_words
 from extender.pods.extended_resources.special_claim import without_devices
 from extender.service import Service

@@ -17,9 +17,9 @@ from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cycle import refreshed
 from extender.kube.resources import CLAIMS, PODS
 from extender.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
-from extender.pods.decision_case import refreshed
 
 logger = structlog.get_logger()
 

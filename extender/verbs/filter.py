@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
 
 from allocator import STOPPED, InvalidClaimError, Reason, SelectorError
 from allocator.policies import Merit
@@ -23,16 +22,13 @@ from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decided, Decider, Lookup
-from extender.decisions.solver import No, Solver
+from extender.decisions.pending_reason import PendingReason
+from extender.decisions.solver import Check, No, Refusal, Refused, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
-from extender.observe.pod_and_claim_states import PendingReason
-from extender.pods.decision_case import Case, fits
+from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted, fits, kept_elsewhere
+from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.feasibility import Admitted, Part, Refused, admitted, kept_elsewhere
-from extender.pods.gangs import is_alone
-from extender.pods.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
-from extender.pods.pod_quota import PodQuota
-from extender.quota.device_quotas.overrun import OVER_QUOTA
+from extender.pods.gangs import GANG, is_alone
 from extender.verbs.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.verbs.ranking import Merits, Ranking
 from extender.verbs.reasons import Reasons
@@ -56,7 +52,7 @@ class Bounds:
 
 
 class Code(Enum):
-    """How a part of the house has refused a pod."""
+    """How a plugin has refused a pod."""
 
     NOWHERE = "nowhere"
     """Whatever the nodes have, the pod can run on none of them."""
@@ -64,14 +60,6 @@ class Code(Enum):
     """It was compared on each node."""
     UNKNOWN = "unknown"
     """On some node a limit has stopped the search."""
-
-
-_WAITS_FOR: Final = {
-    Part.GANG: PendingReason.GANG,
-    Part.QUOTA: PendingReason.QUOTA,
-    Part.CLAIMS: PendingReason.CLAIMS,
-}
-"""What a pod waits for that a part has refused; the first of them counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +72,8 @@ class FilterResult:
         unresolvable: nodes where the pod does not fit, with the reason.
         merits: the merit of each node that passed; empty for pods that need no devices.
         steps: devices tried.
-        by: if no node passed, the parts of the house that have refused the pod, on one node at least.
+        by: if no node passed, the names of the plugins that have refused the pod, on one node at least.
+        waits_for: what the pod waits for that these have refused, the first of them.
         in_vain: seconds at nodes that were hard to search, if no node passed.
     """
 
@@ -93,7 +82,8 @@ class FilterResult:
     unresolvable: Reasons = field(default_factory=Reasons)
     merits: Merits = field(default_factory=Merits)
     steps: int = 0
-    by: Mapping[Part, Code] = field(default_factory=dict)
+    by: Mapping[str, Code] = field(default_factory=dict)
+    waits_for: PendingReason = PendingReason.DEVICES
     in_vain: float = 0.0
 
     @property
@@ -103,10 +93,9 @@ class FilterResult:
             return PendingReason.FITS
         if self.failed:
             return PendingReason.TERMINATING
-        for part, waits_for in _WAITS_FOR.items():
-            if part in self.by:
-                return waits_for
-        return PendingReason.SEARCH if self.is_undecided else PendingReason.DEVICES
+        if self.waits_for is PendingReason.DEVICES and self.is_undecided:
+            return PendingReason.SEARCH
+        return self.waits_for
 
     @property
     def is_blocked(self) -> bool:
@@ -166,20 +155,23 @@ def ask(
         return FilterResult(names)
     found = admitted(pod, snapshot, solver)
     if isinstance(found, Refused):
-        return _nowhere(names, found)
-    case = found.case
-    if case.claims.is_empty:
+        return _nowhere(names, found, solver)
+    cycle = found.cycle
+    if cycle.claims.is_empty:
         return FilterResult(names)
     if snapshot.nominated:
         only = "" if is_alone(pod, snapshot) else pod.kept.node
-        case = replace(case, snapshot=held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only, now=True))
+        beside = held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only, now=True)
+        cycle = replace(cycle, snapshot=beside)
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
-    late = frozenset[str]() if bounds.late is None else bounds.late.among(case, names)
-    return FilterQuestion(case, names, decider, nodes, bounds, found.quota, late)
+    late = frozenset[str]() if bounds.late is None else bounds.late.among(cycle, names)
+    return FilterQuestion(cycle, names, decider, nodes, bounds, found.checks, late)
 
 
-def _nowhere(names: Sequence[str], refused: Refused) -> FilterResult:
-    return FilterResult((), unresolvable=Reasons.alike(names, refused.reason), by={refused.by: Code.NOWHERE})
+def _nowhere(names: Sequence[str], refused: Refused, solver: Solver) -> FilterResult:
+    unresolvable = Reasons.alike(names, refused.refusal.reason)
+    waits_for = solver.plugins.waits_for.get(refused.by, PendingReason.CLAIMS)
+    return FilterResult((), unresolvable=unresolvable, by={refused.by: Code.NOWHERE}, waits_for=waits_for)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +205,16 @@ class FilterQuestion:
 
     Attributes:
         sent: the nodes, where whole nodes were sent.
-        quota: compares the devices of each node with the quotas; None if that is not needed.
+        checks: of plugins, each with the plugin's name: they compare what is found on each node.
         late: those of the nodes that pass only if no other does.
     """
 
-    case: Case
+    cycle: Cycle
     names: Sequence[str]
     decider: Decider
     sent: Mapping[str, NodeObject] | None = None
     bounds: Bounds = Bounds()
-    quota: PodQuota | None = None
+    checks: Sequence[tuple[str, Check]] = ()
     late: Collection[str] = ()
 
     def result(self) -> FilterResult:
@@ -244,7 +236,7 @@ class FilterQuestion:
     @property
     def is_uniform(self) -> bool:
         """Whether the pod needs the same on every node. If not, each node has to be examined."""
-        claims = self.case.claims
+        claims = self.cycle.claims
         return (
             bool(claims.pending)
             and all(each.may_be_anywhere for each in claims.negotiated)
@@ -253,7 +245,7 @@ class FilterQuestion:
 
     def lookup(self, names: Sequence[str]) -> Known:
         """What is known of the nodes."""
-        claims = self.case.claims
+        claims = self.cycle.claims
         verdicts: dict[str, Verdict] = {}
         if self.is_uniform:
             for each in claims.negotiated:
@@ -264,7 +256,7 @@ class FilterQuestion:
         groups: dict[Hashable, tuple[Needs, list[str]]] = {}
         for name in names:
             node = self._node(name)
-            needs = UNKNOWN_NODE if node is None else self.case.claims.on(node)
+            needs = UNKNOWN_NODE if node is None else self.cycle.claims.on(node)
             if isinstance(needs, Reason):
                 verdicts[name] = Verdict(reason=needs)
             elif not needs.pending:
@@ -281,7 +273,7 @@ class FilterQuestion:
             TimeoutError: time was up before any node was found.
             InvalidClaimError, SelectorError: the pod can go nowhere.
         """
-        solver = self.case.solver
+        solver = self.cycle.solver
         if self.bounds.patience < solver.patience:
             solver = replace(solver, patience=self.bounds.patience)
         decided = [self.decider.evaluate(lookup, until=self.bounds.until, solver=solver) for lookup in known.lookups]
@@ -296,21 +288,21 @@ class FilterQuestion:
         return self._result(known.names, Decided(in_order, sum(each.steps for each in decided), hard))
 
     def _looked_up(self, needs: Needs, names: Sequence[str]) -> Lookup:
-        pending, solver = [each.claim for each in needs.pending], self.case.solver
-        world, weighing = needs.world(self.case.snapshot), solver.weighing(self.case.pod, self.bounds.until)
+        pending, solver = [each.claim for each in needs.pending], self.cycle.solver
+        world, weighing = needs.world(self.cycle.snapshot), solver.weighing(self.cycle.pod, self.bounds.until)
         return self.decider.lookup(pending, names, world, sent=self.sent, policy=solver.policy, weighing=weighing)
 
     def _note_hard(self, hard: Mapping[str, float]) -> None:
         """From their next change on, these nodes are passed over for a while (`LateNodes.note_hard`)."""
         if self.bounds.late is not None:
             for node in filter(None, map(self._node, hard)):
-                self.bounds.late.note_hard(self.case, node, hard[node.name])
+                self.bounds.late.note_hard(self.cycle, node, hard[node.name])
 
     def _answer(self) -> FilterResult:
-        pod = self.case.pod
-        if pod.kept.node and not is_alone(pod, self.case.snapshot):
+        pod = self.cycle.pod
+        if pod.kept.node and not is_alone(pod, self.cycle.snapshot):
             return self._only_there(pod.kept.node)
-        if pod.kept.node in self.names and awaits_kept(pod, self.case.snapshot, self.case.solver):
+        if pod.kept.node in self.names and awaits_kept(pod, self.cycle.snapshot, self.cycle.solver):
             elsewhere = self._kept_elsewhere(pod.kept.node)
             return FilterResult((), failed=Reasons.alike((pod.kept.node,), WAITING), unresolvable=elsewhere)
         nominated = pod.nominated_node
@@ -331,12 +323,12 @@ class FilterQuestion:
         late = self.bounds.late
         if late is None or self.bounds.patience > LATE_SECONDS:
             return self.evaluate(known)
-        given_up = known.missing & late.of_namespace(self.case)
+        given_up = known.missing & late.of_namespace(self.cycle)
         if not given_up:
             return self.evaluate(known)
         found = self.evaluate(self.lookup([name for name in known.names if name not in given_up]))
         unknown = Reasons.alike(tuple(given_up), Reason(STOPPED, detail="time"))
-        by = {} if found.passed else {**found.by, Part.DEVICES: Code.UNKNOWN}
+        by = {} if found.passed else {**found.by, DEVICES: Code.UNKNOWN}
         return replace(found, unresolvable=found.unresolvable.beside(unknown), by=by)
 
     def _only_there(self, kept: str) -> FilterResult:
@@ -344,8 +336,10 @@ class FilterQuestion:
         there = [name for name in self.names if name == kept]
         found = self.evaluate(self.lookup(there))
         unresolvable = self._kept_elsewhere(kept).beside(found.unresolvable)
-        by = found.by if found.passed or found.failed else {**found.by, Part.GANG: Code.ON_NODES}
-        return replace(found, unresolvable=unresolvable, by=by)
+        if found.passed or found.failed:
+            return replace(found, unresolvable=unresolvable)
+        by = {**found.by, GANG: Code.ON_NODES}
+        return replace(found, unresolvable=unresolvable, by=by, waits_for=PendingReason.GANG)
 
     def _kept_elsewhere(self, kept: str) -> Reasons:
         """The reason against the nodes other than the one where something is kept for the pod."""
@@ -355,86 +349,80 @@ class FilterQuestion:
         try:
             return answer()
         except (InvalidClaimError, SelectorError) as error:
-            return _nowhere(self.names, Refused(Part.CLAIMS, error.reason))
+            return _nowhere(self.names, Refused(CLAIMS, Refusal(error.reason)), self.cycle.solver)
 
     def _result(self, names: Sequence[str], decided: Decided) -> FilterResult:
-        ranking = Ranking.of(names, decided.verdicts, self.case.solver.policy)
+        ranking = Ranking.of(names, decided.verdicts, self.cycle.solver.policy)
         over: Mapping[str, Reason] = {}
-        if self.quota is None and not self.case.counts_resources:
+        by: Mapping[str, Code] = {}
+        if not self.checks and not self.cycle.counts_resources:
             merits = ranking.best(self.bounds.most)
         else:
-            merits, over = self._within(ranking.best())
+            merits, over, by = self._within(ranking.best())
         if not merits and TOO_LATE in decided.verdicts:
             raise TimeoutError
         unresolvable = ranking.refused().beside(Reasons.of(over)) if over else ranking.refused()
-        failed, nominated = Reasons(), self.case.pod.nominated_node
+        failed, nominated = Reasons(), self.cycle.pod.nominated_node
         if nominated and nominated in unresolvable and self._fits_later(nominated):
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
-        by = {} if merits else self._refused_by(decided.verdicts, over.values())
-        return FilterResult(
-            tuple(merits),
-            failed,
-            unresolvable,
-            merits,
-            decided.steps,
-            by,
-            in_vain=0.0 if merits else sum(decided.hard.values()),
-        )
+        passed = tuple(merits)
+        if passed:
+            return FilterResult(passed, failed, unresolvable, merits, decided.steps)
+        lasting = all(verdict.lasting for verdict in decided.verdicts)
+        waits_for = next((self.cycle.solver.plugins.waits_for[name] for name in by), PendingReason.DEVICES)
+        by = {**by, DEVICES: Code.ON_NODES if lasting else Code.UNKNOWN}
+        in_vain = sum(decided.hard.values())
+        return FilterResult((), failed, unresolvable, merits, decided.steps, by, waits_for, in_vain)
 
-    @staticmethod
-    def _refused_by(verdicts: Verdicts, over: Collection[Reason]) -> Mapping[Part, Code]:
-        """The parts that have refused the pod on nodes of which none passed."""
-        lasting = all(verdict.lasting for verdict in verdicts)
-        of_quota = any(reason.cause is OVER_QUOTA for reason in over)
-        by_devices = {Part.DEVICES: Code.ON_NODES if lasting else Code.UNKNOWN}
-        return {Part.QUOTA: Code.ON_NODES, **by_devices} if of_quota else by_devices
+    def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, Reason], Mapping[str, Code]]:
+        """The nodes whose devices pass the checks of plugins, and take no more of their node than is left.
 
-    def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, Reason]]:
-        """The nodes whose devices are within quota and take no more of their node than is left.
-
-        They are at most `Bounds.most`. Also returns the reasons against the other nodes.
+        They are at most `Bounds.most`. Also returns the reasons against the other nodes, and the plugins that refused.
 
         A node that is not judged in time passes: bind judges it again.
 
         Raises:
-            TimeoutError: selectors of the quotas took too long.
+            TimeoutError: selectors of a plugin's rules took too long.
         """
         passed: dict[str, Merit] = {}
         over: dict[str, Reason] = {}
-        scores = self.case.solver.policy.scores(merits)
+        by: dict[str, Code] = {}
+        scores = self.cycle.solver.policy.scores(merits)
         for name in sorted(merits, key=scores.__getitem__, reverse=True):
             if len(passed) == self.bounds.most:
                 break
             refusal = self._over(name)
             if refusal is None:
                 passed[name] = merits[name]
-            else:
-                over[name] = refusal
+                continue
+            over[name] = refusal if isinstance(refusal, Reason) else refusal.refusal.reason
+            if isinstance(refusal, Refused):
+                by[refusal.by] = Code.ON_NODES
         kept = [name for name in merits if name in passed]
-        return Merits(kept, [passed[name] for name in kept], range(len(kept))), over
+        return Merits(kept, [passed[name] for name in kept], range(len(kept))), over, by
 
-    def _over(self, name: str) -> Reason | None:
-        """The limit that the pod exceeds on a node, as a reason; None if there is none."""
+    def _over(self, name: str) -> Reason | Refused | None:
+        """What refuses the pod on a node where its devices are found; None if nothing does."""
         node = self._node(name)
         if node is None:
             return None
         try:
-            found = self.case.at(node)
+            found = self.cycle.at(node)
         except TimeoutError:
             return None
         if isinstance(found, No):
             return None if found.stopped else found.reason
-        return Admitted(self.case, self.quota).over_quota(node, found)
+        return Admitted(self.cycle, self.checks).refused(node, found)
 
     def _fits_later(self, name: str) -> bool:
         node = self._node(name)
-        return node is not None and fits_later(self.case, node)
+        return node is not None and fits_later(self.cycle, node)
 
     def _node(self, name: str) -> NodeObject | None:
-        return self.case.snapshot.nodes.get(name) if self.sent is None else self.sent[name]
+        return self.cycle.snapshot.nodes.get(name) if self.sent is None else self.sent[name]
 
 
-def fits_later(case: Case, node: NodeObject) -> bool:
+def fits_later(cycle: Cycle, node: NodeObject) -> bool:
     """Whether the pod needs only wait until terminating pods have given back their devices."""
-    later = after_departures(case.snapshot, node, case.solver.features)
-    return later is not case.snapshot and fits(case.pod, node, later, case.solver)
+    later = after_departures(cycle.snapshot, node, cycle.solver.features)
+    return later is not cycle.snapshot and fits(cycle.pod, node, later, cycle.solver)

@@ -17,7 +17,7 @@ from allocator.reason import Cause
 from allocator.tools import Recent
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.pods.decision_case import Case
+from extender.framework.cycle import Cycle
 
 LATE: Final = Reason(Cause("late", "its devices change faster than they can be searched"))
 """Why filter passes over a node while another node suits."""
@@ -67,56 +67,58 @@ class LateNodes:
         self._clock = clock
         self._failures: Recent[Mapping[tuple[int, str], _Failure]] = Recent(MOST_NAMESPACES)
 
-    def note(self, case: Case, node: NodeObject) -> None:
+    def note(self, cycle: Cycle, node: NodeObject) -> None:
         """A bind of the pod was late on the node."""
-        self._note(case, node, self._clock())
+        self._note(cycle, node, self._clock())
 
-    def note_hard(self, case: Case, node: NodeObject, seconds: float) -> None:
+    def note_hard(self, cycle: Cycle, node: NodeObject, seconds: float) -> None:
         """A search for the pod took so long on the node. What it found holds until the node's pools change."""
         if seconds > LATE_SECONDS:
-            self._note(case, node, -math.inf)
+            self._note(cycle, node, -math.inf)
 
-    def _note(self, case: Case, node: NodeObject, since: float) -> None:
-        now, key, known = self._clock(), (_signature(case), node.name), self._of(case)
+    def _note(self, cycle: Cycle, node: NodeObject, since: float) -> None:
+        now, key, known = self._clock(), (_signature(cycle), node.name), self._of(cycle)
         before = known.get(key)
         pause = FIRST_PAUSE if before is None else min(2 * before.pause, MOST_PAUSE)
         others = [(other, failure) for other, failure in known.items() if other != key]
         kept = dict(others[len(others) - MOST_OF_NAMESPACE + 1 if len(others) >= MOST_OF_NAMESPACE else 0 :])
-        kept[key] = _Failure(pause, now + pause, _pools(case.snapshot, node.name), since)
-        self._failures.keep(case.pod.namespace, kept)
+        kept[key] = _Failure(pause, now + pause, _pools(cycle.snapshot, node.name), since)
+        self._failures.keep(cycle.pod.namespace, kept)
 
-    def among(self, case: Case, names: Sequence[str]) -> frozenset[str]:
+    def among(self, cycle: Cycle, names: Sequence[str]) -> frozenset[str]:
         """Those of the nodes that are late for the pod now."""
-        known = self._of(case)
+        known = self._of(cycle)
         if not known:
             return frozenset()
-        signature = _signature(case)
-        late = {name for (of, name), failure in known.items() if of == signature and self._is_late(case, name, failure)}
+        signature = _signature(cycle)
+        late = {
+            name for (of, name), failure in known.items() if of == signature and self._is_late(cycle, name, failure)
+        }
         return frozenset(late.intersection(names)) if late else frozenset()
 
-    def of_namespace(self, case: Case) -> frozenset[str]:
+    def of_namespace(self, cycle: Cycle) -> frozenset[str]:
         """The nodes on which something took long for any pod of the namespace, and is not yet to be tried again."""
         now = self._clock()
-        return frozenset(name for (_, name), failure in self._of(case).items() if now < failure.until)
+        return frozenset(name for (_, name), failure in self._of(cycle).items() if now < failure.until)
 
-    def _of(self, case: Case) -> Mapping[tuple[int, str], _Failure]:
-        return self._failures.find(case.pod.namespace) or {}
+    def _of(self, cycle: Cycle) -> Mapping[tuple[int, str], _Failure]:
+        return self._failures.find(cycle.pod.namespace) or {}
 
-    def _is_late(self, case: Case, name: str, failure: _Failure) -> bool:
+    def _is_late(self, cycle: Cycle, name: str, failure: _Failure) -> bool:
         now = self._clock()
         if now >= failure.until:
             return False
-        pools = _pools(case.snapshot, name)
+        pools = _pools(cycle.snapshot, name)
         if pools == failure.pools:
             return now - failure.since < QUIET_SECONDS
-        changed = {**self._of(case), (_signature(case), name): replace(failure, pools=pools, since=now)}
-        self._failures.keep(case.pod.namespace, changed)
+        changed = {**self._of(cycle), (_signature(cycle), name): replace(failure, pools=pools, since=now)}
+        self._failures.keep(cycle.pod.namespace, changed)
         return True
 
 
-def _signature(case: Case) -> int:
+def _signature(cycle: Cycle) -> int:
     """Equal for pods whose claims ask for the same. A number, because the specs of claims may be long."""
-    return hash(tuple([each.claim.spec.asked for each in case.claims.pending]))
+    return hash(tuple([each.claim.spec.asked for each in cycle.claims.pending]))
 
 
 def _pools(snapshot: Snapshot, node: str) -> tuple["weakref.ref[Pool]", ...]:

@@ -12,10 +12,10 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
+from extender.framework.cycle import refreshed
 from extender.kube.api import ObjectKey
 from extender.negotiation.protocol import PodName
 from extender.pods.claims import Blocked, claims_of
-from extender.pods.decision_case import refreshed
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.tools.offload import Offload
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes

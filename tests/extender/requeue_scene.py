@@ -12,10 +12,10 @@ from extender.background.requeue.rescan import Rescan
 from extender.background.runner import PAUSE_SECONDS
 from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS, RESOURCES
-from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.verbs.filter import filter_nodes
 from extender.writes.pods.patches import DEVICES_CHANGED
 from extender.writes.writer import Writer

@@ -17,9 +17,9 @@ from extender.commands.main import app
 from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
+from extender.framework.cycle import kept_elsewhere
+from extender.framework.nominated.held_devices import WAITING
 from extender.http.endpoints.scheduler_verbs import VERBS
-from extender.pods.feasibility import kept_elsewhere
-from extender.pods.nominated.held_devices import WAITING
 from tests.extender.exported import Exported, exported
 from tests.extender.pairs_scene import FORMS
 from tests.extender.test_pairs import APART as NEVER_ON_ONE_DEVICE

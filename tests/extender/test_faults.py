@@ -16,10 +16,10 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
+from extender.framework.nominated.held_devices import held_for_nominated
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
-from extender.pods.nominated.held_devices import held_for_nominated
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.tools.faults import Faults, RefusedError

@@ -27,6 +27,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
 from extender.metrics.groups import Metrics
 from extender.planning.templates.catalog import read_catalog
+from extender.plugins.table import PLUGINS
 from extender.service import Service
 from extender.tools.offload import Offload, in_thread
 from tests.kit.objects import parts
@@ -182,6 +183,7 @@ def solver(*, limits: Limits | None = None, features: Features | None = None) ->
         selectors=Selectors(),
         clock=lambda: 0.0,
         new_share_id=lambda: f"share-{next(ids)}",
+        plugins=PLUGINS,
         policy=FIRST_FIT,
         limits=limits or Limits(),
         features=features or Features(),

@@ -38,13 +38,12 @@ from extender.autoscaler.scale_up.plan import (
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import No, Refused, Solver
+from extender.framework.likeness import likeness_of_resources
 from extender.kube_scheduler import no_attempt
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import class_serving
-from extender.pods.likeness import likeness_of_resources
-from extender.pods.pod_quota import PodQuota, Refusal
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"
@@ -171,15 +170,13 @@ class Estimate:
                 claims = claims_of(pod, self._snapshot)
                 if isinstance(claims, Blocked):
                     self._blocked[pod.uid] = claims.reason.in_words()
-                elif over := self._over_quota(pod, claims):
-                    self._blocked[pod.uid] = over.reason.in_words()
+                    continue
+                refused = self._solver.plugins.pre_filter(pod, claims, self._snapshot, self._solver)
+                if isinstance(refused, Refused):
+                    self._blocked[pod.uid] = refused.refusal.reason.in_words()
                 else:
                     found.setdefault(self._shape(pod, each, claims), []).append(pod)
         return dict(sorted(found.items(), key=lambda item: item[0].size, reverse=True))
-
-    def _over_quota(self, pod: Pod, claims: PodClaims) -> Refusal | None:
-        quota = PodQuota.of(pod, self._snapshot, self._solver)
-        return None if quota is None else quota.refusal(claims)
 
     def _shape(self, pod: Pod, asked: PendingPod, claims: PodClaims) -> PodShape:
         demand, groups = asked.demand, asked.groups

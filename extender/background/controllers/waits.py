@@ -18,9 +18,9 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import ReportingMemory
+from extender.framework.cycle import refreshed
 from extender.negotiation.known_controller import MOST_AT_ONCE
 from extender.negotiation.negotiation import Negotiation
-from extender.pods.decision_case import refreshed
 from extender.tools.faults import Faults
 
 _PAUSE_SECONDS: Final = 1.0

@@ -46,12 +46,11 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
+from extender.framework.cycle import refreshed
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.kube.api import ObjectKey
 from extender.metrics.groups import GangMetrics
-from extender.pods.decision_case import refreshed
-from extender.pods.feasibility import Part
-from extender.pods.gangs import Gang, gang_at, is_alone
+from extender.pods.gangs import GANG, Gang, gang_at, is_alone
 from extender.tools.offload import Offload
 from extender.writes.pods.nominations import Nominator
 from extender.writes.writer import Writer
@@ -186,7 +185,7 @@ class Gangs(BackgroundTask):
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
         key = rejection.sent.gang_key
-        if key is None or Part.GANG not in rejection.result.by:
+        if key is None or GANG not in rejection.result.by:
             return
         was_known, watch = self._rejected.note(rejection), self._shown(key)
         if watch is not None:

@@ -10,14 +10,14 @@ from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.framework.likeness import likeness_of
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.gangs.planning import GangPlanner, shared_claims
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planner import Planner
+from extender.plugins.quota.pod_quota import kept_overrun
 from extender.pods.gangs import Gang
-from extender.pods.likeness import likeness_of
 from extender.pods.node_resources import is_counted
-from extender.pods.pod_quota import kept_overrun
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.tools.offload import Offload
 

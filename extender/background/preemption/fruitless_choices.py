@@ -16,7 +16,7 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, roams
-from extender.pods.likeness import likeness_of
+from extender.framework.likeness import likeness_of
 
 MOST_NAMES: Final = 200_000
 """Names of nodes that are remembered, for all kinds of pods together: about 10 MB."""

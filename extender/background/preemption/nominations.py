@@ -17,14 +17,14 @@ from extender.cluster.consumers import holders_near
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.nominated.held_devices import are_leaving
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision
 from extender.metrics.groups import PreemptionMetrics
 from extender.pods.gangs import is_alone
-from extender.pods.nominated.held_devices import are_leaving
 from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
-from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
+from extender.verbs.bind.errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.writes.pods.nominations import Nominator
 
 logger = structlog.get_logger()
@@ -153,7 +153,7 @@ class Nominations:
         if nomination is None or nomination.keeping.node != node:
             return
         nomination.failed = self._solver.clock()
-        if isinstance(error, ControllerRefusesError | QuotaExceededError):
+        if isinstance(error, ControllerRefusesError | PluginRefusesError):
             nomination.refusals += 1
             nomination.cause = error.why
 

@@ -42,9 +42,9 @@ from extender.fairness.turns import Turns
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.metrics.groups import PreemptionMetrics
 from extender.planning.planner import Planner, UndecidedError
-from extender.pods.feasibility import Part
+from extender.plugins.quota.plugin import QUOTA
+from extender.plugins.quota.pod_quota import kept_overrun
 from extender.pods.gangs import is_alone
-from extender.pods.pod_quota import kept_overrun
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
 from extender.tools.offload import Offload
@@ -165,7 +165,7 @@ class Preemptor(BackgroundTask):
         Victims are chosen half a second after the first call: as other pods come and go, a scheduler asks all the time.
         """
         pod = rejection.sent
-        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and Part.QUOTA not in rejection.result.by
+        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and QUOTA not in rejection.result.by
         if may_preempt and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due

@@ -24,7 +24,7 @@ from extender.preemption.eviction_limits import (
     Option,
 )
 from extender.tools.offload import Offload
-from extender.verbs.bind.errors import BindError, ControllerRefusesError, QuotaExceededError
+from extender.verbs.bind.errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.verbs.preempt.preempt import Victims
 from extender.writes.writer import Writer
 
@@ -118,7 +118,7 @@ class SchedulerEvictions(BackgroundTask):
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Refusals are counted."""
         made = self._made.get(uid)
-        if made is not None and made.node == node and isinstance(error, ControllerRefusesError | QuotaExceededError):
+        if made is not None and made.node == node and isinstance(error, ControllerRefusesError | PluginRefusesError):
             made.refusals += 1
             made.cause = error.why
 

@@ -17,11 +17,11 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
+from extender.framework.cycle import holding
+from extender.framework.likeness import likeness_of
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept, WithKept
+from extender.framework.nominated.held_devices import found_on
 from extender.planning.planner import Planner, UndecidedError
-from extender.pods.decision_case import holding
-from extender.pods.likeness import likeness_of
-from extender.pods.nominated.cluster_with_kept import ClusterWithKept, WithKept
-from extender.pods.nominated.held_devices import found_on
 
 MOST_AT_ONCE: Final = 10
 """Pods woken in one look."""

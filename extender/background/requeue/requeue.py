@@ -24,11 +24,9 @@ from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
+from extender.framework.cycle import refreshed
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
-from extender.pods.decision_case import refreshed
-from extender.pods.feasibility import Part
-from extender.pods.gangs import gang_refusal
-from extender.pods.nominated.cluster_with_kept import ClusterWithKept
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread
 from extender.writes.writer import Writer
@@ -87,7 +85,7 @@ class Requeue(BackgroundTask):
         self._writer = writer
         self._kept, self._decider = kept, kept.of_cluster
         self._seen = state.snapshot
-        self._turns = Turns(self._decider.solver.clock)
+        self._turns, self._plugins = Turns(self._decider.solver.clock), self._decider.solver.plugins
         self._rejected = ReportingMemory[RejectedPod](MOST_PODS)
         self._missed: frozenset[str] = frozenset()
         self._woken: dict[str, float] = {}
@@ -104,7 +102,7 @@ class Requeue(BackgroundTask):
         pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
         before = self._rejected.pop(pod.uid)
         self._release(pod.uid)
-        if Part.GANG in rejection.result.by:
+        if not self._plugins.self_waking.isdisjoint(rejection.result.by):
             return
         own = None if len(names) >= len(snapshot.nodes) else self._names.shared(sorted(names))
         missed = snapshot.version < self._seen.version
@@ -115,9 +113,14 @@ class Requeue(BackgroundTask):
         if rejection.result.is_undecided and not missed:
             rejected.postpone(now)
 
+    def _is_woken_by_plugin(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a plugin refuses a pod whose feature wakes its pods itself."""
+        refused = self._plugins.pre_enqueue(pod, snapshot)
+        return refused is not None and refused.by in self._plugins.self_waking
+
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Remember the pod, if there is room in the share of its namespace or in the place of a pod that was judged."""
-        if pod.uid in self._rejected or pod.uid in self._woken or gang_refusal(pod, snapshot):
+        if pod.uid in self._rejected or pod.uid in self._woken or self._is_woken_by_plugin(pod, snapshot):
             return Found.KNOWN
         if not self._rejected.make_room(pod.namespace, lambda oldest: oldest.was_judged):
             return Found.FULL

@@ -18,7 +18,7 @@ from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
-from extender.pods.pod_quota import kept_of, total_of
+from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.quota.device_quotas.overrun import excess
 from extender.quota.device_quotas.totals import Total
 from extender.quota.device_quotas.usage import Taken, total

@@ -27,13 +27,11 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, OverQuotaError, WriteRefusedError
 from extender.kube.resources import CLAIMS
 from extender.negotiation.negotiation import Negotiation
-from extender.pods.gangs import gang_refusal
 from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.awaited_claims import arrived, check_not_fenced
-from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, QuotaExceededError
+from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, PluginRefusesError
 from extender.verbs.bind.pinned_claims import PinnedClaims
-from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back
-from extender.verbs.bind.quota import check_written
+from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back, verify
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.special_claims import SpecialClaims
@@ -208,8 +206,8 @@ class Binder:
             left = await self._undo(pod, node, made, str(error))
             if left is None:
                 return
-            if isinstance(error, OverQuotaError | QuotaExceededError):
-                self._reports.tell(pod, Note(QUOTA_EXCEEDED, printable(str(error)), "Binding"))
+            if event := _event_of(error):
+                self._reports.tell(pod, Note(event, printable(str(error)), "Binding"))
             if left:
                 raise type(error)("; ".join((str(error), *left))) from error
             raise
@@ -264,7 +262,7 @@ class Binder:
             pod = told
         await self._hear(revision, until)
         self._check(made)
-        self._check_gang(pod)
+        self._check_pre_enqueue(pod)
         return pod
 
     async def _again(self, old: Pod, new: Pod, plan: BindPlan, made: list[Reservation], until: float) -> Pod:
@@ -288,7 +286,7 @@ class Binder:
     def _check(self, made: list[Reservation]) -> None:
         """Check that the pod may be bound with what was reserved for it: the last look before the Binding."""
         snapshot = self._state.snapshot
-        for check in (self._check_against_others, self._check_quota, self._check_readiness):
+        for check in (self._check_against_others, self._check_by_plugins, self._check_readiness):
             for index, each in enumerate(made):
                 claim = snapshot.claim(each.uid)
                 if claim is None or claim.claim.allocation is None or not each.is_reserved(claim.claim):
@@ -306,9 +304,9 @@ class Binder:
             self._reports.double_allocations.found(claim, found, snapshot)
             raise DoubleAllocationError(f"claim {claim.key} was allocated after others: {found}")
 
-    def _check_quota(self, claim: ClaimObject, snapshot: Snapshot, pod: Pod) -> None:
-        """Compare with the DeviceQuotas. If two replicas allocate the last device, the later one gives it back."""
-        check_written(claim, pod, snapshot, self._solver)
+    def _check_by_plugins(self, claim: ClaimObject, snapshot: Snapshot, pod: Pod) -> None:
+        """Compare with the plugins' rules. If two replicas allocate the last device, the later one gives it back."""
+        verify(claim, pod, snapshot, self._solver)
 
     def _check_readiness(self, claim: ClaimObject, _snapshot: Snapshot, _pod: Pod) -> None:
         """See whether the devices are ready to be bound."""
@@ -320,12 +318,12 @@ class Binder:
         if lack is not None:
             raise BindError(str(lack))
 
-    def _check_gang(self, pod: Pod) -> None:
-        """Check that the pod's gang is still ready: the watch, or the pod as it was read, may show that it is not."""
+    def _check_pre_enqueue(self, pod: Pod) -> None:
+        """Check that the pod may still be bound: the watch, or the pod as it was read, may show that its gang waits."""
         snapshot = self._state.snapshot
         for each in (pod, snapshot.pod(pod.uid) or pod):
-            if awaited := gang_refusal(each, snapshot):
-                raise WriteRefusedError(f"pod {pod.key}: {awaited.in_words()}")
+            if refused := self._solver.plugins.pre_enqueue(each, snapshot):
+                raise WriteRefusedError(f"pod {pod.key}: {refused.refusal}")
 
     async def _given_back(self, pod: Pod, claims: Sequence[ClaimObject], why: str) -> None:
         left = await self._undo(pod, "", to_give_back(pod, claims, self._state.snapshot), why)
@@ -373,3 +371,10 @@ async def _answer(task: asyncio.Task[BindError | None], until: float) -> BindErr
     """The task's answer, or that there is none yet. The task goes on if its caller stops waiting."""
     done, _ = await asyncio.wait({task}, timeout=until - asyncio.get_running_loop().time())
     return task.result() if done else BindError("the bind of this pod is still running")
+
+
+def _event_of(error: WriteRefusedError | GivenBackError) -> str:
+    """The reason of the Event that tells why a bind was refused; empty: none does."""
+    if isinstance(error, PluginRefusesError):
+        return error.event
+    return QUOTA_EXCEEDED if isinstance(error, OverQuotaError) else ""

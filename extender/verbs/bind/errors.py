@@ -27,8 +27,16 @@ class DoubleAllocationError(GivenBackError):
     """Another claim got the same devices earlier, from another writer."""
 
 
-class QuotaExceededError(GivenBackError):
-    """A DeviceQuota does not allow what the pod would hold, or does hold."""
+class PluginRefusesError(GivenBackError):
+    """A plugin, such as that of DeviceQuotas, does not allow what the pod would hold, or does hold.
+
+    Attributes:
+        event: the reason of the Event that tells it; empty: none does.
+    """
+
+    def __init__(self, why: str, event: str = "") -> None:
+        super().__init__(why)
+        self.event = event
 
 
 class LapsedError(GivenBackError):

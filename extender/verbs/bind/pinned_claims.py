@@ -27,9 +27,8 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.kube.resources import CLAIMS
 from extender.pods.extended_resources.special_claim import reaches
-from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, QuotaExceededError
-from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes
-from extender.verbs.bind.quota import check_written
+from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, PluginRefusesError
+from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, verify
 from extender.writes.claims.claim_json import AllocationFirst, Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.pods.patches import NodeResources
@@ -182,8 +181,8 @@ class PinnedClaims:
 
     async def _check_quota(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot) -> None:
         try:
-            check_written(claim, pod, snapshot, self._solver)
-        except QuotaExceededError:
+            verify(claim, pod, snapshot, self._solver)
+        except PluginRefusesError:
             await self._take_back(claim, pod)
             raise
 

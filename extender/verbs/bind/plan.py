@@ -20,22 +20,20 @@ from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
+from extender.framework.nominated.held_devices import confirmed, found_on
+from extender.framework.still_holds import still_holds
 from extender.negotiation.allocating import NegotiationRefusedError
 from extender.negotiation.merging import only_on
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.claims import Blocked, PodClaims
 from extender.pods.claims_to_come import foreseen
-from extender.pods.decision_case import Case, found_at_hand, open_case
 from extender.pods.extended_resources.requests import request_nouns
-from extender.pods.feasibility import kept_elsewhere
-from extender.pods.gangs import gang_refusal, is_alone
+from extender.pods.gangs import is_alone
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
-from extender.pods.nominated.held_devices import confirmed, found_on
-from extender.pods.still_holds import still_holds
 from extender.tools.offload import Offload, at_once
-from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError
-from extender.verbs.bind.quota import check_planned
+from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError, PluginRefusesError
 from extender.verbs.late_nodes import LateNodes
 from extender.writes.claims.claim_json import Reservation, is_reserved
 from extender.writes.claims.double_allocations import DoubleAllocations
@@ -146,63 +144,63 @@ class BindPlanner:
         Raises:
             BindError: the pod can't be bound to the node.
         """
-        case, node = self._opened(pod, node_name, made, foresees=foresees)
+        cycle, node = self._opened(pod, node_name, made, foresees=foresees)
         quickest = math.inf
         for _ in range(MOST_TRIES):
-            decided, seconds = await self._found(case, node, until, self._off_loop)
+            decided, seconds = await self._found(cycle, node, until, self._off_loop)
             quickest = min(quickest, seconds)
-            before, now = case, self._state.snapshot
+            before, now = cycle, self._state.snapshot
             reach = self._state.since(before.snapshot.version)
-            if still_holds(case, node, now, reach) and not self._state.not_ready:
-                return await self._decided(pod, case, node, decided)
-            case, node = self._opened(pod, node_name, made, foresees=foresees)
-            confirmed = self._confirmed(case, node, before, decided)
+            if still_holds(cycle, node, now, reach) and not self._state.not_ready:
+                return await self._decided(pod, cycle, node, decided)
+            cycle, node = self._opened(pod, node_name, made, foresees=foresees)
+            confirmed = self._confirmed(cycle, node, before, decided)
             if confirmed is not None:
-                return await self._decided(pod, case, node, confirmed)
+                return await self._decided(pod, cycle, node, confirmed)
             if quickest <= QUICK_SECONDS:
                 break
         if quickest <= LAST_SECONDS:
-            decided, _ = await self._found(case, node, until, at_once)
-            return await self._decided(pod, case, node, decided)
-        self.late.note(case, node)
+            decided, _ = await self._found(cycle, node, until, at_once)
+            return await self._decided(pod, cycle, node, decided)
+        self.late.note(cycle, node)
         raise BindError("its devices change all the time", node_name)
 
-    async def _decided(self, pod: Pod, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
+    async def _decided(self, pod: Pod, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with devices that suit at present. The new allocations are assumed."""
-        claims, now = case.claims.negotiated, self._state.snapshot
+        claims, now = cycle.claims.negotiated, self._state.snapshot
         if problem := self._negotiation.problem_of(claims):
             raise BindError(problem, node.name)
-        check_planned(case, node, found, now)
-        plan = _plan_of(case.pod, case.claims, node, found, now)
-        plan = self._assumed(self._promised(plan, replace(case, snapshot=now), node, found), pod)
+        _check_planned(cycle, node, found, now)
+        plan = _plan_of(cycle.pod, cycle.claims, node, found, now)
+        plan = self._assumed(self._promised(plan, replace(cycle, snapshot=now), node, found), pod)
         return await self._negotiated(plan, pod, node, claims) if claims else plan
 
-    def _opened(self, pod: Pod, node_name: str, made: list[Reservation], *, foresees: bool) -> tuple[Case, NodeObject]:
-        """The pod's case in the present snapshot, and the node."""
+    def _opened(self, pod: Pod, node_name: str, made: list[Reservation], *, foresees: bool) -> tuple[Cycle, NodeObject]:
+        """The pod's cycle in the present snapshot, and the node."""
         if self._state.not_ready:
             raise BindError(f"not ready: {self._state.not_ready}")
         snapshot = self._state.snapshot
         node = snapshot.nodes.get(node_name)
         if node is None:
             raise BindError(UNKNOWN_NODE.in_words(), node_name)
-        if pod.gang is not None and (awaited := gang_refusal(pod, snapshot)):
-            raise BindError(awaited.in_words())
+        if refused := self._solver.plugins.pre_enqueue(pod, snapshot):
+            raise BindError(str(refused.refusal))
         if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
             raise BindError(kept_elsewhere(pod.kept.node).in_words(), node_name)
-        case = open_case(pod, snapshot, self._solver)
-        if isinstance(case, Case) and case.claims.negotiated:
-            case = open_case(pod, ready_to_bind(case.claims.negotiated, snapshot), self._solver)
-        if isinstance(case, Blocked) and foresees and (found := foreseen(pod, snapshot)) is not None:
-            case = open_case(found.pod, found.snapshot, self._solver)
-        if not isinstance(case, Blocked):
-            return case, node
-        if case.void is None:
-            raise BindError(case.reason.in_words())
-        made += to_give_back(pod, [case.void], snapshot)
-        self._double_allocations.found(case.void, double_allocation(snapshot, case.void.claim.uid), snapshot)
-        raise DoubleAllocationError(case.reason.in_words())
+        cycle = open_cycle(pod, snapshot, self._solver)
+        if isinstance(cycle, Cycle) and cycle.claims.negotiated:
+            cycle = open_cycle(pod, ready_to_bind(cycle.claims.negotiated, snapshot), self._solver)
+        if isinstance(cycle, Blocked) and foresees and (found := foreseen(pod, snapshot)) is not None:
+            cycle = open_cycle(found.pod, found.snapshot, self._solver)
+        if not isinstance(cycle, Blocked):
+            return cycle, node
+        if cycle.void is None:
+            raise BindError(cycle.reason.in_words())
+        made += to_give_back(pod, [cycle.void], snapshot)
+        self._double_allocations.found(cycle.void, double_allocation(snapshot, cycle.void.claim.uid), snapshot)
+        raise DoubleAllocationError(cycle.reason.in_words())
 
-    async def _found(self, case: Case, node: NodeObject, until: float, off_loop: Offload) -> tuple[Allocation, float]:
+    async def _found(self, cycle: Cycle, node: NodeObject, until: float, off_loop: Offload) -> tuple[Allocation, float]:
         """What the pod's claims would get: here if that takes a millisecond at most, else in a thread.
 
         Returns:
@@ -215,37 +213,37 @@ class BindPlanner:
 
         def search() -> tuple[Allocation | No, float]:
             began = self._worked()
-            return found_on(node, case.pod, case.snapshot, solver), self._worked() - began
+            return found_on(node, cycle.pod, cycle.snapshot, solver), self._worked() - began
 
         try:
-            at_hand = found_at_hand(replace(case, solver=solver), node)
+            at_hand = found_at_hand(replace(cycle, solver=solver), node)
             found, seconds = await off_loop(search) if at_hand is None else (at_hand, 0.0)
         except (InvalidClaimError, SelectorError) as error:
-            raise BindError(error.told(request_nouns(case.pod))) from error
+            raise BindError(error.told(request_nouns(cycle.pod))) from error
         except TimeoutError as error:
-            self.late.note(case, node)
+            self.late.note(cycle, node)
             raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
         if isinstance(found, No):
-            raise BindError(found.reason.in_words(request_nouns(case.pod)), node.name)
+            raise BindError(found.reason.in_words(request_nouns(cycle.pod)), node.name)
         return found, seconds
 
-    def _confirmed(self, case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
+    def _confirmed(self, cycle: Cycle, node: NodeObject, before: Cycle, found: Allocation) -> Allocation | None:
         """The devices that were found, in the present snapshot; None: they have to be searched again."""
         try:
-            return confirmed(case, node, before, found)
+            return confirmed(cycle, node, before, found)
         except (AllocatorError, TimeoutError):
             return None  # the search meets it again, and tells it
 
-    def _promised(self, plan: BindPlan, case: Case, node: NodeObject, found: Allocation) -> BindPlan:
+    def _promised(self, plan: BindPlan, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""
-        needs = case.claims.on(node)
-        if not case.counts_resources or isinstance(needs, Reason):
+        needs = cycle.claims.on(node)
+        if not cycle.counts_resources or isinstance(needs, Reason):
             return plan
         try:
-            resources = case.resources(node, needs, found)
+            resources = cycle.resources(node, needs, found)
         except ShortageError as shortage:
             raise BindError(str(shortage), node.name) from shortage
-        self._state.promise(case.pod, node.name, case.pod.resources.with_claims(resources))
+        self._state.promise(cycle.pod, node.name, cycle.pod.resources.with_claims(resources))
         return replace(plan, resources=resources)
 
     async def _negotiated(
@@ -280,6 +278,39 @@ class BindPlanner:
             if each.allocates:
                 self._state.assume(each.uid, each.allocation, pod.uid, each.claim.claim.spec)
         return plan
+
+
+def _check_planned(cycle: Cycle, node: NodeObject, found: Allocation, now: Snapshot) -> None:
+    """Ask the plugins about what a pod would get on a node.
+
+    Raises:
+        PluginRefusesError: one refuses.
+        BindError: there was not enough time.
+    """
+    needs, plugins = cycle.claims.on(node), cycle.solver.plugins
+    if isinstance(needs, Reason):
+        return
+    try:
+        refused = plugins.reserve(cycle.pod, cycle.claims, needs, found, now, cycle.solver)
+    except TimeoutError as error:
+        raise BindError(f"out of time: {error}") from error
+    if refused is not None:
+        raise PluginRefusesError(str(refused.refusal), plugins.events[refused.by])
+
+
+def verify(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> None:
+    """Ask the plugins about an allocation that was written for a pod.
+
+    Raises:
+        PluginRefusesError: one refuses, so the allocation is to be given back.
+        BindError: there was not enough time.
+    """
+    try:
+        refused = solver.plugins.verify(claim, pod, snapshot, solver)
+    except TimeoutError as error:
+        raise BindError(f"out of time: {error}") from error
+    if refused is not None:
+        raise PluginRefusesError(str(refused.refusal), solver.plugins.events[refused.by])
 
 
 def to_give_back(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> list[Reservation]:

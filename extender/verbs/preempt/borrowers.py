@@ -9,7 +9,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
-from extender.pods.pod_quota import total_of
+from extender.plugins.quota.pod_quota import total_of
 from extender.quota.device_quotas.loans import Loans
 
 

@@ -14,11 +14,9 @@ from extender.cluster.consumers import after_departures
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.cycle import is_feasible, open_cycle
+from extender.framework.nominated.held_devices import held_for_nominated
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import open_case
-from extender.pods.feasibility import is_feasible
-from extender.pods.gangs import gang_refusal
-from extender.pods.nominated.held_devices import held_for_nominated
 from extender.verbs.preempt.smallest_set import Members
 from extender.verbs.preempt.victims import Evictions, violations
 
@@ -53,10 +51,10 @@ def choose_victims(
     """
     if not pod.needs_devices:
         return victims
-    if gang_refusal(pod, snapshot):
+    if solver.plugins.pre_enqueue(pod, snapshot):
         return {}
-    case = open_case(pod, snapshot, solver)
-    if not isinstance(case, Blocked) and case.claims.is_empty:
+    cycle = open_cycle(pod, snapshot, solver)
+    if not isinstance(cycle, Blocked) and cycle.claims.is_empty:
         return victims
     world = held_for_nominated(pod, snapshot, solver)
     try:

@@ -13,10 +13,9 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.cycle import is_feasible, open_cycle
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import open_case
-from extender.pods.feasibility import is_feasible
 from extender.quota.device_quotas.overrun import quotas_of
 from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.holder_kinds import holder_kinds
@@ -210,11 +209,11 @@ class Evictions:
         """
         if quotas_of(self.pod.namespace, self.snapshot):
             return range(len(self.candidates))
-        case = open_case(self.pod, self.snapshot, solver)
-        needs = case.reason if isinstance(case, Blocked) else case.claims.on(self.node)
-        if isinstance(case, Blocked) or isinstance(needs, Reason):
+        cycle = open_cycle(self.pod, self.snapshot, solver)
+        needs = cycle.reason if isinstance(cycle, Blocked) else cycle.claims.on(self.node)
+        if isinstance(cycle, Blocked) or isinstance(needs, Reason):
             return range(len(self.candidates))
-        claims = tuple(each.claim for each in (*case.claims.allocated, *needs.pending))
+        claims = tuple(each.claim for each in (*cycle.claims.allocated, *needs.pending))
         reads = solver.reads(claims, self.snapshot.classes)
         views = self.snapshot.inventory.for_node(self.node.node, solver.features)
         return holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)

@@ -17,7 +17,7 @@ from extender.background.task import UNSEEN, Rejection, share_of
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
-from extender.pods.feasibility import Part
+from extender.pods.gangs import GANG
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene as GangScene
@@ -42,7 +42,7 @@ def hear(scene: GangScene, asked: Pod) -> None:
     """Filter rejects a pod of a gang; the task hears of it."""
     snapshot = scene.cluster.state.snapshot
     result = filter_nodes(asked, ["a"], snapshot, scene.solver)
-    assert Part.GANG in result.by
+    assert GANG in result.by
     scene.task.on_rejected(Rejection(asked, ["a"], result, snapshot))
 
 

@@ -14,7 +14,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
-from extender.pods.feasibility import Part
+from extender.pods.gangs import GANG
 from extender.verbs.filter import Code, FilterResult
 from extender.verbs.wire import FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
@@ -118,7 +118,7 @@ async def test_pods_that_wait_for_their_gang_are_neither_judged_nor_in_the_place
     snapshot = scene.cluster.state.snapshot
     scene.reject("p")
     for each in (snapshot.pods[ObjectKey("ns", "q")], *(parsed(pod(f"m{number}")) for number in range(MOST_PODS))):
-        scene.requeue.on_rejected(Rejection(each, NODE_NAMES, FilterResult((), by={Part.GANG: Code.NOWHERE}), snapshot))
+        scene.requeue.on_rejected(Rejection(each, NODE_NAMES, FilterResult((), by={GANG: Code.NOWHERE}), snapshot))
     await scene.put(local_slice("a", 2))
     before = scene.decider.asked
     assert await scene.woken() == ["p"]

@@ -22,10 +22,10 @@ from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
+from extender.framework.cycle import Cycle, open_cycle
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from extender.pods.decision_case import Case, open_case
 from extender.verbs.filter import filter_nodes
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy
@@ -98,14 +98,14 @@ def test_loss_on_each_node_is_that_of_the_plain_reference(example: Example) -> N
     placed = {each.pod.rpartition("/")[2]: each.node for each in placements}
     snapshot, solver = cluster.snapshot, weighing(example.weights)
     pod = snapshot.pods[ObjectKey(NAMESPACE, last)]
-    case = open_case(pod, snapshot, solver)
-    assert isinstance(case, Case)
+    cycle = open_cycle(pod, snapshot, solver)
+    assert isinstance(cycle, Cycle)
     rejected = room.rejections(pod)
     machines = [machine for machine in example.nodes if machine.name not in rejected]
     merits = filter_nodes(pod, [machine.name for machine in machines], snapshot, solver).merits
     losses = {}
     for machine in machines:
-        found = case.at(snapshot.nodes[machine.name])
+        found = cycle.at(snapshot.nodes[machine.name])
         assert isinstance(found, Allocation) == (machine.name in merits)
         if isinstance(found, Allocation):
             here = {name: every[int(name)] for name, on in placed.items() if on == machine.name}
@@ -114,7 +114,7 @@ def test_loss_on_each_node_is_that_of_the_plain_reference(example: Example) -> N
             after = before.without(example.pod, taken)
             losses[machine.name] = before.usable(example.weights) - after.usable(example.weights)
     assert {name: merit.loss for name, merit in merits.items()} == pytest.approx(losses, abs=THOUSANDTH)
-    scores = case.solver.policy.scores(merits)
+    scores = cycle.solver.policy.scores(merits)
     best = min(losses.values(), default=0.0)
     assert all(losses[name] <= best + 2 * THOUSANDTH for name, score in scores.items() if score == MAX_SCORE)
     # Best-fit decides between nodes with equal losses, so not each of them need score highest.

@@ -12,7 +12,7 @@ from extender.decisions.verdict import UNKNOWN_NODE
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS
-from extender.pods.feasibility import Part
+from extender.pods.gangs import GANG
 from extender.verbs.filter import Code, FilterResult
 from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene, member, members, nodes
@@ -229,7 +229,7 @@ async def test_a_pod_that_was_asked_about_too_early_is_woken() -> None:
     await scene.schedule()
     await scene.turns(1)
     early = scene.known("x0")
-    refused = FilterResult((), unresolvable=Reasons.alike(["a"], UNKNOWN_NODE), by={Part.GANG: Code.NOWHERE})
+    refused = FilterResult((), unresolvable=Reasons.alike(["a"], UNKNOWN_NODE), by={GANG: Code.NOWHERE})
     scene.task.on_rejected(Rejection(early, ["a"], refused, scene.cluster.state.snapshot))
     await scene.turns(1)
     raw = await scene.cluster.api.get(PODS, ObjectKey("ns", "x0"))

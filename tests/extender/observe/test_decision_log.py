@@ -9,9 +9,9 @@ import pytest
 import structlog
 from structlog.contextvars import get_contextvars
 
+from extender.decisions.pending_reason import PendingReason
 from extender.kube.api import ObjectKey
 from extender.observe.decision_log import DecisionLog
-from extender.observe.pod_and_claim_states import PendingReason
 
 POD = ObjectKey("ns", "p")
 AT = datetime(2026, 1, 1, tzinfo=UTC)

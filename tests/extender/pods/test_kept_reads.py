@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from extender.decisions.solver import Remembered
+from extender.framework.nominated.kept_reads import kept_reads
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.pods.nominated.kept_reads import kept_reads
 from tests.extender.ganging import Scene, members, nodes
 from tests.extender.negotiation_scene import negotiated_class
 from tests.kit.clusters import GPU, Object, claim, device_class, local_slice, node, pod, taint_rule

@@ -13,10 +13,10 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
+from extender.framework.cycle import Cycle, open_cycle
+from extender.framework.nominated.held_devices import found_on
+from extender.framework.still_holds import still_holds
 from extender.pods.claims import PodClaims
-from extender.pods.decision_case import Case, open_case
-from extender.pods.nominated.held_devices import found_on
-from extender.pods.still_holds import still_holds
 from tests.extender.decisions_worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes
@@ -35,9 +35,9 @@ class Step(NamedTuple):
     reach: Reach
 
 
-def case_in(snapshot: Snapshot, claims: tuple[Claim, ...]) -> Case:
+def case_in(snapshot: Snapshot, claims: tuple[Claim, ...]) -> Cycle:
     pending = tuple(ClaimObject(each, resource_version="1", created="", raw=b"{}") for each in claims)
-    return Case(POD, PodClaims(pending=pending), snapshot, replace(solver(), features=ALL_FEATURES))
+    return Cycle(POD, PodClaims(pending=pending), snapshot, replace(solver(), features=ALL_FEATURES))
 
 
 def answer(name: str, snapshot: Snapshot, claims: tuple[Claim, ...]) -> object:
@@ -66,8 +66,8 @@ def test_what_rests_would_be_decided_again(history: History, claims: tuple[Claim
 
 
 def does_rest(scene: Scene, asked: Pod, name: str, step: Step) -> bool:
-    case = open_case(asked, step.before, scene.solver)
-    return isinstance(case, Case) and still_holds(case, step.before.nodes[name], step.now, step.reach)
+    cycle = open_cycle(asked, step.before, scene.solver)
+    return isinstance(cycle, Cycle) and still_holds(cycle, step.before.nodes[name], step.now, step.reach)
 
 
 def outcome(scene: Scene, asked: Pod, name: str, snapshot: Snapshot) -> object:

@@ -13,7 +13,7 @@ from allocator.model.features import ALL_FEATURES
 from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.pods.decision_case import fits
+from extender.framework.cycle import fits
 from extender.verbs.preempt.preempt import Victims, choose_victims
 from extender.verbs.preempt.victims import Evictions
 from tests.extender.decisions_scene import pool_of, tolerates, wants

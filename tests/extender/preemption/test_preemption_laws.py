@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from allocator.model.features import ALL_FEATURES
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.pods.decision_case import fits
+from extender.framework.cycle import fits
 from extender.preemption.choice import choose
 from extender.verbs.filter import filter_nodes
 from tests.extender.preempting import Scene

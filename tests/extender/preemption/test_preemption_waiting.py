@@ -7,9 +7,9 @@ import pytest
 from extender.background.preemption.nominations import CHECK_SECONDS, WAITING_SECONDS
 from extender.cluster.objects.pods import KEPT
 from extender.explain.explain_pod import Explainer
+from extender.framework.cycle import refreshed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, NODES, SLICES, Resource
-from extender.pods.decision_case import refreshed
 from tests.extender.preempting import Scene, runs, slow, waits
 from tests.kit.binders import devices_of
 

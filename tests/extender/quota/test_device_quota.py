@@ -12,13 +12,13 @@ from extender import Cluster as Simulated
 from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.statuses.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.cluster.objects.device_quotas import parse_device_quota
+from extender.decisions.pending_reason import PendingReason
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
-from extender.observe.pod_and_claim_states import PendingReason
-from extender.pods.feasibility import Part
+from extender.plugins.quota.plugin import QUOTA
 from extender.tools.offload import at_once
 from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
@@ -129,7 +129,7 @@ class TestFilter:
         result = filtered(pod("p", "c"), claim("c", request(count=count)), quota(limit), nodes=("a",))
         reason = f"device quota gold: limit gpu allows {limit['devices']} devices"
         assert verdicts(result) == {"a": reason if refused else ""}
-        assert (Part.QUOTA in result.by, result.steps == 0) == (refused, refused)
+        assert (QUOTA in result.by, result.steps == 0) == (refused, refused)
         assert (result.pending_reason is PendingReason.QUOTA) is refused
 
     def test_what_the_namespace_holds_counts_and_what_others_hold_does_not(self) -> None:
@@ -137,7 +137,7 @@ class TestFilter:
         others = elsewhere(claim("held", allocated=["a/gpu-1"], at="a", users=["v"]))
         for count, refused in ((1, False), (2, True)):
             result = filtered(pod("p", "c"), claim("c", request(count=count)), held, others, quota(), nodes=("a",))
-            assert (Part.QUOTA in result.by) is refused
+            assert (QUOTA in result.by) is refused
 
     def test_administrative_access_takes_nothing(self) -> None:
         asked = request()
@@ -169,7 +169,7 @@ class TestFilter:
     def test_capacity_and_selectors_are_compared_on_each_node(self, limit: Object, reason: str) -> None:
         result = filtered(pod("p", "c"), claim("c"), quota(limit))
         assert verdicts(result) == {"a": "", "b": reason}
-        assert Part.QUOTA not in result.by
+        assert QUOTA not in result.by
 
     def test_a_special_claim_is_compared_on_the_nodes_where_it_is_needed(self) -> None:
         objects = [
@@ -197,7 +197,7 @@ class TestCohort:
 
     @pytest.mark.parametrize("own", [{}, {"cohort": "research"}, {"cohort": "others", "borrowing": True}])
     def test_but_only_by_who_may_and_from_the_own_cohort(self, own: Object) -> None:
-        assert Part.QUOTA in self.lending(0, **own).by
+        assert QUOTA in self.lending(0, **own).by
 
     def test_who_is_within_the_own_limit_needs_nothing_from_the_cohort(self) -> None:
         borrowed = [elsewhere(claim(f"h{n}", allocated=[f"a/gpu-{n}"], at="a", users=["u"])) for n in range(3)]

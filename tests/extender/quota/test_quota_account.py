@@ -16,10 +16,10 @@ from extender.kube.resources import CLAIMS
 from extender.metrics.scraped import quota_metrics
 from extender.observe.quota_use import quota_use
 from extender.observe.tables.quotas import quotas
+from extender.plugins.quota.kept_claims import kept_claims
+from extender.plugins.quota.plugin import QUOTA
+from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
 from extender.pods.claims import PodClaims, claims_of
-from extender.pods.feasibility import Part
-from extender.pods.kept_claims import kept_claims
-from extender.pods.pod_quota import PodQuota, kept_of, total_of
 from extender.quota.device_quotas.totals import Totals
 from extender.verbs.filter import filter_nodes
 from tests.extender.quota.test_device_quota import elsewhere, limited, memory, quota, selecting
@@ -65,7 +65,7 @@ def refusal(snapshot: Snapshot, name: str = "p") -> str:
     result = filter_nodes(snapshot.pods[ObjectKey("ns", name)], ["a", "b"], snapshot, solver())
     if result.passed:
         return ""
-    return next(iter(result.unresolvable.in_words().values())) if Part.QUOTA in result.by else "..."
+    return next(iter(result.unresolvable.in_words().values())) if QUOTA in result.by else "..."
 
 
 def in_use(snapshot: Snapshot, name: str = "p") -> str:

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Allocation
+from extender.framework.cycle import Cycle, open_cycle
 from extender.kube.api import ObjectKey
-from extender.pods.decision_case import Case, open_case
-from extender.pods.pod_quota import PodQuota, is_counted
+from extender.plugins.quota.pod_quota import PodQuota, is_counted
 from extender.quota.device_quotas.largest_capacities import Largest
 from extender.quota.device_quotas.totals import Totals
 from extender.verbs.filter import filter_nodes
@@ -76,15 +76,15 @@ def test_filter_lets_pass_exactly_the_nodes_whose_devices_are_within_quota(
     asked = [{**each, "name": f"r{number}"} for number, each in enumerate(requests)]
     snapshot = snapshot_of(GPU, *nodes, quota, *held, pod("p", "w"), claim("w", *asked))
     judge, waiting = replace(solver(), totals=Totals()), snapshot.pods[ObjectKey("ns", "p")]
-    compared, case = PodQuota.of(waiting, snapshot, judge), open_case(waiting, snapshot, judge)
-    assert isinstance(case, Case)
+    compared, cycle = PodQuota.of(waiting, snapshot, judge), open_cycle(waiting, snapshot, judge)
+    assert isinstance(cycle, Cycle)
     assert compared is not None
 
     def is_within(name: str) -> bool:
-        found = case.at(snapshot.nodes[name])
-        return isinstance(found, Allocation) and compared.refusal_of(case.claims.pending, found, ()) is None
+        found = cycle.at(snapshot.nodes[name])
+        return isinstance(found, Allocation) and compared.refusal_of(cycle.claims.pending, found, ()) is None
 
-    within = [] if compared.refusal(case.claims) else [name for name in names if is_within(name)]
+    within = [] if compared.refusal(cycle.claims) else [name for name in names if is_within(name)]
     assert list(filter_nodes(waiting, names, snapshot, judge).passed) == within
 
 

@@ -12,7 +12,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from extender.pods.pod_quota import total_of
+from extender.plugins.quota.pod_quota import total_of
 from extender.quota.device_quotas.totals import Total, Totals
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, solver, state_of

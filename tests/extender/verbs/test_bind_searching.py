@@ -9,10 +9,10 @@ from typing import TypeVar
 import pytest
 
 from extender.decisions.solver import Solver
+from extender.framework.cycle import Cycle, open_cycle
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from extender.pods.decision_case import Case, open_case
 from extender.verbs.bind.plan import LAST_SECONDS, MOST_TRIES, QUICK_SECONDS
 from tests.extender.binding_scene import ALLOCATE, Scene
 from tests.kit.clusters import (
@@ -321,9 +321,9 @@ def test_a_request_for_all_devices_of_a_pool_that_changes_all_the_time_is_search
 def late(scene: Scene) -> Collection[str]:
     """The nodes that filter passes over for the pod, while another suits."""
     snapshot = scene.state.snapshot
-    case = open_case(parsed(pod("p", "a")), snapshot, solver())
-    assert isinstance(case, Case)
-    return scene.binder.late.among(case, sorted(snapshot.nodes))
+    cycle = open_cycle(parsed(pod("p", "a")), snapshot, solver())
+    assert isinstance(cycle, Cycle)
+    return scene.binder.late.among(cycle, sorted(snapshot.nodes))
 
 
 def test_a_claim_that_goes_during_the_search_is_not_written_to() -> None:

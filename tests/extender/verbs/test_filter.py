@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import Limits, SelectorError
-from extender.pods.nominated.held_devices import held_for_nominated
+from extender.framework.nominated.held_devices import held_for_nominated
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from tests.kit.clusters import (
     GPU,

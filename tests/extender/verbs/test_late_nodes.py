@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from extender.cluster.snapshot import Snapshot
-from extender.pods.decision_case import Case, open_case
+from extender.framework.cycle import Cycle, open_cycle
 from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from extender.verbs.late_nodes import (
     FIRST_PAUSE,
@@ -73,20 +73,20 @@ class Scene:
         pools += [local_slice(name, 4, **(health if name == "big" else {})) for name in self.names]
         self.snapshot: Snapshot = snapshot_of(device_class(), *pools, *(each for pair in self._asking for each in pair))
 
-    def case(self, name: str = "p", namespace: str = "ns") -> Case:
+    def cycle(self, name: str = "p", namespace: str = "ns") -> Cycle:
         (asked,) = [each for _, each in self._asking if _place(each) == (namespace, name)]
-        found = open_case(parsed(asked), self.snapshot, solver())
-        assert isinstance(found, Case)
+        found = open_cycle(parsed(asked), self.snapshot, solver())
+        assert isinstance(found, Cycle)
         return found
 
     def fail(self, name: str = "p", namespace: str = "ns", *, on: str = "big") -> None:
         """A bind of the pod is late on the node."""
-        case = self.case(name, namespace)
-        self.late.note(case, case.snapshot.nodes[on])
+        cycle = self.cycle(name, namespace)
+        self.late.note(cycle, cycle.snapshot.nodes[on])
 
     def filter(self, name: str = "p", namespace: str = "ns", names: Sequence[str] = ()) -> FilterResult:
-        case = self.case(name, namespace)
-        return filter_nodes(case.pod, names or self.names, self.snapshot, solver(), bounds=Bounds(late=self.late))
+        cycle = self.cycle(name, namespace)
+        return filter_nodes(cycle.pod, names or self.names, self.snapshot, solver(), bounds=Bounds(late=self.late))
 
     def passes(self, name: str = "p", namespace: str = "ns") -> bool:
         """Whether filter lets the pod go to node big."""
@@ -177,15 +177,15 @@ def test_a_namespace_has_its_own_room() -> None:
     scene.fail(namespace="other")
     for name in names:
         scene.fail(on=name)
-    assert len(scene.late.among(scene.case(), scene.names)) == MOST_OF_NAMESPACE
+    assert len(scene.late.among(scene.cycle(), scene.names)) == MOST_OF_NAMESPACE
     assert not scene.passes(namespace="other")
 
 
 def test_of_very_many_namespaces_those_are_remembered_that_were_asked_about_last() -> None:
     scene = Scene()
     scene.fail()
-    case = scene.case(namespace="other")
+    cycle = scene.cycle(namespace="other")
     for number in range(MOST_NAMESPACES):
-        crowd = replace(case, pod=replace(case.pod, namespace=f"crowd-{number}"))
+        crowd = replace(cycle, pod=replace(cycle.pod, namespace=f"crowd-{number}"))
         scene.late.note(crowd, crowd.snapshot.nodes["big"])
     assert scene.passes()

@@ -8,30 +8,30 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.timeline import Reach
+from extender.framework.cycle import Cycle
+from extender.framework.nominated.held_devices import nominated_near
+from extender.framework.nominated.nomination_reads import NominationReads, is_local
 from extender.kube.api import ObjectKey
-from extender.pods.decision_case import Case
-from extender.pods.nominated.held_devices import nominated_near
-from extender.pods.nominated.nomination_reads import NominationReads, is_local
 
 
-def still_holds(case: Case, node: NodeObject, now: Snapshot, reach: Reach) -> bool:
-    """Whether a decision about a case on a node still holds; False may be wrong, True never is.
+def still_holds(cycle: Cycle, node: NodeObject, now: Snapshot, reach: Reach) -> bool:
+    """Whether a decision about a cycle on a node still holds; False may be wrong, True never is.
 
     Args:
-        case: with the snapshot of the decision.
+        cycle: with the snapshot of the decision.
         node: as it was then.
         now: a later snapshot.
         reach: of all changes in between.
     """
-    before = case.snapshot
+    before = cycle.snapshot
     if now.version == before.version:
         return True
     if reach.changed is None:
         return False
     changed = {topic: keys for topic, keys in reach.changed.items() if topic.alters_decisions}
-    claims, pools, pods = _claims(case), _pools(case, node, now), {case.pod.key}
+    claims, pools, pods = _claims(cycle), _pools(cycle, node, now), {cycle.pod.key}
     for snapshot in (before, now):
-        nominated = _of_nominated(case, node, snapshot)
+        nominated = _of_nominated(cycle, node, snapshot)
         if nominated is None:
             return not changed
         claims |= nominated.claims
@@ -45,32 +45,32 @@ def still_holds(case: Case, node: NodeObject, now: Snapshot, reach: Reach) -> bo
     return all(topic in reads and keys.isdisjoint(reads[topic]) for topic, keys in changed.items())
 
 
-def _of_nominated(case: Case, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:
+def _of_nominated(cycle: Cycle, node: NodeObject, snapshot: Snapshot) -> NominationReads | None:
     """What it depends on what nominated pods leave of a node; None: not only on the node and its pools."""
     if not snapshot.nominated:
         return NominationReads()
-    if snapshot.device_quotas and any(uid != case.pod.uid for uid in snapshot.kept.unnamed):
+    if snapshot.device_quotas and any(uid != cycle.pod.uid for uid in snapshot.kept.unnamed):
         return None  # what they get elsewhere counts in quotas
-    others = [pod for pod in nominated_near(node, snapshot, case.solver.features) if pod.uid != case.pod.uid]
-    asking = [case.pod] if case.pod.kept.victims else []
+    others = [pod for pod in nominated_near(node, snapshot, cycle.solver.features) if pod.uid != cycle.pod.uid]
+    asking = [cycle.pod] if cycle.pod.kept.victims else []
     if not (others or asking):
         return NominationReads()
     is_near = all(pod.kept.devices and pod.nominated_node == node.name for pod in others)
-    if not is_near or case.counts_resources or not is_local(others, snapshot):
+    if not is_near or cycle.counts_resources or not is_local(others, snapshot):
         return None
-    views = snapshot.inventory.for_node(node.node, case.solver.features)
+    views = snapshot.inventory.for_node(node.node, cycle.solver.features)
     return NominationReads.of((*asking, *others), (view.id for view in views), snapshot)
 
 
-def _claims(case: Case) -> set[ObjectKey]:
-    found = case.claims
-    return {*claim_keys(case.pod), *(each.key for each in (*found.allocated, *found.pending, *found.special.made))}
+def _claims(cycle: Cycle) -> set[ObjectKey]:
+    found = cycle.claims
+    return {*claim_keys(cycle.pod), *(each.key for each in (*found.allocated, *found.pending, *found.special.made))}
 
 
-def _pools(case: Case, node: NodeObject, now: Snapshot) -> set[PoolId]:
+def _pools(cycle: Cycle, node: NodeObject, now: Snapshot) -> set[PoolId]:
     """The pools that the node sees or saw, and those of allocated claims."""
     views = (
-        view.id for each in (case.snapshot, now) for view in each.inventory.for_node(node.node, case.solver.features)
+        view.id for each in (cycle.snapshot, now) for view in each.inventory.for_node(node.node, cycle.solver.features)
     )
-    held = (each.claim.allocation for each in case.claims.allocated)
+    held = (each.claim.allocation for each in cycle.claims.allocated)
     return {*views, *(pool for allocation in held if allocation is not None for pool in pools_of(allocation))}

@@ -14,9 +14,9 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.nominated.held_devices import Room
+from extender.framework.nominated.nomination_reads import NominationReads, is_local
 from extender.kube.api import ObjectKey
-from extender.pods.nominated.held_devices import Room
-from extender.pods.nominated.nomination_reads import NominationReads, is_local
 
 Key: TypeAlias = tuple[Topic, Hashable]
 """Of an object or a pool."""

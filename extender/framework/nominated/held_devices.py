@@ -20,11 +20,11 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
+from extender.framework.cycle import Cycle, fits, holding, open_cycle
+from extender.framework.nominated.kept_reads import kept_reads
 from extender.kube.api import ObjectKey
 from extender.pods.claims import Blocked
-from extender.pods.decision_case import Case, fits, holding, open_case
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
-from extender.pods.nominated.kept_reads import kept_reads
 
 WAITING: Final = Reason(Cause("terminating", "waiting for devices of terminating pods"))
 
@@ -39,51 +39,51 @@ def found_on(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> 
         InvalidClaimError, SelectorError: the pod can run on no node.
         TimeoutError: the solver's time is up.
     """
-    cases = _cases(node, pod, snapshot, solver)
-    found = _at(node, next(cases))
-    while isinstance(found, No) and (case := next(cases, None)) is not None:
-        found = _at(node, case)
+    cycles = _cycles(node, pod, snapshot, solver)
+    found = _at(node, next(cycles))
+    while isinstance(found, No) and (cycle := next(cycles, None)) is not None:
+        found = _at(node, cycle)
     return found
 
 
-def _at(node: NodeObject, case: Case | Blocked) -> Allocation | No:
-    return No(case.reason) if isinstance(case, Blocked) else case.at(node)
+def _at(node: NodeObject, cycle: Cycle | Blocked) -> Allocation | No:
+    return No(cycle.reason) if isinstance(cycle, Blocked) else cycle.at(node)
 
 
-def confirmed(case: Case, node: NodeObject, before: Case, found: Allocation) -> Allocation | None:
+def confirmed(cycle: Cycle, node: NodeObject, before: Cycle, found: Allocation) -> Allocation | None:
     """An allocation that was found for a pod, in a later snapshot: the same devices; None if that takes a search.
 
     Args:
-        case: the pod's case in the later snapshot.
+        cycle: the pod's cycle in the later snapshot.
         node: the node, as it is there.
-        before: the pod's case when the allocation was found.
+        before: the pod's cycle when the allocation was found.
         found: the allocation.
 
     Raises:
         InvalidClaimError, SelectorError: the pod can run on no node.
         TimeoutError: the solver's time is up.
     """
-    needs, asked = case.claims.on(node), before.claims.on(node)
+    needs, asked = cycle.claims.on(node), before.claims.on(node)
     if isinstance(needs, Reason) or isinstance(asked, Reason):
         return None
     claims = tuple([each.claim for each in needs.pending])
     if [claim.uid for claim in claims] != [each.claim.uid for each in asked.pending]:
         return None
-    if case.snapshot.nominated:
-        others = nominated_near(node, case.snapshot, case.solver.features)
-        if case.pod.kept.devices or any(other.uid != case.pod.uid for other in others):
+    if cycle.snapshot.nominated:
+        others = nominated_near(node, cycle.snapshot, cycle.solver.features)
+        if cycle.pod.kept.devices or any(other.uid != cycle.pod.uid for other in others):
             return None
-    again = case.solver.confirmed(needs.world(case.snapshot), node.node, claims, found)
-    checked = None if again is None else case.checked(node, needs, again)
+    again = cycle.solver.confirmed(needs.world(cycle.snapshot), node.node, claims, found)
+    checked = None if again is None else cycle.checked(node, needs, again)
     return checked if isinstance(checked, Allocation) else None
 
 
-def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Case | Blocked]:
+def _cycles(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Cycle | Blocked]:
     """The ways in which the pod may get devices, the best way first."""
     held = held_for_nominated(pod, snapshot, solver, on=node.name, now=True)
     if pod.kept.devices:
         if pod.kept.node == node.name:
-            yield open_case(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
+            yield open_cycle(pod, held, replace(solver, among=frozenset(pod.kept.devices)))
             if awaits_kept(pod, held, solver):
                 yield Blocked(WAITING)
                 return
@@ -92,8 +92,8 @@ def _cases(node: NodeObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> It
         for other in nominated_near(node, snapshot, solver.features)
     ):
         spared = held_for_nominated(pod, snapshot, solver, spares=True, on=node.name, now=True)
-        yield open_case(pod, spared, solver)
-    yield open_case(pod, held, solver)
+        yield open_cycle(pod, spared, solver)
+    yield open_cycle(pod, held, solver)
 
 
 def awaits_kept(pod: Pod, held: Snapshot, solver: Solver) -> bool:
@@ -311,9 +311,9 @@ class Room:
         found: Allocation | No | None = None
         self.is_undecided = True  # if an error ends this
         with solver.faults.of(f"pod {other}"), suppress(AllocatorError, TimeoutError):
-            case = open_case(other, after_departures(snapshot, node, solver.features), solver)
-            if isinstance(case, Case):
-                own = tuple(each for each in case.claims.pending if each.key not in shared)
-                found = replace(case, claims=replace(case.claims, pending=own)).at(node)
+            cycle = open_cycle(other, after_departures(snapshot, node, solver.features), solver)
+            if isinstance(cycle, Cycle):
+                own = tuple(each for each in cycle.claims.pending if each.key not in shared)
+                found = replace(cycle, claims=replace(cycle.claims, pending=own)).at(node)
             self.is_undecided = was_undecided or (isinstance(found, No) and found.stopped)
         return found if isinstance(found, Allocation) else None

@@ -21,9 +21,9 @@ from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import ChangeLog, Reach, Timeline
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
+from extender.framework.nominated.held_nodes import HeldNodes, HeldOnNode, held_on, keys_of_claims
 from extender.pods.negotiated_claims import names_controller
 from extender.pods.node_resources import is_counted
-from extender.pods.nominated.held_nodes import HeldNodes, HeldOnNode, held_on, keys_of_claims
 
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 """Topics whose keys tell which nodes a change concerns."""

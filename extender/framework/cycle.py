@@ -1,30 +1,46 @@
-"""A pod's case: what its claims need, decided against a snapshot, for all verbs.
+"""A scheduling cycle: one try to place one pod on a snapshot, for all verbs.
+
+`open_cycle` reads what the pod's claims need. `admitted` also asks the plugins, so it is what filter begins with. Both
+ways to evict pods (the verb preempt, and preemption for devices) ask about one node in a fork of the cluster, once the
+victims are gone there (`feasible_on`): a pod that could not be bound then evicts nobody.
 
 For a what-if, such as a cluster without some pods, the same code runs on a fork of the snapshot.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from allocator import Allocation, Reason
 from allocator.policies import Merit
+from allocator.reason import Cause
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import Check, No, Refusal, Refused, Solver
 from extender.kube.raw import revision
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
+from extender.pods.gangs import is_alone
 from extender.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
-from extender.pods.pod_quota import within_quota
 from extender.pods.policy import policy_of, unknown_policy
 from extender.pods.reduced_claims import reduced
+
+CLAIMS: Final = "claims"
+"""Refuses, beside the plugins: a claim of the pod cannot be used, or the pod itself cannot."""
+
+DEVICES: Final = "devices"
+"""Refuses, beside the plugins: the devices of nodes, and what else is compared on each node."""
+
+_KEPT_ELSEWHERE: Final = Cause("kept-elsewhere", "devices are kept for the pod on node {detail}")
+_BOUND: Final = Cause("bound", "the pod is bound to node {detail}")
 
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Cycle:
     """A pod, its claims, and the cluster for which they are decided."""
 
     pod: Pod
@@ -80,27 +96,27 @@ class Case:
         return taken(self.pod, node, claims, self.snapshot, self.solver.features)
 
 
-def found_at_hand(case: Case, node: NodeObject) -> Allocation | No | None:
+def found_at_hand(cycle: Cycle, node: NodeObject) -> Allocation | No | None:
     """What a pod would get on a node; None if the search may take more than about a millisecond.
 
     Raises:
         InvalidClaimError, SelectorError: the pod can run on no node.
         TimeoutError: the solver's time is up.
     """
-    needs = case.claims.on(node)
+    needs = cycle.claims.on(node)
     if isinstance(needs, Reason):
         return No(needs)
     if not needs.pending:
-        return case.checked(node, needs, NOTHING_TO_ALLOCATE)
-    if case.snapshot.nominated:
+        return cycle.checked(node, needs, NOTHING_TO_ALLOCATE)
+    if cycle.snapshot.nominated:
         return None
     claims = tuple(each.claim for each in needs.pending)
-    found = case.solver.at_hand(needs.world(case.snapshot), node.node, claims)
-    return None if found is None else case.checked(node, needs, found)
+    found = cycle.solver.at_hand(needs.world(cycle.snapshot), node.node, claims)
+    return None if found is None else cycle.checked(node, needs, found)
 
 
-def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
-    """The case of a pod in a snapshot, or why it can run on no node now. The case's solver has the pod's policy."""
+def open_cycle(pod: Pod, snapshot: Snapshot, solver: Solver) -> Cycle | Blocked:
+    """The cycle of a pod in a snapshot, or why it can run on no node now. The cycle's solver has the pod's policy."""
     policy = policy_of(pod, solver.policy)
     if policy is None:
         return Blocked(unknown_policy(pod))
@@ -111,14 +127,14 @@ def open_case(pod: Pod, snapshot: Snapshot, solver: Solver) -> Case | Blocked:
         return claims
     if pod.kept.without:
         claims = reduced(claims, pod.kept.without)
-    if snapshot.device_quotas and any(each.claim.spec.optional for each in claims.pending):
-        claims = within_quota(pod, claims, snapshot, solver)
+    if any(each.claim.spec.optional for each in claims.pending):
+        claims = solver.plugins.withheld(pod, claims, snapshot, solver)
     if not solver.features.extended_resource:
         claims = replace(claims, special=NO_SPECIAL)
     if policy.weighs_leftover:
         pending = [each.claim for each in (*claims.pending, *claims.special.asked)]
         solver = solver.informed(pod, pending, snapshot)
-    return Case(pod, claims, snapshot, solver)
+    return Cycle(pod, claims, snapshot, solver)
 
 
 def refreshed(pod: Pod, snapshot: Snapshot) -> Pod:
@@ -139,8 +155,8 @@ def fits(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool
     Raises:
         InvalidClaimError, SelectorError: the pod can run on no node.
     """
-    case = open_case(pod, snapshot, solver)
-    return isinstance(case, Case) and isinstance(case.at(node), Allocation)
+    cycle = open_cycle(pod, snapshot, solver)
+    return isinstance(cycle, Cycle) and isinstance(cycle.at(node), Allocation)
 
 
 def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
@@ -149,3 +165,85 @@ def holding(found: Allocation, snapshot: Snapshot) -> Snapshot:
     for allocation in found.results:
         usage = usage.with_allocation(allocation)
     return snapshot._replace(usage=usage)
+
+
+def kept_elsewhere(node: str) -> Reason:
+    """The reason for all nodes but the one where devices are kept for the pod."""
+    return Reason(_KEPT_ELSEWHERE, detail=node)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A pod that may be bound where its claims can be served.
+
+    Attributes:
+        checks: of plugins, each with the plugin's name: they compare what is found on each node.
+    """
+
+    cycle: Cycle
+    checks: Sequence[tuple[str, Check]] = ()
+
+    def refused(self, node: NodeObject, found: Allocation) -> Refused | None:
+        """Who refuses what was found for the pod on a node, and why; None if nobody does.
+
+        Raises:
+            TimeoutError: there was not enough time.
+        """
+        needs = self.cycle.claims.on(node)
+        if isinstance(needs, Reason):
+            return None
+        for name, check in self.checks:
+            refusal = check(needs, found)
+            if refusal is not None:
+                return Refused(name, refusal)
+        return None
+
+
+def admitted(pod: Pod, snapshot: Snapshot, solver: Solver) -> Admitted | Refused:
+    """The cycle of a pod, or who refuses the pod on all nodes, and why. Searches no devices.
+
+    Raises:
+        TimeoutError: selectors of a plugin's rules took too long.
+    """
+    plugins = solver.plugins
+    if refused := plugins.pre_enqueue(pod, snapshot):
+        return refused
+    cycle = open_cycle(pod, snapshot, solver)
+    if isinstance(cycle, Blocked):
+        return Refused(CLAIMS, Refusal(cycle.reason))
+    if cycle.claims.is_empty:
+        return Admitted(cycle)
+    found = plugins.pre_filter(pod, cycle.claims, snapshot, solver)
+    return found if isinstance(found, Refused) else Admitted(cycle, found)
+
+
+def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> Allocation | No:
+    """What a pod would be bound with on a node, or why it could not be bound there.
+
+    Args:
+        pod: pending.
+        node: passes kube-scheduler's own checks.
+        snapshot: the cluster, or a fork. What is held for other pods counts as in use there.
+        solver: the allocator.
+
+    Raises:
+        InvalidClaimError, SelectorError: the pod can run on no node.
+        TimeoutError: the solver's time is up.
+    """
+    if pod.node_name:
+        return No(Reason(_BOUND, detail=pod.node_name))
+    found = admitted(pod, snapshot, solver)
+    if isinstance(found, Refused):
+        return No(found.refusal.reason)
+    if pod.kept.node not in ("", node.name) and not is_alone(pod, snapshot):
+        return No(kept_elsewhere(pod.kept.node))
+    allocation = found.cycle.at(node)
+    if isinstance(allocation, No):
+        return allocation
+    refused = found.refused(node, allocation)
+    return allocation if refused is None else No(refused.refusal.reason)
+
+
+def is_feasible(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:
+    """Whether `feasible_on` finds something. Raises as `feasible_on`."""
+    return isinstance(feasible_on(pod, node, snapshot, solver), Allocation)

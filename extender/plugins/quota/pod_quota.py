@@ -15,8 +15,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import is_before
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.plugins.quota.kept_claims import kept_claims, rank
 from extender.pods.claims import PodClaims
-from extender.pods.kept_claims import kept_claims, rank
 from extender.pods.negotiated_claims import NegotiatedClaim
 from extender.quota.device_quotas.kept import KeptTotal
 from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
@@ -37,7 +37,7 @@ class UnreadableQuota:
 
 _MIGHT_EXCEED: Final = "it might exceed a DeviceQuota of the namespace"
 
-Refusal: TypeAlias = Overrun | UnreadableQuota
+QuotaRefusal: TypeAlias = Overrun | UnreadableQuota
 """Keeps a pod off all nodes; has a ``reason``."""
 
 
@@ -77,7 +77,7 @@ class PodQuota:
         largest = partial(self.solver.totals.largest.of, self.snapshot.inventory)
         return self._overrun(partial(most, specs=claims.open_specs, largest=largest)) is None
 
-    def refusal(self, claims: PodClaims) -> Refusal | None:
+    def refusal(self, claims: PodClaims) -> QuotaRefusal | None:
         """The reason that keeps a pod off all nodes: a limit that its claims exceed with any devices.
 
         Raises:

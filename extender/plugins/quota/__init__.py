@@ -1,0 +1,1 @@
+"""DeviceQuotas: what a namespace may be allocated."""

@@ -1,0 +1,101 @@
+"""DeviceQuotas in a scheduling cycle: what a pod may be allocated in filter, in bind, and after the writes of bind."""
+
+from functools import partial
+from typing import Final
+
+from allocator import Allocation
+from extender.cluster.consumers import is_in_use
+from extender.cluster.controller_marks import is_marked
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.decisions.pending_reason import PendingReason
+from extender.decisions.solver import Check, Plugin, Refusal, Solver
+from extender.plugins.quota.pod_quota import PodQuota, is_counted, within_quota
+from extender.pods.claims import PodClaims
+from extender.pods.extended_resources.special_claim import Needs
+
+_LATE: Final = "selectors of the namespace's DeviceQuotas take too long"
+
+QUOTA: Final = "quota"
+"""The name of the plugin."""
+
+
+class QuotaPlugin(Plugin):
+    """Refuses a pod with which its namespace would be withheld more than a DeviceQuota allows."""
+
+    name = QUOTA
+    waits_for = PendingReason.QUOTA
+    event = "QuotaExceeded"
+    of_cluster = ("device_quotas", "problems")
+
+    def is_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
+        """If what the namespace has is not remembered, all of its claims have to be measured."""
+        return bool(snapshot.device_quotas) and not is_counted(pod, snapshot, solver)
+
+    def withhold(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> PodClaims:
+        """The claims without the optional requests with which they might exceed a quota."""
+        return within_quota(pod, claims, snapshot, solver) if snapshot.device_quotas else claims
+
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | Check | None:
+        """Compare what the claims need with any devices; and leave the devices of each node to a check, if they count.
+
+        Raises:
+            TimeoutError: selectors of the quotas took too long.
+        """
+        quota = PodQuota.of(pod, snapshot, solver)
+        if quota is None:
+            return None
+        refusal = quota.refusal(claims)
+        if refusal is not None:
+            return Refusal(refusal.reason, str(refusal), refusal.advice)
+        if not quota.depends_on_devices(claims) or quota.suffices(claims):
+            return None
+        return partial(_on_node, quota, claims)
+
+    def reserve(
+        self, pod: Pod, claims: PodClaims, needs: Needs, found: Allocation, snapshot: Snapshot, solver: Solver
+    ) -> Refusal | None:
+        """Compare what was found. Assumed allocations of other binds of this process count.
+
+        Raises:
+            TimeoutError: selectors of the quotas took too long.
+        """
+        quota = PodQuota.of(pod, snapshot, solver)
+        if quota is None or not (needs.pending or claims.negotiated):
+            return None
+        if quota.unreadable:
+            return Refusal(quota.unreadable)
+        try:
+            return _on_node(quota, claims, needs, found)
+        except TimeoutError as error:
+            raise TimeoutError(_LATE) from error
+
+    def verify(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> Refusal | None:
+        """Compare an allocation with earlier allocations, also by other replicas.
+
+        A claim that a bound pod uses is not compared: it was compared when that pod was bound.
+
+        Raises:
+            TimeoutError: selectors of the quotas took too long.
+        """
+        quota = PodQuota.of(pod, snapshot, solver)
+        if quota is None or is_in_use(claim.claim, snapshot):
+            return None
+        try:
+            found = quota.refusal_after(claim)
+        except TimeoutError as error:
+            raise TimeoutError(_LATE) from error
+        if found is None:
+            return None
+        if claim.claim.allocation is not None and is_marked(claim.claim):
+            solver.totals.returned.note(claim.claim.uid, claim.claim.allocation, solver.clock())
+        return Refusal(found.reason, f"claim {claim.key} was allocated after others: {found}")
+
+
+def _on_node(quota: PodQuota, claims: PodClaims, needs: Needs, found: Allocation) -> Refusal | None:
+    """The limit that a pod would exceed with what was found for it on a node."""
+    if not (needs.pending or claims.negotiated):
+        return None
+    overrun = quota.refusal_of(needs.pending, found, claims.negotiated)
+    return None if overrun is None else Refusal(overrun.reason, str(overrun), overrun.advice)

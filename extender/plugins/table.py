@@ -1,0 +1,13 @@
+"""The table of plugins: a feature's rule is its plugin, and one line here."""
+
+from typing import Final
+
+from extender.decisions.solver import Plugins
+from extender.plugins.binding_conditions import BindingConditionsPlugin
+from extender.plugins.gangs import GangPlugin
+from extender.plugins.quota.plugin import QuotaPlugin
+
+TABLE: Final = (GangPlugin(), BindingConditionsPlugin(), QuotaPlugin())
+"""In the order in which they are asked: the first refusal is what a pod hears."""
+
+PLUGINS: Final = Plugins(TABLE)

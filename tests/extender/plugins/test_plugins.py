@@ -1,0 +1,126 @@
+"""The table of plugins: each can be left out, and a new one refuses pods in every verb and explains why."""
+
+from dataclasses import replace
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from allocator import Reason
+from allocator.reason import Cause
+from extender.assembly import make_service
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.config.settings import Settings
+from extender.decisions.pending_reason import PendingReason
+from extender.decisions.solver import Plugin, Plugins, Refusal
+from extender.explain.explain_pod import Explainer
+from extender.metrics.groups import Metrics
+from extender.plugins.table import TABLE
+from extender.service import Service
+from extender.tools.faults import RefusedError
+from extender.tools.offload import at_once
+from extender.verbs.filter import Code
+from extender.verbs.wire import decode_bind, decode_filter, decode_preempt
+from tests.kit.clusters import GPU, Cluster, Object, asking, binding, claim, local_slice, node, pod, solver
+from tests.kit.objects.parts import api_object
+
+_NO_TEAM = Cause("no-team", "the pod has no label team")
+
+
+class TeamPlugin(Plugin):
+    """Refuses pods without a label."""
+
+    name = "team"
+    waits_for = PendingReason.CLAIMS
+    of_pod = ("claims",)
+
+    def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> Refusal | None:
+        return None if "team" in pod.labels else Refusal(Reason(_NO_TEAM), advice="label the pod")
+
+
+LIMITS: list[Object] = [{"name": "gpu", "deviceClassName": "gpu", "devices": 0}]
+UNREADY: Object = {
+    "devices": {
+        "results": [
+            {
+                "request": "gpu",
+                "driver": "gpu.example.com",
+                "pool": "n",
+                "device": "gpu-0",
+                "bindingConditions": ["ready"],
+                "bindingFailureConditions": ["failed"],
+            }
+        ]
+    }
+}
+REFUSED: dict[str, tuple[Object, ...]] = {
+    "gang": (
+        {**pod("p", "c"), "metadata": {**pod("p", "c")["metadata"], "annotations": {GROUP: "g", GROUP_SIZE: "2"}}},
+        claim("c"),
+    ),
+    "binding-conditions": (pod("p", "c"), {**claim("c"), "status": {"allocation": UNREADY}}),
+    "quota": (pod("p", "c"), claim("c"), api_object("DeviceQuota", "none", namespace="ns", spec={"limits": LIMITS})),
+}
+"""For each plugin of the table, a pod that it refuses, and what the pod needs."""
+
+
+def service_with(plugins: Plugins, *objects: Object) -> tuple[Cluster, Service]:
+    cluster = Cluster.of(GPU, node("n"), local_slice("n", 2), *objects)
+    by = replace(solver(), plugins=plugins)
+    metrics = Metrics(CollectorRegistry())
+    return cluster, make_service(cluster.api, cluster.state, by, Settings(), metrics, off_loop=at_once)
+
+
+def question(asked: Object) -> bytes:
+    return orjson.dumps(asking(asked, "n"))
+
+
+def test_each_plugin_of_the_table_has_its_case_here() -> None:
+    assert [each.name for each in TABLE] == list(REFUSED)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_a_plugin_refuses_its_pod_and_without_it_the_service_serves(name: str) -> None:
+    asked, *others = REFUSED[name]
+    _, service = service_with(Plugins(TABLE), asked, *others)
+    result = await service.filter(decode_filter(question(asked)))
+    assert (result.passed, list(result.by)) == ((), [name])
+    cluster, service = service_with(Plugins([each for each in TABLE if each.name != name]), asked, *others)
+    result = await service.filter(decode_filter(question(asked)))
+    assert result.passed == ("n",)
+    if name != "binding-conditions":  # bind itself waits for the devices
+        await service.bind(decode_bind(orjson.dumps(binding("p", "n"))))
+        assert await cluster.node_of("p") == "n"
+
+
+@pytest.mark.parametrize("left_out", REFUSED)
+@pytest.mark.parametrize("name", REFUSED)
+async def test_the_others_refuse_as_before_when_one_is_left_out(name: str, left_out: str) -> None:
+    asked, *others = REFUSED[name]
+    _, service = service_with(Plugins([each for each in TABLE if each.name != left_out]), asked, *others)
+    result = await service.filter(decode_filter(question(asked)))
+    assert list(result.by) == ([] if name == left_out else [name])
+
+
+async def test_a_new_plugin_refuses_in_filter_in_bind_and_in_preempt_and_explains_why() -> None:
+    asked, labeled = pod("p", "c", priority=1), pod("q", "d", labels={"team": "blue"})
+    _, service = service_with(Plugins((*TABLE, TeamPlugin())), asked, labeled, claim("c"), claim("d"))
+    refused = await service.filter(decode_filter(question(asked)))
+    assert refused.by == {"team": Code.NOWHERE}
+    assert refused.pending_reason is PendingReason.CLAIMS
+    assert refused.unresolvable.in_words() == {"n": "the pod has no label team"}
+    assert (await service.filter(decode_filter(question(labeled)))).passed == ("n",)
+    with pytest.raises(RefusedError, match="the pod has no label team"):
+        await service.bind(decode_bind(orjson.dumps(binding("p", "n"))))
+    victims = {"Pod": asked, "NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "uid-q"}]}}}
+    assert await service.preempt(decode_preempt(orjson.dumps(victims))) == {}
+
+
+def test_the_explanation_of_a_refused_pod_has_the_reason_and_the_advice() -> None:
+    asked = pod("p", "c")
+    cluster, _ = service_with(Plugins(TABLE), asked, claim("c"))
+    by = replace(solver(), plugins=Plugins((*TABLE, TeamPlugin())))
+    snapshot = cluster.state.snapshot
+    found = Explainer.alone(snapshot, by).explain(next(iter(snapshot.pods.values())))
+    assert (found.cause, found.advice) == ("the pod has no label team", "label the pod")
