@@ -1,4 +1,4 @@
-"""``python -m tests.hostile.memory``: the service in a gibibyte of memory while bombs go off; see docs/testing.md.
+"""``python -m tests.hostile.memory``: the service in a gibibyte of memory while bombs go off; see docs/reliability.md.
 
 The service runs over a made-up cluster with 40,000 devices, in a cgroup of its own with a limit of memory. Bombs are
 inputs that are short where they come from and take much memory where they are read, or many inputs at once. They come
