@@ -222,7 +222,7 @@ async def run(seed: int, number: int) -> ListenersOutcome:
         api = load_all(RawApiServer(), scene(()))
         targets = [Target(each, free_port(), authority) for each in ("api", "grpc")]
         async with api.listening(), running(folder, api.port, _settings(folder, targets)) as service:
-            async with others.calling(folder, service.port):
+            async with others.calling(folder, service):
                 await asyncio.sleep(1 + _CALM)
                 outcome.calm = list(others.calls)
                 service.reset_peak()

@@ -362,6 +362,11 @@ class Figures:
         return max((each.seconds - each.machine for each in self.calls), default=0.0)
 
     @property
+    def worked(self) -> float:
+        """The p99 of the processor time that the service took during a call, in seconds."""
+        return percentile([each.worked for each in self.calls], 99) if self.calls else 0.0
+
+    @property
     def machine(self) -> float:
         """The p99 of calls to a peer that does nothing, in seconds."""
         return percentile([each.machine for each in self.calls], 99) if self.calls else 0.0
@@ -417,13 +422,13 @@ class Run:
 def row(each: Figures) -> str:
     """A line of the table."""
     memory = (f"{size / MEGABYTE:>7.0f}" for size in (each.before, each.peak, each.after))
-    times = (f"{seconds * 1e3:>7.1f}" for seconds in (each.p99, each.machine, each.stall))
+    times = (f"{seconds * 1e3:>7.1f}" for seconds in (each.p99, each.worked, each.machine, each.stall))
     end = f"{each.killed:>6} {len(each.faults):>6} {each.seconds:>6.0f} s"
     return f"{each.name:<34} {' '.join(memory)} {' '.join(times)} {len(each.calls):>6} {end}"
 
 
 HEAD: Final = (
-    f"{'':<34} {'before':>7} {'peak':>7} {'after':>7} {'p99':>7} {'peer':>7} {'stall':>7} {'calls':>6} "
+    f"{'':<34} {'before':>7} {'peak':>7} {'after':>7} {'p99':>7} {'work':>7} {'peer':>7} {'stall':>7} {'calls':>6} "
     f"{'killed':>6} {'wrong':>6}"
 )
 
@@ -436,7 +441,7 @@ async def run(
         folder = Path(name)
         async with _scene(folder, sizes, scale, enter) as scene:
             others = Others()
-            async with others.calling(folder, scene.service.port, _requests(sizes), _RATE):
+            async with others.calling(folder, scene.service, _requests(sizes), _RATE):
                 await asyncio.sleep(3)  # imports, first connections and the first search are not to count
                 found = Run(scene, others, cgroup)
                 print(HEAD, flush=True)

@@ -15,7 +15,7 @@ import orjson
 from tests.hostile.objects import HostileObjects
 from tests.hostile.requests import HostileRequests
 from tests.hostile.scene import chosen_selectors, ordinary_requests, scene
-from tests.hostile.service import running
+from tests.hostile.service import RunningService, running
 from tests.hostile.trial import Case, Span, Trial, grouped
 from tests.kit.process import printing
 from tests.kit.servers.raw import RawApiServer, load_all
@@ -36,12 +36,14 @@ class Waited:
     Attributes:
         at: when it began, by the monotonic clock.
         machine: seconds that a call to a peer took that does nothing, at the same time.
+        worked: seconds of processor time that the service took meanwhile, all its threads together.
         fault: what is wrong with the answer.
     """
 
     at: float
     seconds: float
     machine: float
+    worked: float
     fault: str
 
 
@@ -95,14 +97,19 @@ class Others:
 
     @contextlib.asynccontextmanager
     async def calling(
-        self, folder: Path, port: int, requests: Sequence[bytes] = ordinary_requests(), rate: float = _RATE
+        self,
+        folder: Path,
+        service: RunningService,
+        requests: Sequence[bytes] = ordinary_requests(),
+        rate: float = _RATE,
     ) -> AsyncIterator[None]:
-        """They call as long as the context lasts: these requests in turn, so many a second."""
+        """They call a service as long as the context lasts: these requests in turn, so many a second."""
         file = folder / "requests"
         file.write_text("\n".join(each.hex() for each in requests))
         async with printing([sys.executable, "-m", "tests.hostile.peer"]) as (_, output):
             peer = (await output.readline()).decode().strip()
-            command = [sys.executable, "-m", "tests.hostile.others", str(port), peer, str(file), str(rate)]
+            arguments = (str(service.port), peer, str(file), str(rate), str(service.pid))
+            command = [sys.executable, "-m", "tests.hostile.others", *arguments]
             async with printing(command) as (_, told):
                 reading = asyncio.create_task(self._read(told))
                 try:
@@ -147,7 +154,7 @@ async def run(plan: Plan) -> Outcome:
         folder = Path(name)
         async with stage(plan, folder) as trial:
             outcome, others = Outcome(plan, trial), Others()
-            async with others.calling(folder, trial.service.port):
+            async with others.calling(folder, trial.service):
                 await asyncio.sleep(1)  # imports and first connections are not to count
                 calm = [await _calm(plan.calm)]
                 attacked = await _attack(trial, plan, plausible=True)

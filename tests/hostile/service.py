@@ -60,6 +60,11 @@ class RunningService:
         """Whether the process is there."""
         return self._process is not None and self._process.returncode is None
 
+    @property
+    def pid(self) -> int:
+        """The process; 0 before the first start."""
+        return self._process.pid if self._process is not None else 0
+
     async def start(self) -> None:
         """Start it, and wait until it knows the cluster.
 

@@ -29,7 +29,11 @@ _ORDER: Final = ((PODS, NODES, PODS, CLAIMS) * 4) + (PODS, NODES, PODS, SLICES)
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many objects of a kind."""
+    """How many objects of a kind.
+
+    Attributes:
+        pods_with_claims: of the pods that have a claim; no more than there are claims.
+    """
 
     nodes: int
     claims: int
@@ -40,12 +44,13 @@ class Sizes:
 
     def makers(self) -> dict[Resource, tuple[int, Callable[[int, int], RawObject]]]:
         """How many there are of each kind, and how one is made of its number and revision."""
-        every = max(1, self.pods // max(1, self.pods_with_claims))
+        served = min(self.pods, self.claims)  # each claim is reserved for the pod of its number
+        every = max(1, served // max(1, self.pods_with_claims))
 
         def make_pod(number: int, revision: int) -> RawObject:
             if number >= self.pods:
                 return synthetic.waiting_pod(number - self.pods, revision)
-            return synthetic.pod(number, revision, claims=number % every == 0)
+            return synthetic.pod(number, revision, claims=number < served and number % every == 0)
 
         return {
             NODES: (self.nodes, synthetic.node),
