@@ -1,10 +1,12 @@
 """Pods that have a node, in turns, and whether they have their claims."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from allocator import InvalidObjectError
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject, parse_claim_object
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -14,21 +16,34 @@ from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
 
 AT_ONCE: Final = 500
-"""The number of pods in one turn: other work waits for the event loop meanwhile."""
+"""The number of pods in one turn."""
+
+PIECE: Final = 50
+"""The number of pods after which other work gets the event loop: to look at them takes a millisecond."""
 
 
 class BoundPods:
     """The pods that have a node and need their claims, some in each turn."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._waiting: Iterator[str] = iter(())
 
-    def turn(self, snapshot: Snapshot) -> list[Pod]:
-        """The next pods; none after the last ones, and then the first ones again."""
+    def next_uids(self) -> Sequence[str]:
+        """The uids of the pods of the next turn; none after the last ones, and then the first ones again."""
         uids = list(islice(self._waiting, AT_ONCE))
         if not uids:
-            self._waiting = iter([uid for bound in snapshot.bound.values() for uid in bound])
-        return [pod for pod in map(snapshot.pod, uids) if pod is not None and needs_claims(pod)]
+            self._waiting = iter([uid for bound in self._state.snapshot.bound.values() for uid in bound])
+        return uids
+
+    async def pods(self, uids: Sequence[str]) -> AsyncIterator[Pod]:
+        """The pods of a turn that need their claims, as the newest snapshot has them, with pauses for other work."""
+        for number, uid in enumerate(uids):
+            if number and number % PIECE == 0:
+                await asyncio.sleep(0)
+            pod = self._state.snapshot.pod(uid)
+            if pod is not None and needs_claims(pod):
+                yield pod
 
 
 def needs_claims(pod: Pod) -> bool:

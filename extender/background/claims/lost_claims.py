@@ -39,25 +39,29 @@ class LostClaims(BackgroundTask):
         self._api = api
         self._count = count
         self._tell = tell
-        self._pods = BoundPods()
+        self._pods = BoundPods(state)
         self._had: set[str] = set()
+        """Uids of pods that had their claims in the last round."""
+        self._have: set[str] = set()
+        """Uids of pods that have had their claims in this round or before."""
         self._told: set[tuple[str, ObjectKey]] = set()
 
     async def tick(self) -> None:
         """Look at some bound pods, and at the rest next time."""
-        snapshot = self._state.snapshot
         if self._state.not_ready:
             return
-        pods = self._pods.turn(snapshot)
-        if not pods:
-            self._had = {uid for uid in self._had if snapshot.pod(uid) is not None}
+        uids = self._pods.next_uids()
+        if not uids:
+            snapshot = self._state.snapshot
+            self._had, self._have = self._have, set()
             self._told = {each for each in self._told if snapshot.pod(each[0]) is not None}
-        for pod in pods:
-            missing = lacking(pod, snapshot)
+        async for pod in self._pods.pods(uids):
+            missing = lacking(pod, self._state.snapshot)
             self._told.difference_update((pod.uid, key) for key in claim_keys(pod) if key not in missing)
-            if not missing:
-                self._had.add(pod.uid)
-            for key in missing if pod.has_started or pod.uid in self._had else ():
+            has_had = not missing or pod.uid in self._had
+            if has_had:
+                self._have.add(pod.uid)
+            for key in missing if pod.has_started or has_had else ():
                 if (pod.uid, key) not in self._told and await lacks(self._api, pod, key):
                     self._found(pod, key)
 

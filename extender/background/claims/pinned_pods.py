@@ -77,7 +77,7 @@ class PinnedPods(BackgroundTask):
         self._solver = solver
         self._tell = tell
         self._now = now
-        self._pods = BoundPods()
+        self._pods = BoundPods(state)
         self._seen = state.snapshot
         self._waiting = FairMemory[WaitingWork](MOST_PODS)
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
@@ -96,14 +96,14 @@ class PinnedPods(BackgroundTask):
         """
         if self._state.not_ready:
             return
-        self._find()
+        await self._find()
         self._note_changes()
         await self._tell_due()
         await self._serve_due()
 
-    def _find(self) -> None:
-        snapshot = self._state.snapshot
-        for pod in self._pods.turn(snapshot):
+    async def _find(self) -> None:
+        async for pod in self._pods.pods(self._pods.next_uids()):
+            snapshot = self._state.snapshot
             if not is_pinned(pod) or no_attempt(pod, self._asked.named):
                 continue
             if pod.uid not in self._waiting and lacks_some(pod, snapshot):

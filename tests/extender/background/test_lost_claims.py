@@ -1,10 +1,12 @@
 """Claims that bound pods have lost to others: found, counted and told once."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
+from extender.background.bound_pods import AT_ONCE, PIECE, BoundPods
 from extender.background.claims.lost_claims import LostClaims
 from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import ObjectKey, RawObject
@@ -124,3 +126,28 @@ def test_what_can_not_be_read_is_looked_at_again(fault: Fault) -> None:
     scene.transport.script("get resourceclaims", fault)
     assert scene.look() == []
     assert scene.look() == LOST
+
+
+def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_at() -> None:
+    """All tasks that look at bound pods get them from here."""
+    state = ClusterState()
+    memory_api(node("n"), *[pod(f"p{number}", "a", on="n") for number in range(AT_ONCE)]).follow(state)
+    at_a_time: list[int] = []
+
+    async def others() -> None:
+        while True:
+            at_a_time.append(0)
+            await asyncio.sleep(0)
+
+    async def look() -> None:
+        bound = BoundPods(state)
+        assert not bound.next_uids()
+        working = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        async for _ in bound.pods(bound.next_uids()):
+            at_a_time[-1] += 1
+        working.cancel()
+
+    virtualtime.run(look())
+    assert sum(at_a_time) == AT_ONCE
+    assert max(at_a_time) == PIECE
