@@ -11,7 +11,7 @@ from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
 from extender.kube.encoding import passed_revision, pod_may_need_devices
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.raw import Event
-from extender.kube.resources import CLAIMS, NODES, PODS
+from extender.kube.resources import CLAIMS, NODES, PODS, Resource
 from extender.kube.watch import (
     BrokenWatchError,
     ListAgainError,
@@ -309,6 +309,40 @@ def test_only_so_many_lists_are_read_at_a_time() -> None:
         return asked
 
     assert run(main()) == 2
+
+
+# --- long objects -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("length", "taken"),
+    [(70_000, {CLAIMS: [0, 16], NODES: [8, 24]}), (100, {CLAIMS: [0, 4], NODES: [0, 4]})],
+    ids=["long", "short"],
+)
+def test_long_objects_of_all_kinds_leave_half_of_the_time_to_other_work(
+    length: int, taken: dict[Resource, list[int]]
+) -> None:
+    """An API server sends as fast as we read. It takes 4 ms to take in each object."""
+
+    async def milliseconds(source: WatchSource, resource: Resource) -> list[int]:
+        found = list[int]()
+        async with aclosing(source.signals(resource, 100)) as signals:
+            async for _ in signals:
+                found.append(round(now() * 1000))
+                await elapse(0.004)
+                if len(found) == 3:
+                    break
+        return found[:2]
+
+    async def main() -> list[list[int]]:
+        fake = FakeApi()
+        for name in "abc":
+            fake.put(CLAIMS, make_claim(name, long="x" * length))
+            fake.put(NODES, {**make_node(name), "status": {"images": "x" * length}})
+        source = source_over(fake)
+        return await asyncio.gather(*[milliseconds(source, each) for each in taken])
+
+    assert run(main()) == [*taken.values()]
 
 
 # --- pods that do not matter --------------------------------------------------------------------------------
