@@ -17,7 +17,7 @@ from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs import as_pending, as_room
 from extender.grpc import messages
-from extender.grpc.messages import as_json, decoded
+from extender.grpc.messages import Pause, as_json, decoded, no_pause
 from extender.verbs.wire import WireError
 
 SERVICE: Final = "grpcplugin.Expander"
@@ -32,13 +32,13 @@ class ExpansionArgs:
     groups: tuple[NodeGroup, ...]
 
 
-def decode_options(data: bytes) -> ExpansionArgs:
-    """The options of a ``BestOptionsRequest``.
+def decode_options(data: bytes, pause: Pause = no_pause) -> ExpansionArgs:
+    """The options of a ``BestOptionsRequest``; ``pause`` is called between small pieces of the work.
 
     Raises:
         WireError: the bytes are something else; a group is there twice or has no node; a pod or node is invalid.
     """
-    request = decoded("BestOptionsRequest", data, "")
+    request = decoded("BestOptionsRequest", data, "", pause)
     nodes = {name: ("nodeMap", node) for name, node in request.nodeMap.items()}
     nodes |= {name: ("nodeBytesMap", node) for name, node in request.nodeBytesMap.items()}
     groups: dict[str, NodeGroup] = {}
@@ -56,6 +56,7 @@ def decode_options(data: bytes) -> ExpansionArgs:
         groups[name] = NodeGroup(name, _room(nodes[name][1], f"{nodes[name][0]}[{name}]"), option.nodeCount)
         for field in ("pod", "podBytes"):
             for number, each in enumerate(getattr(option, field)):
+                pause()
                 pods.add(each, name, f"{where}.{field}[{number}]")
     return ExpansionArgs(tuple(pods.found()), tuple(groups.values()))
 

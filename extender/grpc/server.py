@@ -166,8 +166,9 @@ class _BestOptions:
         return reply
 
     async def _answer(self, request: bytes, began: float, seconds: float | None) -> bytes:
+        # Whoever looks at this clock takes turns with long searches: one such thread runs at a time.
         decoding = frameless(self.autoscaler.off_loop, WireError, InvalidObjectError)
-        args: ExpansionArgs = await decoding(partial(decode_options, request))
+        args: ExpansionArgs = await decoding(partial(decode_options, request, self.autoscaler.solver.clock))
         limit = self.autoscaler.deadline_seconds if seconds is None else seconds
         found = await best_options(self.autoscaler, args, limit - (self.clock() - began))
         logger.info(

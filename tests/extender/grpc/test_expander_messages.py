@@ -11,7 +11,7 @@ import yaml
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.cluster.objects.pods import parse_pod
 from extender.grpc.expander import decode_options
-from extender.grpc.messages import as_json, decoded
+from extender.grpc.messages import FIELDS_A_PIECE, as_json, decoded, new
 from extender.verbs.wire import WireError
 from tests.kit.protobuf import encoded
 
@@ -143,3 +143,26 @@ def test_a_request_that_go_has_written_is_read_as_from_json(name: str) -> None:
         assert replace(each.pod, uid="") == replace(parse_pod(raw), uid="")
         assert each.demand == parse_demand(raw)
         assert each.groups == frozenset(name for name, option in asked.items() if raw in option["pods"])
+
+
+def options(count: int, pods: int) -> bytes:
+    """A message with as many options as this, each with some pods."""
+    pod, nodes = encoded("Pod", {"metadata": {"name": "p"}}), {}
+    message = new("BestOptionsRequest")
+    for number in range(count):
+        message.options.add(nodeGroupId=f"group-{number}", nodeCount=1, pod=[pod] * pods)
+        nodes[f"group-{number}"] = encoded("Node", {"metadata": {"name": "n"}})
+    message.nodeBytesMap.update(nodes)
+    return bytes(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("message", "pieces"),
+    [(options(2_000, 1), 5 * 2_000 // FIELDS_A_PIECE + 2_000), (options(1, 7), 7)],
+    ids=["many fields", "some pods"],
+)
+def test_a_message_is_read_in_small_pieces(message: bytes, pieces: int) -> None:
+    """Between them, the thread lets others have the interpreter."""
+    looks: list[None] = []
+    decode_options(message, lambda: looks.append(None))
+    assert len(looks) >= pieces
