@@ -1,5 +1,6 @@
 """The states of a cluster's devices, worked out again only for pools where something has changed."""
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -54,6 +55,8 @@ class DeviceStates:
         self._features = features
         self._known: dict[PoolId, _Judged] = {}
         self._nodes: tuple[_Nodes, _Nodes] = (Map(), Map())
+        self._counted: tuple[tuple[object, ...], Mapping[tuple[str, DeviceState], int]] = ((None,) * 4, {})
+        """What the latest count depends on, and the count."""
 
     def at(self, snapshot: Snapshot) -> Callable[[PoolId], PoolStates]:
         """The states of the devices of each pool of a snapshot."""
@@ -68,6 +71,9 @@ class DeviceStates:
     def count(self, snapshot: Snapshot) -> Mapping[tuple[str, DeviceState], int]:
         """How many devices each driver has in each state."""
         nodes = self._lasting(snapshot.nodes)
+        parts = (snapshot.inventory.pools, nodes, snapshot.usage.pools, snapshot.taint_rules)
+        if all(map(operator.is_, parts, self._counted[0])):
+            return self._counted[1]
         known = {pool_id: self._judged(pool_id, snapshot, nodes) for pool_id in snapshot.inventory.pools}
         self._known = known
         totals: dict[str, list[int]] = {}
@@ -75,11 +81,13 @@ class DeviceStates:
             total = totals.setdefault(pool_id.driver, [0] * len(DeviceState))
             for index, number in enumerate(judged.counts):
                 total[index] += number
-        return {
+        found = {
             (driver, state): number
             for driver, total in totals.items()
             for state, number in zip(DeviceState, total, strict=True)
         }
+        self._counted = (parts, found)
+        return found
 
     def _judged(self, pool_id: PoolId, snapshot: Snapshot, nodes: _Nodes) -> _Judged:
         known = self._known.get(pool_id)

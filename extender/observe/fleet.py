@@ -64,8 +64,10 @@ class Fleet:
         self._labels = tuple(dict.fromkeys(labels))
         self._known: dict[PoolId, tuple[PoolStates, tuple[FleetRow, ...]]] = {}
 
-    def document(self, snapshot: Snapshot, pools: Iterable[PoolId] | None = None) -> dict[str, JSON]:
-        """The rows of some pools, or of all; a pool that does not exist has no row.
+    def document(
+        self, snapshot: Snapshot, pools: Iterable[PoolId] | None = None, pause: Callable[[], None] = lambda: None
+    ) -> dict[str, JSON]:
+        """The rows of some pools, or of all; a pool that does not exist has no row. ``pause`` is called for each row.
 
         ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER]}], "labels": [KEY], "groups": [[VALUE]], "rows": [{
         "driver", "pool", "node", "shape": INDEX, "states": DIGITS, "left": {INDEX: SHARE}, "group": INDEX}]}``
@@ -83,6 +85,7 @@ class Fleet:
         wanted = sorted(existing) if pools is None else [pool_id for pool_id in pools if pool_id in existing]
         rows: list[JSON] = []
         for row in (row for pool_id in wanted for row in self._rows(pool_id, states_of)):
+            pause()
             found = _row_as_json(row, shapes.setdefault(row.shape, len(shapes)))
             if node := snapshot.node(row.node):
                 group = tuple(node.labels.get(label, "") for label in self._labels)

@@ -183,7 +183,7 @@ def _add_fleet(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> No
                 "classes": sorted(snapshot.classes)[:_MOST_CLASSES],
                 "nodes": len(snapshot.nodes),
             }
-            return orjson.dumps(head | fleet.document(snapshot))
+            return orjson.dumps(head | fleet.document(snapshot, pause=overview.verb_priority.turn()))
 
         return Response(await overview.offload(caller_of(request.scope))(made), media_type="application/json")
 

@@ -1,14 +1,17 @@
 """Health, metrics and the index on HTTP."""
 
+import asyncio
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Final
 
 import anyio.to_thread
 from fastapi import FastAPI, Query
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -53,13 +56,32 @@ def add_health(app: FastAPI, service: Service) -> None:
     async def rendered() -> bytes:
         # The count may take long, so it is done in a thread. The rendering then counts only what has changed since.
         await anyio.to_thread.run_sync(service.overview.recount)
-        return generate_latest(service.metrics.registry)
+        return await in_pieces(service.metrics.registry)
 
     text = Shared(rendered, time.monotonic, _PAUSE)
 
     @app.get("/metrics", tags=["operations"], summary="Prometheus metrics.", response_class=PlainTextResponse)
     async def metrics_text() -> Response:
         return Response(await text.latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class _Only(Collector):
+    """One metric."""
+
+    metric: Metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self.metric
+
+
+async def in_pieces(registry: Collector) -> bytes:
+    """The text of all metrics, as `generate_latest` makes it; after each metric, other work gets the event loop."""
+    texts = []
+    for metric in registry.collect():
+        texts.append(generate_latest(_Only(metric)))
+        await asyncio.sleep(0)
+    return b"".join(texts)
 
 
 def add_index(app: FastAPI, service: Service) -> None:

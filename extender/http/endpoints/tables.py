@@ -126,7 +126,7 @@ def _page(table: Table[_Q], overview: Overview, query: _Q) -> Callable[[], Table
     doubts = [(kind.plural, doubt) for kind in table.kinds if (doubt := overview.state.doubt_of(kind))]
 
     def made() -> TablePage:
-        found = page(wanted, limit=query.limit, token=query.token)
+        found = page(wanted, limit=query.limit, token=query.token, pause=overview.verb_priority.turn())
         if doubts:
             why = "; ".join(f"{plural}: {doubt}" for plural, doubt in doubts)
             return found.noting(f"rows may be missing or old: {why}")

@@ -90,8 +90,12 @@ class TokenError(QueryError):
         super().__init__(f'continue: "{token}" is not a token of a page before this')
 
 
-def page(view: TableView, *, limit: int, token: str = "") -> TablePage:
-    """The rows after those of the page that gave the token, or the first ones.
+def _no_pause() -> None:
+    pass
+
+
+def page(view: TableView, *, limit: int, token: str = "", pause: Callable[[], None] = _no_pause) -> TablePage:
+    """The rows after those of the page that gave the token, or the first ones; ``pause`` is called before each row.
 
     Raises:
         TokenError: the token is none.
@@ -100,6 +104,7 @@ def page(view: TableView, *, limit: int, token: str = "") -> TablePage:
     items: list[Item] = []
     last: Key = ()
     for row in view.rows:
+        pause()
         if after is not None and row.key <= after:
             continue
         if len(items) == limit:

@@ -198,6 +198,22 @@ async def test_whoever_waits_with_too_many_tables_is_told_to_come_later() -> Non
     assert sorted(each.status_code for each in replies) == [200] * (MOST_WAITING + 1) + [429]
 
 
+async def test_a_table_and_the_fleet_pause_while_a_verb_runs() -> None:
+    paused: list[float] = []
+    service = Cluster.of(node("a"), local_slice("a")).service()
+    priority = VerbPriority(lambda: 0.0, paused.append)
+    service.overview = replace(service.overview, verb_priority=priority)
+    app = app_over(service)
+    async with client_at(app, "10.0.0.1") as reader:
+        for path in ("/devices", "/pools", "/console/fleet"):
+            with priority.verb():
+                assert (await reader.get(path)).status_code == 200
+            assert paused, path
+            paused.clear()
+            assert (await reader.get(path)).status_code == 200
+            assert not paused, path
+
+
 async def test_selectors_of_a_table_pause_while_a_verb_runs() -> None:
     paused: list[float] = []
     cluster = Cluster.of(device_class("gpu", selectors=("device.driver != ''",)), node("a"), local_slice("a"))
