@@ -55,6 +55,11 @@ class Places:
         self._waiting: list[_Waiter] = []
         """In the order of arrival."""
 
+    @property
+    def waiting(self) -> int:
+        """How many works wait for a place."""
+        return len(self._waiting)
+
     async def take(self, caller: str) -> "Place":
         """A place for one work of a caller, which has to be left.
 

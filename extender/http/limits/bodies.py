@@ -18,7 +18,7 @@ from starlette.types import Receive
 from allocator import InvalidObjectError
 from extender.fairness.places import Places
 from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
-from extender.tools.offload import frameless, in_thread, to_the_end
+from extender.tools.offload import Offload, frameless, in_thread, to_the_end
 from extender.verbs.wire import WireError
 
 _Decoded = TypeVar("_Decoded")
@@ -62,9 +62,6 @@ class BusyError(Exception):
     """The bodies of other requests leave no room for this one."""
 
 
-_DECODING: Final = frameless(in_thread, WireError, InvalidObjectError, TooLargeError)
-
-
 class Bodies:
     """The room that bodies in use take, and the turns in which they are decoded.
 
@@ -73,6 +70,7 @@ class Bodies:
         budget: of memory.
         source: whose part of it. Schedulers are one caller, which may have all of theirs.
         clock: measures how long callers have bodies decoded, in seconds.
+        off_loop: where bodies are decoded.
 
     Attributes:
         most: bytes of the budget that the bodies of one caller take.
@@ -84,6 +82,7 @@ class Bodies:
         budget: Budget,
         source: Source = Source.REQUESTS,
         clock: Callable[[], float] = time.monotonic,
+        off_loop: Offload = in_thread,
     ) -> None:
         self.limit = limit
         self.budget = budget
@@ -93,7 +92,9 @@ class Bodies:
         self._taken = 0
         self._of_callers: Counter[str] = Counter()
         self._clock = clock
+        self._pieces = asyncio.Lock()
         self._places = Places(1, 1, clock)
+        self._decoding = frameless(off_loop, WireError, InvalidObjectError, TooLargeError)
 
     @property
     def taken(self) -> int:
@@ -124,11 +125,21 @@ class Bodies:
             del self._of_callers[caller]
         room.close()
 
+    async def turn(self) -> None:
+        """Wait for a turn to look at a piece of a long body: one piece in a cycle of the event loop.
+
+        To look at the bytes of 200 connections at once would keep other calls waiting for 0.1 s. Of what waits for its
+        turn, the rest stays at the client.
+        """
+        async with self._pieces:
+            await asyncio.sleep(0)
+
     async def decoded(self, caller: str, decode: Callable[..., _Decoded], *args: object) -> _Decoded:
         """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
 
-        After a body that is no scheduler's, nothing is decoded for as long as it took: a parser in C keeps the
-        interpreter until it is done, so verbs would get little of it.
+        After a body, nothing is decoded for as long as it took: a parser in C keeps the interpreter until it is done,
+        so verbs would get little of it. A scheduler sends its next body after our answer, so its bodies need no pause
+        as long as none of them waits.
 
         A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback.
 
@@ -138,9 +149,10 @@ class Bodies:
         place = await self._places.take(caller)
         began = self._clock()
         try:
-            return await to_the_end(_DECODING(partial(_readable, decode, args)))
+            return await to_the_end(self._decoding(partial(_readable, decode, args)))
         finally:
-            pause = 0.0 if self.source is Source.SCHEDULERS else self._clock() - began
+            is_alone = self.source is Source.SCHEDULERS and not self._places.waiting
+            pause = 0.0 if is_alone else self._clock() - began
             asyncio.get_running_loop().call_later(pause, place.leave)
 
 
@@ -207,6 +219,8 @@ class Body:
             size += len(chunk)
             if refusal is not None:
                 continue
+            if size > UNCOUNTED_BYTES:
+                await self._bodies.turn()
             if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
                 values += len(marks_of(chunk))
             end = chunk.rfind(b'"')

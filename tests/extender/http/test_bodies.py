@@ -9,10 +9,12 @@ import orjson
 import pytest
 import structlog
 from httpx import AsyncClient
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from extender.config.sources import load
+from extender.http.endpoints.operations import in_pieces
 from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.http.limits.bodies import (
     BYTES_A_VALUE,
@@ -217,6 +219,35 @@ async def test_what_a_scheduler_sends_is_not_dense(asked: Object) -> None:
     assert values * BYTES_A_VALUE < len(body)
 
 
+# --- pieces --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "most"), [(UNCOUNTED_BYTES + 1, 1), (UNCOUNTED_BYTES, 50)], ids=["long", "short"])
+def test_of_long_bodies_that_come_at_once_one_piece_is_looked_at_in_a_cycle_of_the_event_loop(
+    size: int, most: int
+) -> None:
+    """To look at the pieces of 200 connections takes 0.1 s, and other calls would wait for it."""
+    in_cycles = [0]
+
+    async def others() -> None:
+        while True:
+            in_cycles.append(0)
+            await asyncio.sleep(0)
+
+    async def read(bodies: Bodies) -> None:
+        with Body(bodies) as body:
+            await body.read(receiving(b" " * size)[0])
+        in_cycles[-1] += 1
+
+    async def main() -> None:
+        bodies, working = Bodies(64 * MIB, Budget()), asyncio.create_task(others())
+        await asyncio.gather(*[read(bodies) for _ in range(50)])
+        working.cancel()
+
+    virtualtime.run(main())
+    assert (sum(in_cycles), max(in_cycles)) == (50, most)
+
+
 # --- on HTTP -------------------------------------------------------------------------------------------------
 
 
@@ -358,3 +389,24 @@ def test_metrics_are_rendered_once_for_all_who_ask_and_not_all_the_time() -> Non
         return begun, await asyncio.gather(*found[:-1])
 
     assert virtualtime.run(ask()) == ([0.0, 10.0], [b"1"] * 10 + [b"2"] * 9)
+
+
+def test_other_work_gets_the_event_loop_after_each_metric() -> None:
+    turns = [0]
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    async def main() -> bytes:
+        working = asyncio.create_task(others())
+        found = await in_pieces(registry)
+        working.cancel()
+        return found
+
+    registry = CollectorRegistry()
+    for number in range(10):
+        Gauge(f"metric_{number}", "With labels.", ["a"], registry=registry).labels("<b>").set(number)
+    assert virtualtime.run(main()) == generate_latest(registry)
+    assert turns[0] >= 10

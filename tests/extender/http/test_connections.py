@@ -6,15 +6,17 @@ Time passes in `sweep`, which is told what time it is.
 import asyncio
 import logging
 import resource
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from extender.cluster.objects.pods import MOST_MEMBERS
+from extender.config.sources import load
 from extender.http.limits import connections
 from extender.http.limits.connections import VERBS, ListenerLimits, Pacer, verbs_within
-from extender.serving.listeners import allowed_descriptors
+from extender.serving.listeners import RECEIVED_BYTES, allowed_descriptors, open_ports
 from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime
 
@@ -375,3 +377,12 @@ async def test_who_has_left_for_good_leaves_nothing(caplog: pytest.LogCaptureFix
         on.app.may_answer.set()
         await on.until(lambda: not on.connections and not on.server.server_state.tasks)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+def test_the_kernel_keeps_little_of_a_request_until_it_is_read() -> None:
+    """1,280 connections with 6 MB each would be more memory than the container has."""
+    settings = load("{server: {port: 0}, operations: {port: 0}}", environment={})
+    with open_ports(settings) as ports, socket.create_connection(ports.server.socket.getsockname()[:2]):
+        accepted, _ = ports.server.socket.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * RECEIVED_BYTES

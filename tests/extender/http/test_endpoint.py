@@ -15,9 +15,11 @@ from extender.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, 
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.metrics.groups import Metrics
 from extender.tools.intake import Budget, Source, json_weight
+from extender.tools.offload import at_once
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.verb import Doc, Verb
 from extender.verbs.wire import WireError
+from tests.kit import virtualtime
 
 ENOUGH = 10.0
 """Seconds after which a test that waits for a thread has failed."""
@@ -114,6 +116,38 @@ async def test_bodies_are_decoded_one_at_a_time_in_turns_of_their_callers() -> N
     await asyncio.gather(first, *waiting)
     assert order[:2] == ["first", "other"]
     assert len(order) == MOST_WAITING + 2
+
+
+@pytest.mark.parametrize(
+    ("source", "are_together", "began"),
+    [
+        (Source.REQUESTS, True, [0.0, 2.0, 4.0]),
+        (Source.REQUESTS, False, [0.0, 2.0, 4.0]),
+        (Source.SCHEDULERS, True, [0.0, 2.0, 4.0]),
+        (Source.SCHEDULERS, False, [0.0, 0.0, 0.0]),
+    ],
+    ids=["requests together", "requests one by one", "schedulers together", "a scheduler one by one"],
+)
+def test_bodies_that_wait_for_each_other_leave_half_of_the_time_to_other_work(
+    source: Source, are_together: bool, began: list[float]
+) -> None:
+    """A parser in C keeps the interpreter. The next body of a scheduler comes after the answer to the one before."""
+    now, found = [0.0], list[float]()
+
+    def decode() -> None:
+        found.append(asyncio.get_running_loop().time())
+        now[0] += 2.0
+
+    async def send() -> None:
+        bodies = Bodies(1, Budget(), source, clock=lambda: now[0], off_loop=at_once)
+        if are_together:
+            await asyncio.gather(*[bodies.decoded("caller", decode) for _ in began])
+        else:
+            for _ in began:
+                await bodies.decoded("caller", decode)
+
+    virtualtime.run(send())
+    assert found == began
 
 
 async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:
