@@ -93,6 +93,7 @@ class Bodies:
         self._of_callers: Counter[str] = Counter()
         self._clock = clock
         self._pieces = asyncio.Lock()
+        self._has_looked = False
         self._places = Places(1, 1, clock)
         self._decoding = frameless(off_loop, WireError, InvalidObjectError, TooLargeError)
 
@@ -129,10 +130,16 @@ class Bodies:
         """Wait for a turn to look at a piece of a long body: one piece in a cycle of the event loop.
 
         To look at the bytes of 200 connections at once would keep other calls waiting for 0.1 s. Of what waits for its
-        turn, the rest stays at the client.
+        turn, the rest stays at the client. A body that is alone never waits.
         """
         async with self._pieces:
-            await asyncio.sleep(0)
+            if self._has_looked:
+                await asyncio.sleep(0)
+            self._has_looked = True
+            asyncio.get_running_loop().call_soon(self._begin_cycle)
+
+    def _begin_cycle(self) -> None:
+        self._has_looked = False
 
     async def decoded(self, caller: str, decode: Callable[..., _Decoded], *args: object) -> _Decoded:
         """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
