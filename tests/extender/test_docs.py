@@ -96,6 +96,13 @@ def test_named_files_exist(page: Path) -> None:
     assert {name for name in named if not (ROOT / name).exists() and not (ROOT / "extender" / name).exists()} == set()
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_each_table_begins_with_a_header(page: Path) -> None:
+    lines = ["", *page.read_text().splitlines(), ""]
+    first = [n for n, line in enumerate(lines) if line.startswith("|") and not lines[n - 1].startswith("|")]
+    assert [lines[n] for n in first if not re.fullmatch(r"\|(-+\|)+", lines[n + 1])] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text()
     pages = {str(page.relative_to(DOCS)) for page in PAGES} - {"README.md"}
