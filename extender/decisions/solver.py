@@ -9,12 +9,11 @@ import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
-from typing import ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from allocator import (
     Allocation,
     AllocationMode,
-    AllocationResult,
     AllocatorError,
     Claim,
     ClaimSpec,
@@ -45,8 +44,6 @@ from extender.decisions.pending_reason import PendingReason
 from extender.decisions.shapes import Shapes, Weighing
 from extender.pods.claims import PodClaims
 from extender.pods.extended_resources.special_claim import Needs
-from extender.quota.device_quotas.kept import KeptClaim
-from extender.quota.device_quotas.totals import Totals
 from extender.tools.faults import Faults
 
 _T = TypeVar("_T")
@@ -72,6 +69,18 @@ class Remembered(Generic[_T]):
     def keep(self, key: Hashable, basis: tuple[object, ...], answer: _T) -> None:
         """Remember an answer in place of the one before."""
         self._known.keep(key, (basis, answer))
+
+
+class Memories:
+    """What features remember of one cluster, each in an object of its own type. Threads may ask at the same time."""
+
+    def __init__(self) -> None:
+        self._of: dict[type, Any] = {}
+
+    def of(self, kind: type[_T]) -> _T:
+        """The memory of this type. It is made when it is asked for first."""
+        found: _T | None = self._of.get(kind)
+        return self._of.setdefault(kind, kind()) if found is None else found
 
 
 _BRIEF: Final = Limits(steps=64, seconds=0.001)
@@ -280,15 +289,12 @@ class Solver:
     Attributes:
         plugins: the rules of features, in the order in which they are asked.
         faults: told of unexpected errors in the allocator, which become errors of the claims.
-        totals: what namespaces are allocated of the limits of their quotas.
         until: the deadline of the call, by the clock. It ends every search.
         among: the only devices that `solve` and `judge` may give; None: any.
         shapes: what pods ask for, for policies that weigh what is left; None: nothing is known of that.
         patience: seconds that one question about many nodes may take at nodes that are hard to search. Then a node has
             two milliseconds.
-        kept: remembers what pods get of the devices that are kept for them, by uid of the pod.
-        kept_claims: remembers the claims for which something is kept, of a pod by its uid, and of a namespace.
-        expected: remembers what pods would get that only their scheduler has nominated, by uid of the pod.
+        memories: what features remember of the cluster.
     """
 
     selectors: Selectors
@@ -299,14 +305,11 @@ class Solver:
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
     faults: Faults = field(default_factory=Faults)
-    totals: Totals = field(default_factory=Totals)
     until: float = math.inf
     among: Collection[DeviceId] | None = None
     shapes: Shapes | None = None
     patience: float = math.inf
-    kept: Remembered[Allocation] = field(default_factory=Remembered)
-    kept_claims: Remembered[Sequence[KeptClaim]] = field(default_factory=Remembered)
-    expected: Remembered[Sequence[AllocationResult]] = field(default_factory=Remembered)
+    memories: Memories = field(default_factory=Memories)
 
     def within(self, until: float) -> "Solver":
         """The solver with this deadline, if it is earlier than its own."""

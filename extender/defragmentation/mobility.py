@@ -15,7 +15,7 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt, rejection
 from extender.planning.planned_pods import TIED, unbound
 from extender.planning.planner import Planner
-from extender.quota.device_quotas.overrun import quotas_of
+from extender.plugins.quota.overrun import quotas_of
 from extender.verbs.preempt.victims import budgets_covering
 
 

@@ -21,9 +21,9 @@ from extender.kube.resources import EVENTS, NAMESPACES, QUOTAS
 from extender.pods.claims import claim_from_template
 from extender.pods.extended_resources.requests import DemandError, demand, special_claim, wanted
 from extender.pods.extended_resources.special_claim import class_serving, groups_of
-from extender.quota.resource_quotas.account import Account, Charge
-from extender.quota.resource_quotas.charges import claim_charges, pod_charges
-from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
+from extender.resource_quotas.account import Account, Charge
+from extender.resource_quotas.charges import claim_charges, pod_charges
+from extender.resource_quotas.limits import Extended, parse_resource_quota
 
 
 @dataclass(frozen=True, slots=True)

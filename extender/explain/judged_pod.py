@@ -52,9 +52,9 @@ from extender.explain.preemption import preemption_of
 from extender.explain.proposals import ProposalTrials, best, one_of_each, promising, proposals_on, suggested
 from extender.framework.cycle import Cycle
 from extender.kube_scheduler import unmet_requirements
+from extender.plugins.quota.overrun import OVER_QUOTA
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
-from extender.quota.device_quotas.overrun import OVER_QUOTA
 from extender.verbs.filter import Bounds, FilterQuestion
 from extender.verbs.reasons import Reasons
 

@@ -14,9 +14,9 @@ from extender.decisions.solver import No, Solver
 from extender.explain.explanation import Eviction, PreemptionReport, Spared
 from extender.framework.cycle import feasible_on
 from extender.kube.api import ObjectKey
+from extender.plugins.quota.borrowers import Borrowers
+from extender.plugins.quota.overrun import OVER_QUOTA, UNREADABLE_QUOTA, quotas_of
 from extender.preemption.choice import choose
-from extender.quota.device_quotas.overrun import OVER_QUOTA, UNREADABLE_QUOTA, quotas_of
-from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.victims import is_evictable_unbound
 
 _Protection = tuple[str, str]

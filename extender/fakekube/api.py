@@ -45,9 +45,9 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
-from extender.quota.resource_quotas.account import Account, Charge, charges_of
-from extender.quota.resource_quotas.charges import charged_before, claim_charges, pod_charges
-from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
+from extender.resource_quotas.account import Account, Charge, charges_of
+from extender.resource_quotas.charges import charged_before, claim_charges, pod_charges
+from extender.resource_quotas.limits import Extended, parse_resource_quota
 
 _CHARGED: Final = (PODS, CLAIMS)
 

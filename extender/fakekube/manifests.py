@@ -35,8 +35,8 @@ from extender.kube.resources import (
     TEMPLATES,
     Resource,
 )
-from extender.quota.resource_quotas.account import Account, Charge, charges_of
-from extender.quota.resource_quotas.limits import Extended, ResourceQuota, parse_resource_quota
+from extender.resource_quotas.account import Account, Charge, charges_of
+from extender.resource_quotas.limits import Extended, ResourceQuota, parse_resource_quota
 from extender.tools.yamltext import SyntaxProblem, documents
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}

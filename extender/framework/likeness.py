@@ -7,7 +7,6 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import signature_of
 from extender.pods.claims import Blocked, claims_of
-from extender.quota.device_quotas.overrun import quotas_of
 
 
 def likeness_of(pod: Pod, snapshot: Snapshot) -> Hashable:
@@ -18,7 +17,7 @@ def likeness_of(pod: Pod, snapshot: Snapshot) -> Hashable:
     special = claims.special
     if special.made or special.void or special.assumed or pod.extended_claim or pod.nominated_node:
         return pod.uid
-    namespace = pod.namespace if quotas_of(pod.namespace, snapshot) else ""
+    namespace = pod.namespace if snapshot.quotas_in.get(pod.namespace) else ""
     signature = signature_of([each.claim for each in claims.pending], snapshot.classes, FIRST_FIT)  # all policies agree
     resources = likeness_of_resources(pod) if snapshot.node_requests is not None and snapshot.inventory.taking else ()
     return pod.priority, pod.requirements, pod.policy, namespace, signature, pod.containers, resources

@@ -14,8 +14,8 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Queued
+from extender.plugins.quota.overrun import quotas_of
 from extender.pods.claims import Blocked
-from extender.quota.device_quotas.overrun import quotas_of
 
 
 @dataclass(frozen=True, slots=True)

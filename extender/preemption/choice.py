@@ -20,7 +20,7 @@ from extender.decisions.solver import Solver
 from extender.framework.cycle import feasible_on, is_feasible
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.kube_scheduler import rejection
-from extender.verbs.preempt.borrowers import loans_of
+from extender.plugins.quota.borrowers import loans_of
 from extender.verbs.preempt.smallest_set import Members
 from extender.verbs.preempt.victims import Evictions, is_evictable_unbound, violations
 

@@ -15,10 +15,10 @@ from extender.gangs.plan import GangPlan, Shortfall
 from extender.gangs.planning import GangPlanner, shared_claims
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planner import Planner
+from extender.plugins.quota.overrun import quotas_of
 from extender.plugins.quota.pod_quota import kept_overrun
 from extender.pods.gangs import Gang
 from extender.pods.node_resources import is_counted
-from extender.quota.device_quotas.overrun import quotas_of
 from extender.tools.offload import Offload
 
 

@@ -15,7 +15,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, nodes_of, roams
 from extender.kube.api import ObjectKey
-from extender.quota.device_quotas.overrun import quotas_of
+from extender.plugins.quota.overrun import quotas_of
 
 
 @dataclass(frozen=True, slots=True)

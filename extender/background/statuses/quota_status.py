@@ -18,10 +18,10 @@ from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
+from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
-from extender.quota.device_quotas.overrun import excess
-from extender.quota.device_quotas.totals import Total
-from extender.quota.device_quotas.usage import Taken, total
+from extender.plugins.quota.totals import Total
+from extender.plugins.quota.usage import Taken, total
 from extender.tools.offload import Offload
 from extender.writes.lease import SharedLease
 from extender.writes.statuses import write_quota_status

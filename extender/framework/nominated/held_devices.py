@@ -19,7 +19,7 @@ from extender.cluster.consumers import after_departures, claim_keys, is_left, wi
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import No, Remembered, Solver
 from extender.framework.cycle import Cycle, fits, holding, open_cycle
 from extender.framework.nominated.kept_reads import kept_reads
 from extender.kube.api import ObjectKey
@@ -219,6 +219,10 @@ def _middle(solver: Solver) -> float:
     return solver.until if solver.until == math.inf else (solver.clock() + solver.until) / 2
 
 
+class _KeptDevices(Remembered[Allocation]):
+    """What pods get of the devices that are kept for them, by uid of the pod."""
+
+
 @dataclass(slots=True)
 class Room:
     """The cluster while one pod after the other gets what is held for it.
@@ -295,12 +299,12 @@ class Room:
         is_apart = not shared or set(shared).isdisjoint(claim_keys(other))
         is_own = is_apart and not victims and other.nominated_node == other.kept.node
         basis = kept_reads(other, self.held, self.solver) if is_own else None
-        found = None if basis is None else self.solver.kept.find(other.uid, basis)
+        found = None if basis is None else self.solver.memories.of(_KeptDevices).find(other.uid, basis)
         if found is None:
             only = replace(self._part, among=frozenset(other.kept.devices))
             found = self._needed(other, shared, without_pods(self.held, victims), only)
             if basis is not None and found is not None:
-                self.solver.kept.keep(other.uid, basis, found)
+                self.solver.memories.of(_KeptDevices).keep(other.uid, basis, found)
         return found
 
     def _needed(

@@ -9,9 +9,9 @@ from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQ
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.observe.tables.table import Item, Row, TableView, matches
+from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
-from extender.quota.device_quotas.overrun import excess
-from extender.quota.device_quotas.usage import total
+from extender.plugins.quota.usage import total
 
 
 def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> TableView:

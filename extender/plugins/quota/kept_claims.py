@@ -14,13 +14,22 @@ from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Solver
+from extender.decisions.solver import No, Remembered, Solver
+from extender.plugins.quota.kept import KeptClaim
+from extender.plugins.quota.overrun import quotas_of
+from extender.plugins.quota.usage import in_flight
 from extender.pods.extended_resources.special_claim import special_of
 from extender.pods.negotiated_claims import NegotiationError, names_controller, negotiated
 from extender.pods.reduced_claims import reduced_claim
-from extender.quota.device_quotas.kept import KeptClaim
-from extender.quota.device_quotas.overrun import quotas_of
-from extender.quota.device_quotas.usage import in_flight
+
+
+class _KeptClaims(Remembered[Sequence[KeptClaim]]):
+    """The claims for which something is kept, of a pod by its uid, and of a namespace."""
+
+
+class _Expected(Remembered[Sequence[AllocationResult]]):
+    """What pods would get that only their scheduler has nominated, by uid of the pod."""
+
 
 Rank: TypeAlias = tuple[int, tuple[Any, ...]]
 
@@ -56,10 +65,10 @@ def kept_claims(namespace: str, snapshot: Snapshot, solver: Solver) -> Sequence[
     if _depends_on_devices(namespace, snapshot) and any(uid in snapshot.kept.unnamed for uid in uids or ()):
         basis = (*basis, snapshot.usage, snapshot.pods)
     key = "namespace", namespace
-    found = solver.kept_claims.find(key, basis)
+    found = solver.memories.of(_KeptClaims).find(key, basis)
     if found is None:
         found = _found_in(namespace, list(_nominated(namespace, snapshot)), snapshot, solver)
-        solver.kept_claims.keep(key, basis, found)
+        solver.memories.of(_KeptClaims).keep(key, basis, found)
     return found
 
 
@@ -123,10 +132,10 @@ def _of_pod(pod: Pod, snapshot: Snapshot, solver: Solver) -> Sequence[KeptClaim]
     basis += [snapshot.inventory.pools.get(each.pool_id) for each in pod.kept.devices]
     if special is not None or pod.containers:
         basis += [snapshot.usage, snapshot.claims, snapshot.assumed]  # which special claims may be used
-    found = solver.kept_claims.find(pod.uid, tuple(basis))
+    found = solver.memories.of(_KeptClaims).find(pod.uid, tuple(basis))
     if found is None:
         found = tuple(_worked_out(pod, snapshot, solver))
-        solver.kept_claims.keep(pod.uid, tuple(basis), found)
+        solver.memories.of(_KeptClaims).keep(pod.uid, tuple(basis), found)
     return found
 
 
@@ -154,7 +163,7 @@ def _expected(
     basis += left_behind(snapshot, node, solver.features)
     if pod.containers or pod.extended_claim or snapshot.special.get(pod.uid) is not None:
         basis += [snapshot.usage, snapshot.claims, snapshot.assumed]  # which special claims may be used
-    known = solver.expected.find(pod.uid, tuple(basis))
+    known = solver.memories.of(_Expected).find(pod.uid, tuple(basis))
     if known is not None:
         return known
     try:
@@ -165,7 +174,7 @@ def _expected(
         return ()
     results = () if isinstance(found, No) else found.results
     if not (isinstance(found, No) and found.stopped):
-        solver.expected.keep(pod.uid, tuple(basis), results)
+        solver.memories.of(_Expected).keep(pod.uid, tuple(basis), results)
     return results
 
 

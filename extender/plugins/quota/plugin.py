@@ -12,6 +12,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.pending_reason import PendingReason
 from extender.decisions.solver import Check, Plugin, Refusal, Solver
 from extender.plugins.quota.pod_quota import PodQuota, is_counted, within_quota
+from extender.plugins.quota.totals import Totals
 from extender.pods.claims import PodClaims
 from extender.pods.extended_resources.special_claim import Needs
 
@@ -89,7 +90,7 @@ class QuotaPlugin(Plugin):
         if found is None:
             return None
         if claim.claim.allocation is not None and is_marked(claim.claim):
-            solver.totals.returned.note(claim.claim.uid, claim.claim.allocation, solver.clock())
+            solver.memories.of(Totals).returned.note(claim.claim.uid, claim.claim.allocation, solver.clock())
         return Refusal(found.reason, f"claim {claim.key} was allocated after others: {found}")
 
 

@@ -15,13 +15,13 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import is_before
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.plugins.quota.kept import KeptTotal
 from extender.plugins.quota.kept_claims import kept_claims, rank
+from extender.plugins.quota.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
+from extender.plugins.quota.totals import Total, Totals
+from extender.plugins.quota.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
 from extender.pods.claims import PodClaims
 from extender.pods.negotiated_claims import NegotiatedClaim
-from extender.quota.device_quotas.kept import KeptTotal
-from extender.quota.device_quotas.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
-from extender.quota.device_quotas.totals import Total
-from extender.quota.device_quotas.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class PodQuota:
         """Whether the claims are within quota with any devices. May be False although they are. Raises as `refusal`."""
         if claims.special.is_needed:
             return False
-        largest = partial(self.solver.totals.largest.of, self.snapshot.inventory)
+        largest = partial(self.solver.memories.of(Totals).largest.of, self.snapshot.inventory)
         return self._overrun(partial(most, specs=claims.open_specs, largest=largest)) is None
 
     def refusal(self, claims: PodClaims) -> QuotaRefusal | None:
@@ -105,7 +105,7 @@ class PodQuota:
         amounts: Amounts = {}
         for each in negotiated:
             spec = each.negotiated_spec
-            returned = self.solver.totals.returned.of(each.uid, self.solver.clock())
+            returned = self.solver.memories.of(Totals).returned.of(each.uid, self.solver.clock())
             if returned is None:
                 amounts = _sum(amounts, least(limit, [spec]))
                 continue
@@ -239,7 +239,7 @@ def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
 
     Otherwise all claims of a namespace have to be measured, or all devices looked at.
     """
-    own, totals = quotas_of(pod.namespace, snapshot), solver.totals
+    own, totals = quotas_of(pod.namespace, snapshot), solver.memories.of(Totals)
     if not totals.largest.is_known and any(limit.capacities for quota in own for limit in quota.limits):
         return False
     lenders = (each for quota in own if quota.borrowing for each in cohort_of(quota, snapshot))
@@ -248,7 +248,7 @@ def is_counted(pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
 
 def total_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> Total:
     """What the namespace of a quota is allocated of a limit. Raises SearchLimitError: time is up."""
-    return solver.totals.of(quota, limit, snapshot, meter_of(snapshot, solver))
+    return solver.memories.of(Totals).of(quota, limit, snapshot, meter_of(snapshot, solver))
 
 
 def kept_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: Solver) -> KeptTotal:
@@ -260,7 +260,7 @@ def kept_of(quota: DeviceQuota, limit: DeviceLimit, snapshot: Snapshot, solver: 
     claims = kept_claims(quota.namespace, snapshot, solver)
     if not claims:
         return KeptTotal(limit)
-    return solver.totals.kept.of(quota, limit, claims, meter_of(snapshot, solver))
+    return solver.memories.of(Totals).kept.of(quota, limit, claims, meter_of(snapshot, solver))
 
 
 def meter_of(snapshot: Snapshot, solver: Solver) -> LimitMeter:

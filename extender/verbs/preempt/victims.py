@@ -15,9 +15,9 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.framework.cycle import is_feasible, open_cycle
 from extender.kube.api import ObjectKey
+from extender.plugins.quota.borrowers import Borrowers
+from extender.plugins.quota.overrun import quotas_of
 from extender.pods.claims import Blocked
-from extender.quota.device_quotas.overrun import quotas_of
-from extender.verbs.preempt.borrowers import Borrowers
 from extender.verbs.preempt.holder_kinds import holder_kinds
 from extender.verbs.preempt.smallest_set import Members, irreducible_set, smallest_set
 

@@ -13,7 +13,7 @@ from extender.background.requeue.rejected_pods import MOST_AT_ONCE, Attention, C
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Remembered, Solver
+from extender.decisions.solver import Memories, Solver
 from extender.fairness.turns import Turns
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.nominated.held_devices import found_on, held_for_nominated
@@ -70,7 +70,7 @@ def test_a_pod_finds_what_is_kept_for_all_others_held(
             cluster.state.keep_for(known.uid, Keeping(on, (device(on, name),)))
         snapshot = cluster.state.snapshot
         for each in pods_of(snapshot):
-            anew = replace(by, kept=Remembered())
+            anew = replace(by, memories=Memories())
             world, decider = world_of_kept.world_of(each, snapshot, by)
             assert held_for_nominated(each, world, by).usage == held_for_nominated(each, snapshot, anew).usage
             found = filter_nodes(each, NODES, world, by, decider=decider)
@@ -93,9 +93,9 @@ def test_on_one_node_as_much_is_held_as_if_all_nodes_were_looked_at(
         if number < len(known):
             snapshot = snapshot.with_pod(replace(known[number], nominated_node=NODES[on]))
     for each in pods_of(snapshot):
-        everywhere = held_for_nominated(each, snapshot, replace(by, kept=Remembered())).usage.pools
+        everywhere = held_for_nominated(each, snapshot, replace(by, memories=Memories())).usage.pools
         for there in NODES:
-            here = held_for_nominated(each, snapshot, replace(by, kept=Remembered()), on=there).usage.pools
+            here = held_for_nominated(each, snapshot, replace(by, memories=Memories()), on=there).usage.pools
             reached = [view.id for view in snapshot.inventory.for_node(snapshot.nodes[there].node, by.features)]
             assert [here.get(pool) for pool in reached] == [everywhere.get(pool) for pool in reached]
 
@@ -134,7 +134,7 @@ def test_pods_are_judged_as_if_each_was_judged_anew_beside_those_before(
     pending = [each for each in waiting_pods if each.uid not in snapshot.woken]
     candidates: list[Candidate] = [(RejectedPod(each, None, Attention.NOW), each, tuple(NODES)) for each in pending]
     judged = judge_pods(candidates, snapshot, world_of_kept, Turns(by.clock))
-    expected, refused = one_by_one(candidates, snapshot, replace(by, kept=Remembered()))
+    expected, refused = one_by_one(candidates, snapshot, replace(by, memories=Memories()))
     assert [keeping for _, keeping in judged.fitting] == expected
     assert [each.pod for each in judged.refused] == refused
 

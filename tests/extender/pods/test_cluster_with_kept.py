@@ -13,7 +13,7 @@ from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Remembered, Solver
+from extender.decisions.solver import Memories, Solver
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.kube.api import ObjectKey
@@ -52,7 +52,7 @@ def assert_same(scene: Scene, kept: ClusterWithKept) -> None:
     """Every pending pod finds the same beside what is kept, whatever is known and remembered."""
     for name in scene.pending():
         asked, snapshot = asking(scene, name)
-        forgetful = replace(scene.solver, kept=Remembered())
+        forgetful = replace(scene.solver, memories=Memories())
         anew = held_for_nominated(asked, snapshot, forgetful)
         assert held_for_nominated(asked, snapshot, scene.solver).usage == anew.usage
         found = beside(kept, asked, snapshot, scene.solver)

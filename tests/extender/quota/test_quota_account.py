@@ -10,6 +10,7 @@ from allocator import DeviceId
 from extender.background.statuses.quota_status import status_of
 from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
+from extender.decisions.solver import Memories
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
@@ -20,7 +21,6 @@ from extender.plugins.quota.kept_claims import kept_claims
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
 from extender.pods.claims import PodClaims, claims_of
-from extender.quota.device_quotas.totals import Totals
 from extender.verbs.filter import filter_nodes
 from tests.extender.quota.test_device_quota import elsewhere, limited, memory, quota, selecting
 from tests.kit.binders import bind_error, binder_over
@@ -71,7 +71,7 @@ def refusal(snapshot: Snapshot, name: str = "p") -> str:
 def in_use(snapshot: Snapshot, name: str = "p") -> str:
     """What is in use from the view of a pod that asks for 100 devices."""
     waiting = snapshot.pods[ObjectKey("ns", name)]
-    found = PodQuota.of(waiting, snapshot, replace(solver(), totals=Totals()))
+    found = PodQuota.of(waiting, snapshot, replace(solver(), memories=Memories()))
     assert found is not None
     claims = claims_of(waiting, snapshot)
     assert isinstance(claims, PodClaims)

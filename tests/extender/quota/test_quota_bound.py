@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Allocation
+from extender.decisions.solver import Memories
 from extender.framework.cycle import Cycle, open_cycle
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.pod_quota import PodQuota, is_counted
-from extender.quota.device_quotas.largest_capacities import Largest
-from extender.quota.device_quotas.totals import Totals
+from extender.plugins.quota.totals import Largest
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, snapshot_of, solver
 from tests.kit.objects.parts import api_object
@@ -75,7 +75,7 @@ def test_filter_lets_pass_exactly_the_nodes_whose_devices_are_within_quota(
     held = [claim("h", allocated=["a/gpu-0"], at="a", users=["u"])] if is_held else []
     asked = [{**each, "name": f"r{number}"} for number, each in enumerate(requests)]
     snapshot = snapshot_of(GPU, *nodes, quota, *held, pod("p", "w"), claim("w", *asked))
-    judge, waiting = replace(solver(), totals=Totals()), snapshot.pods[ObjectKey("ns", "p")]
+    judge, waiting = replace(solver(), memories=Memories()), snapshot.pods[ObjectKey("ns", "p")]
     compared, cycle = PodQuota.of(waiting, snapshot, judge), open_cycle(waiting, snapshot, judge)
     assert isinstance(cycle, Cycle)
     assert compared is not None
@@ -101,8 +101,8 @@ def test_the_first_count_is_not_remembered_yet() -> None:
     limits = [{"name": "gpu", "deviceClassName": "gpu", "capacity": {"memory": "1Ti"}}]
     quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
     snapshot = snapshot_of(GPU, node("a"), published("a", ["10Gi"]), quota, pod("p", "w"), claim("w"))
-    judge, waiting = replace(solver(), totals=Totals()), snapshot.pods[ObjectKey("ns", "p")]
+    judge, waiting = replace(solver(), memories=Memories()), snapshot.pods[ObjectKey("ns", "p")]
     assert not is_counted(waiting, snapshot, judge)
     assert filter_nodes(waiting, ["a"], snapshot, judge).passed == ("a",)
     assert is_counted(waiting, snapshot, judge)
-    assert is_counted(replace(waiting, namespace="free"), snapshot, replace(judge, totals=Totals()))
+    assert is_counted(replace(waiting, namespace="free"), snapshot, replace(judge, memories=Memories()))

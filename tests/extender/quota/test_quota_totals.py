@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.snapshot import Snapshot
+from extender.decisions.solver import Memories
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.plugins.quota.pod_quota import total_of
-from extender.quota.device_quotas.totals import Total, Totals
+from extender.plugins.quota.totals import Total
 from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, solver, state_of
 from tests.kit.objects.parts import api_object
@@ -33,10 +34,10 @@ def sized(memory: str) -> Object:
     return local_slice("a", 4, capacity={"memory": {"value": memory}})
 
 
-def totals(snapshot: Snapshot, known: Totals) -> list[Total]:
+def totals(snapshot: Snapshot, known: Memories) -> list[Total]:
     """Of each limit."""
     [quota] = snapshot.device_quotas.values()
-    return [total_of(quota, limit, snapshot, replace(SOLVER, totals=known)) for limit in quota.limits]
+    return [total_of(quota, limit, snapshot, replace(SOLVER, memories=known)) for limit in quota.limits]
 
 
 def measured(before: Total, after: Total) -> set[str]:
@@ -51,7 +52,7 @@ SIZES: Final = st.sampled_from(("10Gi", "40Gi", "40G"))
 @settings(max_examples=EXAMPLES)
 @given(st.lists(HELD | SIZES, min_size=1, max_size=8))
 def test_what_is_remembered_is_what_is_counted_anew(steps: list[tuple[str, set[int]] | str]) -> None:
-    state, known = state_of([GPU, node("a"), sized("10Gi"), QUOTA, *map(claim, CLAIMS)]), Totals()
+    state, known = state_of([GPU, node("a"), sized("10Gi"), QUOTA, *map(claim, CLAIMS)]), Memories()
     for step in steps:
         before = totals(state.snapshot, known)
         if isinstance(step, str):
@@ -61,7 +62,7 @@ def test_what_is_remembered_is_what_is_counted_anew(steps: list[tuple[str, set[i
             held = [f"a/gpu-{each}" for each in sorted(devices)]
             obj, changed = claim(name, allocated=held, at="a", users=["u"]) if held else claim(name), {f"uid-{name}"}
         state.apply(Event(EventType.MODIFIED, RESOURCES[obj["kind"]], obj))
-        after, anew = totals(state.snapshot, known), totals(state.snapshot, Totals())
+        after, anew = totals(state.snapshot, known), totals(state.snapshot, Memories())
         assert [each.amounts for each in after] == [each.amounts for each in anew]
         assert [{uid: part.amounts for uid, part in each.parts.items()} for each in after] == [
             {uid: part.amounts for uid, part in each.parts.items()} for each in anew
@@ -73,13 +74,13 @@ def test_filter_measures_a_claim_once_and_not_for_each_pod() -> None:
     running = [claim(f"h{n}", allocated=[f"a/gpu-{n}"], at="a", users=["u"]) for n in range(30)]
     asking = [each for n in range(10) for each in (pod(f"p{n}", f"w{n}"), claim(f"w{n}"))]
     state = state_of([GPU, node("a"), local_slice("a", 40), QUOTA, *running, *asking])
-    judge = replace(SOLVER, totals=Totals())
+    judge = replace(SOLVER, memories=Memories())
 
     def seen(number: int) -> list[Total]:
         """What filter has measured by the end of a call."""
         snapshot = state.snapshot
         assert filter_nodes(snapshot.pods[ObjectKey("ns", f"p{number}")], ["a"], snapshot, judge).passed == ("a",)
-        return totals(snapshot, judge.totals)
+        return totals(snapshot, judge.memories)
 
     before = seen(0)
     for number in range(1, 10):
@@ -94,7 +95,7 @@ def test_filter_measures_a_claim_once_and_not_for_each_pod() -> None:
 
 def test_a_republished_pool_measures_only_the_claims_that_hold_its_devices_again() -> None:
     held = [claim(f"h{name}", allocated=[f"{name}/gpu-0"], at=name, users=["u"]) for name in "ab"]
-    state, known = state_of([GPU, node("a"), node("b"), sized("10Gi"), local_slice("b", 1), QUOTA, *held]), Totals()
+    state, known = state_of([GPU, node("a"), node("b"), sized("10Gi"), local_slice("b", 1), QUOTA, *held]), Memories()
     before = totals(state.snapshot, known)
     state.apply(Event(EventType.MODIFIED, RESOURCES["ResourceSlice"], sized("40Gi")))
     after = totals(state.snapshot, known)

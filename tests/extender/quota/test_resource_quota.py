@@ -17,10 +17,10 @@ from extender.fakekube.manifests import load_objects, over_quota
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, QUOTAS
-from extender.quota.resource_quotas.account import Account, Charge
-from extender.quota.resource_quotas.charges import charged_before
-from extender.quota.resource_quotas.limits import Extended, parse_resource_quota
-from extender.quota.resource_quotas.scopes import QuotaScope
+from extender.resource_quotas.account import Account, Charge
+from extender.resource_quotas.charges import charged_before
+from extender.resource_quotas.limits import Extended, parse_resource_quota
+from extender.resource_quotas.scopes import QuotaScope
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, claim_template, device_class, local_slice, node, parsed, pod, request
 from tests.kit.objects.parts import api_object

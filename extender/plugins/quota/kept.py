@@ -1,6 +1,6 @@
 """Devices that are kept for the nominated pods of a namespace, and what they take of the limits of its quotas.
 
-It is counted by claims without devices. A claim with devices counts by these (`extender.quota.device_quotas.totals`).
+It is counted by claims without devices. A claim with devices counts by these (`extender.plugins.quota.totals`).
 So a device that is kept for a claim and is allocated to it counts once.
 """
 
@@ -13,7 +13,7 @@ from allocator.tools import Recent
 from extender.cluster.indexes import NO_SPEC
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
-from extender.quota.device_quotas.usage import LimitMeter, Taken, least
+from extender.plugins.quota.usage import LimitMeter, Taken, least
 
 _MOST_PARTS: Final = 200_000
 """The most claims that are remembered. A claim counts once for each limit."""

@@ -8,7 +8,7 @@ from allocator.reason import Cause
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.kube.resources import DEVICE_QUOTAS
-from extender.quota.device_quotas.usage import Measure, total
+from extender.plugins.quota.usage import Measure, total
 
 Use: TypeAlias = Callable[[DeviceQuota, DeviceLimit], Amounts]
 """What is in use of a limit of a quota."""

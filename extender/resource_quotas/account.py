@@ -7,8 +7,8 @@ from typing import NamedTuple
 from allocator import Quantity
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.quota.resource_quotas.charges import charged_before, claim_charges, pod_charges
-from extender.quota.resource_quotas.limits import Charges, Extended, QuotaRefusal, ResourceQuota, refusal
+from extender.resource_quotas.charges import charged_before, claim_charges, pod_charges
+from extender.resource_quotas.limits import Charges, Extended, QuotaRefusal, ResourceQuota, refusal
 
 
 class Charge(NamedTuple):

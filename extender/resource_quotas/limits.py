@@ -11,7 +11,7 @@ from allocator import DeviceClass, Quantity
 from allocator.model.json import ObjectReader
 from allocator.tools import Fields, shown
 from extender.cluster.objects.pods import IMPLICIT_PREFIX
-from extender.quota.resource_quotas.scopes import QuotaScope, read_scopes
+from extender.resource_quotas.scopes import QuotaScope, read_scopes
 
 CLAIM_COUNT: Final = "count/resourceclaims.resource.k8s.io"
 """Resource of a quota: the number of claims."""

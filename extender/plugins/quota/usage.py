@@ -22,7 +22,6 @@ from allocator.model.optional import required
 from allocator.search import TimedSelectors
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, capacity_key
 from extender.cluster.snapshot import Snapshot
-from extender.quota.device_quotas.largest_capacities import qualified
 
 Measure: TypeAlias = Callable[[DeviceLimit], Amounts]
 """What something takes of a limit."""
@@ -183,3 +182,8 @@ def _published(inventory: Inventory, wanted: DeviceId) -> Device | None:
 
 def _qualified(amounts: Mapping[str, Quantity], driver: str) -> Mapping[str, Quantity]:
     return {qualified(name, driver): amount for name, amount in amounts.items()}
+
+
+def qualified(name: str, driver: str) -> str:
+    """The name of a capacity with a domain: by default the domain of the driver."""
+    return name if "/" in name else f"{driver}/{name}"

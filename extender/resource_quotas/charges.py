@@ -10,7 +10,7 @@ from typing import Final
 from allocator import MAX_RESULTS, AllocationMode, Claim, DeviceRequest, Quantity, Request
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import IMPLICIT_PREFIX, Pod, asked
-from extender.quota.resource_quotas.limits import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
+from extender.resource_quotas.limits import CLAIM_COUNT, PER_CLASS, REQUESTS, Charges, Extended
 
 NOTHING: Final[Charges] = {}
 

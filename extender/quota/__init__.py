@@ -1,1 +1,0 @@
-"""Quota: how much a namespace may ask for (ResourceQuota), and how much it may be allocated (DeviceQuota)."""

@@ -1,1 +1,0 @@
-"""DeviceQuotas: how much of its devices a namespace is allocated, and whether it may have more."""
