@@ -12,7 +12,7 @@ def _first(positions: Mapping[DeviceKind, int]) -> DeviceKind | None:
 
 
 def _scores(merits: Mapping[K, Merit]) -> dict[K, int]:
-    return in_bands(merits, lambda _: 1.0)
+    return in_bands(merits, None)
 
 
 FIRST_FIT: Final = Policy("first-fit", published, _first, _scores)

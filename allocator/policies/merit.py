@@ -46,11 +46,6 @@ class Merit(NamedTuple):
     loss: float = 0.0
     optional: int = 0
 
-    @property
-    def level(self) -> tuple[int, int]:
-        """What counts more than anything else, with every policy: optional requests, then preferred alternatives."""
-        return self.optional, self.preference
-
 
 def merit(
     candidates: Candidates, counters: Counters, chosen: Sequence[tuple[Alternative, int]], taken: Sequence[int]

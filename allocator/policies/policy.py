@@ -11,6 +11,7 @@ with these devices.
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol, TypeAlias, TypeVar
 
 from allocator.model.devices import Device
@@ -169,15 +170,19 @@ def sizes_of(device: Device) -> Sizes:
     return tuple([(name, quantity.nano) for name, quantity in device.quantities.items()])
 
 
-def in_bands(
-    merits: Mapping[K, Merit], fitness: Callable[[Merit], float], rounded: Callable[[float], int] = round
-) -> dict[K, int]:
-    """Turns fitness, from 0.0 to 1.0, into scores from 0 to 10.
+_level: Callable[[Merit], tuple[int, int]] = attrgetter("optional", "preference")
+"""What counts more than anything else, with every policy: optional requests, then preferred alternatives."""
 
-    Each `Merit.level` has a band of scores. So one more optional request counts more than anything else, and then an
+
+def in_bands(
+    merits: Mapping[K, Merit], fitness: Callable[[Merit], float] | None, rounded: Callable[[float], int] = round
+) -> dict[K, int]:
+    """Turns fitness, from 0.0 to 1.0, into scores from 0 to 10. If there is no fitness, all are as fit as can be.
+
+    Each level has a band of scores. So one more optional request counts more than anything else, and then an
     earlier alternative of `firstAvailable`, as in upstream's scorer.
     """
-    levels = sorted({each.level for each in merits.values()})
+    levels = sorted(set(map(_level, merits.values())))
     bands = {}
     for number, level in enumerate(levels):
         low = -(-(MAX_SCORE + 1) * number // len(levels))
@@ -185,8 +190,8 @@ def in_bands(
         bands[level] = (min(low, MAX_SCORE), max(low, high))
     scores = {}
     for name, each in merits.items():
-        low, high = bands[each.level]
-        scores[name] = min(MAX_SCORE, low + rounded(fitness(each) * (high - low)))
+        low, high = bands[_level(each)]
+        scores[name] = min(MAX_SCORE, high if fitness is None else low + rounded(fitness(each) * (high - low)))
     return scores
 
 

@@ -77,6 +77,10 @@ class Fields:
             return ""
         return value if isinstance(value, str) else self.text_or_none(name) or ""
 
+    def each_text(self, *names: str) -> tuple[str, ...]:
+        """Several strings; empty where they are absent."""
+        return tuple([self.text(name) for name in names])
+
     def text_or_none(self, name: str) -> str | None:
         """A string, or None if it is absent."""
         value = self.data.get(name)
@@ -183,6 +187,10 @@ class Fields:
             else:
                 self.problem(f"{name}[{i}]", f"{shown(item)} is not an object")
         return found
+
+    def each_children(self, *names: str) -> tuple[list["Fields"], ...]:
+        """Several lists of objects with fields, each as `children`."""
+        return tuple([self.children(name) for name in names])
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings; empty if it is absent."""

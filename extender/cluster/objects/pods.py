@@ -530,23 +530,26 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     """
     reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
-    init, main = spec.children("initContainers"), spec.children("containers")
-    phase, conditions = status.text("phase"), read_conditions(status)
+    init, main, claims, gates = spec.each_children("initContainers", "containers", "resourceClaims", "schedulingGates")
+    namespace, uid, resource_version = metadata.each_text("namespace", "uid", "resourceVersion")
+    node_name, scheduler_name, preemption_policy = spec.each_text("nodeName", "schedulerName", "preemptionPolicy")
+    phase, nominated_node = status.each_text("phase", "nominatedNodeName")
+    conditions = read_conditions(status)
     annotations = metadata.text_mapping("annotations")
     kept = Keeping.of(conditions)
     pod = Pod(
-        namespace=metadata.text("namespace") or "default",
+        namespace=namespace or "default",
         name=reader.name,
-        uid=metadata.text("uid"),
-        resource_version=metadata.text("resourceVersion"),
-        node_name=spec.text("nodeName"),
-        nominated_node=kept.node or status.text("nominatedNodeName"),
+        uid=uid,
+        resource_version=resource_version,
+        node_name=node_name,
+        nominated_node=kept.node or nominated_node,
         kept=kept,
         priority=spec.integer("priority"),
         phase=phase,
         deleting=reader.deleting,
-        scheduler_name=spec.text("schedulerName"),
-        claims=tuple(read_pod_claim(each) for each in spec.children("resourceClaims")),
+        scheduler_name=scheduler_name,
+        claims=tuple(map(read_pod_claim, claims)),
         claim_statuses={
             each.required_text("name"): each.text_or_none("resourceClaimName")
             for each in status.children("resourceClaimStatuses")
@@ -557,10 +560,10 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         created=reader.created,
         has_started=has_started(phase, conditions),
         started=status.time_or_none("startTime") or "",
-        may_preempt=spec.text("preemptionPolicy") != "Never",
+        may_preempt=preemption_policy != "Never",
         has_volumes=(has_volumes := uses_volumes(spec)),
         requirements=read_requirements(spec),
-        gates=tuple(each.required_text("name") for each in spec.children("schedulingGates")),
+        gates=tuple(each.required_text("name") for each in gates),
         unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
         policy=annotations.get(POLICY),
         gang=read_membership(annotations, pod_group := _pod_group(spec)),
