@@ -108,7 +108,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/preemption/test_preemption_replicas.py
 	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/background/test_woken_devices.py
 	WOKEN_BACKLOG_EXAMPLES=1500 $(BIN)/python -m pytest tests/extender/background/test_woken_backlog.py
-	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/gangs/test_gangs_laws.py tests/extender/gangs/test_gangs_alternatives.py tests/extender/pods/test_cluster_with_kept.py tests/extender/gangs/test_gangs_options_laws.py
+	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/gangs/test_gangs_laws.py tests/extender/gangs/test_gangs_alternatives.py tests/extender/framework/test_cluster_with_kept.py tests/extender/gangs/test_gangs_options_laws.py
 	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/resource_classes/test_resource_class_laws.py
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/node/test_node_store.py
 	CCI_EXAMPLES=100 $(BIN)/python -m pytest tests/extender/node/test_cci_laws.py
@@ -118,8 +118,8 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/cluster/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/observe/test_tables_resources.py
-	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/quota/test_quota_totals.py tests/extender/quota/test_quota_bound.py
-	ACCOUNT_EXAMPLES=3000 $(BIN)/python -m pytest --show-capture=no tests/extender/quota/test_quota_account_laws.py
+	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/plugins/quota/test_quota_totals.py tests/extender/plugins/quota/test_quota_bound.py
+	ACCOUNT_EXAMPLES=3000 $(BIN)/python -m pytest --show-capture=no tests/extender/plugins/quota/test_quota_account_laws.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/decisions/test_decisions_laws.py tests/extender/decisions/test_decisions_pairs.py
 	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/simulation/test_agreement_laws.py tests/extender/test_library_laws.py
 	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/explain/test_explain_proposals.py

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
-from extender.background.asked import Asked
 from extender.background.claims.binding_timeout import BindingTimeout
 from extender.background.claims.deallocate import Deallocator
 from extender.background.claims.immediate_claims import ImmediateAllocation
@@ -32,11 +31,8 @@ from extender.background.preemption.scheduler_evictions import SchedulerEviction
 from extender.background.requeue.requeue import Requeue
 from extender.background.requeue.rescan import Rescan
 from extender.background.requeue.unserved import Unserved
-from extender.background.runner import BackgroundRunner
 from extender.background.statuses.pool_requests import PoolRequests
-from extender.background.statuses.quota_status import QuotaStatus
 from extender.background.statuses.resource_classes import ResourceClasses
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings, ShapeSettings
@@ -46,7 +42,10 @@ from extender.decisions.solver import Solver
 from extender.defragmentation.defragment import SuggestedMoves
 from extender.explain.change import Suggest
 from extender.explain.explanation_service import Explanations
+from extender.framework.asked import Asked
+from extender.framework.background_runner import BackgroundRunner
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
 from extender.metrics.groups import Metrics
 from extender.metrics.scraped import ClusterMetrics
@@ -63,6 +62,7 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pool_sizes import PoolSizes
 from extender.planning.templates.catalog import Catalog
+from extender.plugins.quota.status import QuotaStatus
 from extender.plugins.table import PLUGINS
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.service import Service

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final, TypeVar
 
 from allocator.tools import JSON
-from extender.background.runner import BackgroundRunner
 from extender.cluster.cluster_state import NOT_SYNCED
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
@@ -23,8 +22,16 @@ from extender.decisions.evaluate import MOST_NEW_NODES
 from extender.decisions.solver import Solver
 from extender.explain.explanation_service import Explanations
 from extender.fairness.waiting_budget import WaitingBudget
+from extender.framework.background_runner import BackgroundRunner
+from extender.framework.bind_errors import BindError
+from extender.framework.claim_arrival import ClaimArrival
 from extender.framework.cycle import refreshed
+from extender.framework.decision_store import Decision, DecisionStore
+from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.open_pods import OpenPods
+from extender.framework.ranking import Merits, score_by_cpu, score_nodes
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import RESOURCES
@@ -34,16 +41,8 @@ from extender.pods.policy import policy_of
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.bind import Binder
-from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims
-from extender.verbs.claim_arrival import ClaimArrival
-from extender.verbs.decision_store import Decision, DecisionStore
-from extender.verbs.filter import Bounds, FilterResult, ask, filter_nodes
-from extender.verbs.open_pods import OpenPods
-from extender.verbs.preempt.preempt import Victims, choose_victims
-from extender.verbs.prioritize import score_by_cpu, score_nodes
-from extender.verbs.ranking import Merits
-from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
+from extender.verbs.preempt.preempt import choose_victims
 
 _T = TypeVar("_T")
 

@@ -34,9 +34,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.evaluate import Decider
+from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.nominated.held_devices import found_on
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from tests.kit.objects.manifests import DEVICE_CLASS
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import NAMESPACE, ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world

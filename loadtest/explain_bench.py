@@ -24,10 +24,10 @@ from extender.config.sources import load
 from extender.explain.explain_pod import Explainer
 from extender.explain.output import as_text
 from extender.fakekube.api import MemoryApi
+from extender.framework.wire import FilterArgs
 from extender.kube.resources import RESOURCES
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.verbs.wire import FilterArgs
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly

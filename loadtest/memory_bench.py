@@ -26,12 +26,12 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.sources import load
 from extender.fakekube.api import MemoryApi
+from extender.framework.wire import FilterArgs
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.metrics.groups import Metrics
 from extender.serving.memory import sparing_survivors
 from extender.tools import logs
 from extender.tools.logs import LogSettings
-from extender.verbs.wire import FilterArgs
 from loadtest.churn import Churn
 from loadtest.sync_bench import fake_server
 from tests.kit.measure import MEGABYTE, Footprint, alone, footprint, resident, resident_peak

@@ -29,9 +29,9 @@ from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
+from extender.framework.filter import filter_nodes
 from extender.framework.nominated.held_devices import found_on
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
-from extender.verbs.filter import filter_nodes
 from loadtest.decision_bench import DisagreementError, pod_with
 from tests.kit.measure import alone
 from tests.kit.objects.worlds import ROOT, Machine, Wish, pending_claim, world

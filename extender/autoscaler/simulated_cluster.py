@@ -18,6 +18,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No, Solver
+from extender.framework.filter import FilterResult
+from extender.framework.reasons import Reasons
 from extender.kube_scheduler import PluginCapacity
 from extender.negotiation.merging import merged
 from extender.negotiation.protocol import ClaimAsk, NodeName
@@ -26,8 +28,6 @@ from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Planner
 from extender.planning.templates.blueprints import Blueprint
 from extender.planning.templates.catalog import Supply
-from extender.verbs.filter import FilterResult
-from extender.verbs.reasons import Reasons
 
 DEVICE_BYTES: Final = 700
 """What a device of a made-up node takes, about: its attributes are shared with its template."""

@@ -11,9 +11,9 @@ from typing import Final
 import structlog
 
 from allocator import PoolId
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
+from extender.framework.task import BackgroundTask
 from extender.kube.resources import CLAIMS, SLICES
 from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates

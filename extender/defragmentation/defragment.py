@@ -26,6 +26,7 @@ from extender.explain.device_survey import Survey
 from extender.explain.explanation import RequestReport
 from extender.explain.holders import Holders
 from extender.explain.proposals import returned
+from extender.framework.filter import FilterResult
 from extender.kube.api import ObjectKey
 from extender.kube_scheduler import rejection
 from extender.observe.tables.pods import asked_for
@@ -35,7 +36,6 @@ from extender.plugins.quota.plugin import QUOTA
 from extender.pods.claims import Blocked, PodClaims, claims_of
 from extender.pods.extended_resources.requests import in_words, request_nouns, request_words
 from extender.pods.extended_resources.special_claim import Needs
-from extender.verbs.filter import FilterResult
 
 
 def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:

@@ -51,12 +51,12 @@ from extender.explain.node_changes import Bundles, constraint_text
 from extender.explain.preemption import preemption_of
 from extender.explain.proposals import ProposalTrials, best, one_of_each, promising, proposals_on, suggested
 from extender.framework.cycle import Cycle
+from extender.framework.filter import Bounds, FilterQuestion
+from extender.framework.reasons import Reasons
 from extender.kube_scheduler import unmet_requirements
 from extender.plugins.quota.overrun import OVER_QUOTA
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.node_resources import INSUFFICIENT
-from extender.verbs.filter import Bounds, FilterQuestion
-from extender.verbs.reasons import Reasons
 
 
 def with_rejections(

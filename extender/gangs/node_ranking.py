@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from allocator.policies import Merit, Policy
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.filter import Bounds, FilterResult, ask
+from extender.framework.reasons import Reasons
 from extender.planning.planner import Planner
 from extender.pods.policy import policy_of
-from extender.verbs.filter import Bounds, FilterResult, ask
-from extender.verbs.reasons import Reasons
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from extender.autoscaler.scale_up.estimate import Expansion, expand
 from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs import as_pending, as_room
+from extender.framework.wire import WireError
 from extender.grpc import messages
 from extender.grpc.messages import Pause, as_json, decoded, no_pause
-from extender.verbs.wire import WireError
 
 SERVICE: Final = "grpcplugin.Expander"
 METHOD: Final = "BestOptions"

@@ -14,8 +14,8 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError, Message
 
 from allocator.tools import JSON
+from extender.framework.wire import WireError
 from extender.tools.protobuf import Declarations, Messages
-from extender.verbs.wire import WireError
 
 MOST_FIELDS: Final = 250_000
 """Of one message, with the messages in it. 2,000 pods in 100 node groups are 200,000; they are decoded one by one."""

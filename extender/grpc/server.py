@@ -15,6 +15,7 @@ import structlog
 from allocator import InvalidObjectError
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import GrpcSettings, Settings
+from extender.framework.wire import WireError
 from extender.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.grpc.opening import GrpcError, Start
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
@@ -22,7 +23,6 @@ from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget, Room, Source
 from extender.tools.offload import frameless, waited_for
-from extender.verbs.wire import WireError
 
 
 def certificates_of(settings: GrpcSettings) -> Certificates | None:

@@ -33,6 +33,7 @@ from uvicorn.server import ServerState
 
 from allocator.tools import JSON, shown
 from extender.access import AccessError, Gate, Knock, Pace, RefusalReason
+from extender.framework import wire
 from extender.http.limits.connections import (
     HEAD_BYTES,
     HEAD_SECONDS,
@@ -42,7 +43,6 @@ from extender.http.limits.connections import (
     make_room,
 )
 from extender.kube.certificates import Certificates, HandshakeError
-from extender.verbs import wire
 
 logger = structlog.get_logger()
 

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from allocator import InvalidObjectError, SearchLimitError
 from extender.console.feed import FullError
 from extender.fairness.places import CrowdedError
+from extender.framework import wire
+from extender.framework.wire import WireError
 from extender.http.limits.bodies import BusyError, TooLargeError
 from extender.observe.tables.table import QueryError
 from extender.tools.faults import RefusedError
-from extender.verbs import wire
-from extender.verbs.wire import WireError
 from extender.whatif.question import QuestionError
 
 ERRORS: Final[Mapping[type[Exception], HTTPStatus]] = {

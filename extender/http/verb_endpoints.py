@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator.tools import JSON
+from extender.framework import wire
 from extender.http.callers import Callers, caller_of
 from extender.http.errors import status_of
 from extender.http.limits.bodies import FREE_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
@@ -24,7 +25,6 @@ from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.offload import to_the_end
 from extender.tracing.tracing import Call, Tracing
-from extender.verbs import wire
 from extender.verbs.verb import Doc, Verb
 
 logger = structlog.get_logger()

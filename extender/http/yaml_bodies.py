@@ -3,10 +3,10 @@
 from typing import Final
 
 from allocator.tools import shown
+from extender.framework.wire import WireError
 from extender.http.limits.bodies import FREE_BYTES, TooLargeError
 from extender.kube.encoding import dumps
 from extender.tools.yamltext import SyntaxProblem, documents
-from extender.verbs.wire import WireError
 
 MOST_BYTES: Final = FREE_BYTES
 """The longest body in YAML: a Pod with its managed fields is far shorter. The parser is in C and keeps other threads

@@ -23,6 +23,7 @@ from extender.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.explain.explanation import share_in_words
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.framework.cycle import refreshed
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler import no_attempt
@@ -33,7 +34,6 @@ from extender.pods.extended_resources.special_claim import without_devices
 from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.verbs.bind.immediate_claims import in_order
-from extender.verbs.wire import BindArgs, FilterArgs
 
 
 @dataclass(frozen=True, slots=True)

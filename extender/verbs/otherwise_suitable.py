@@ -13,12 +13,12 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.framework.cycle import refreshed
+from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.kube.api import ObjectKey
 from extender.negotiation.protocol import PodName
 from extender.pods.claims import Blocked, claims_of
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.tools.offload import Offload
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 
 _SEARCH_SECONDS: Final = 0.5
 """The longest search, by the solver's clock. Filter waits for it."""

@@ -11,8 +11,8 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod
+from extender.framework.filter import FilterResult
 from extender.observe.decision_log import Draft
-from extender.verbs.filter import FilterResult
 
 _By = TypeVar("_By")
 _Asked = TypeVar("_Asked")

@@ -13,13 +13,12 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.commands.audit import audit_snapshot
+from extender.framework.wire import FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.service import Service
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.wire import FilterArgs, PreemptArgs
 from extender.whatif.answering import Answering
 from extender.whatif.question import read_question
 from tests.extender.autoscaling import GROUP as GROUP_LABEL

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from allocator import Features
-from extender.background.asked import Asked
 from extender.background.claims.pinned_pods import PinnedPods
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
 from extender.writes.claims.double_allocations import DoubleAllocations

@@ -7,15 +7,15 @@ from typing import Any, TypeVar
 from prometheus_client import CollectorRegistry
 
 from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
-from extender.background.task import Rejection
 from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
+from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.metrics.groups import PreemptionMetrics
 from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.tools.offload import at_once
-from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator

@@ -18,6 +18,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.fakekube.api import MemoryApi
+from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision_of
@@ -25,7 +26,6 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.deallocation import Deallocation
 from extender.pods.claims import ALLOCATED_ELSEWHERE
 from extender.tools.faults import Faults
-from extender.verbs.bind.errors import BindError
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.writer import Writer
 from tests.extender.bindlaws import check

@@ -6,17 +6,17 @@ from typing import Any
 
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
-from extender.background.asked import Asked
 from extender.background.requeue.requeue import Requeue
 from extender.background.requeue.rescan import Rescan
-from extender.background.runner import PAUSE_SECONDS
-from extender.background.task import BackgroundTask, Rejection
 from extender.decisions.evaluate import Decider
+from extender.framework.asked import Asked
+from extender.framework.background_runner import PAUSE_SECONDS
+from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS, RESOURCES
-from extender.verbs.filter import filter_nodes
 from extender.writes.pods.patches import DEVICES_CHANGED
 from extender.writes.writer import Writer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, solver

@@ -16,16 +16,15 @@ from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
+from extender.framework.filter import filter_nodes
 from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.tools.faults import Faults, RefusedError
-from extender.verbs.filter import filter_nodes
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned

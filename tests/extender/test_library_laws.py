@@ -14,13 +14,13 @@ from extender.config.sources import load
 from extender.fakekube.claim_controller import ClaimController
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.kube_scheduler import SchedulerChecks, no_attempt
 from extender.metrics.groups import Metrics
 from extender.simulation.scheduling import devices_of
 from extender.tools.faults import RefusedError
-from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 
 EXAMPLES = int(os.environ.get("AGREEMENT_EXAMPLES", "40"))

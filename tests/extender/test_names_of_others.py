@@ -22,6 +22,7 @@ from extender.assembly import Surroundings, make_service
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.http.app import Listener
 from extender.http.callers import Guard, Refusals
 from extender.kube.api import ObjectKey, RawObject
@@ -31,7 +32,6 @@ from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.access_scene import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from extender.verbs.preempt.preempt import Victims
+from extender.framework.wire import Victims
 from tests.extender.pairs_scene import FORMS, PLAIN, Form, Scene
-from tests.extender.quota.test_device_quota import quota
+from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, pod
 

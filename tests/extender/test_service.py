@@ -10,11 +10,11 @@ from extender import Settings
 from extender.assembly import make_service, make_solver
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import MOST_NEW_DEVICES, MOST_NEW_LOSSES, MOST_NEW_NODES
+from extender.framework.wire import FilterArgs
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import SLICES
 from extender.metrics.groups import Metrics
 from extender.service import Service
-from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import GPU, Cluster, Object, claim, device_class, local_slice, node, parsed, pod
 
 _T = TypeVar("_T")

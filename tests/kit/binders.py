@@ -7,12 +7,12 @@ from typing import Any
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import Solver
+from extender.framework.bind_errors import BindError
 from extender.kube.api import Api, ObjectKey
 from extender.negotiation.allocating import Allocating
 from extender.negotiation.negotiation import Negotiation
 from extender.tools.offload import Offload, at_once
 from extender.verbs.bind.bind import Binder, Reports
-from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.plan import BindTimes
 from extender.writes.claims.claim_writes import ClaimWrites
 from extender.writes.claims.double_allocations import DoubleAllocations

@@ -9,13 +9,13 @@ from datetime import datetime
 
 from allocator import Features
 from allocator.tools import printable
-from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
+from extender.framework.task import BackgroundTask, Rejection
 from extender.pods.claims import Blocked, PodClaims, claims_of, unready
 from extender.tools.faults import Faults
 from extender.verbs.bind.bind import Binder

@@ -14,7 +14,6 @@ from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
@@ -25,10 +24,11 @@ from extender.cluster.timeline import Reach
 from extender.decisions.solver import Solver
 from extender.fairness.backlog import Backlog
 from extender.fairness.fair_memory import ReportingMemory
+from extender.framework.bind_errors import BindError
+from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.pods.stand_in import stand_in
-from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.immediate_claims import ImmediateClaims, in_order
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease

@@ -12,9 +12,9 @@ from extender.background.requeue.rejected_pods import AGAIN_SECONDS, LONGEST_SEC
 from extender.cluster.objects.pods import Pod
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
+from extender.framework.bind_errors import ControllerRefusesError
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.pods.negotiated_claims import awaited
-from extender.verbs.bind.errors import ControllerRefusesError
 from extender.writes.lease import SharedLease
 
 _CONTROLLER_SECONDS: Final = 30.0

@@ -12,10 +12,10 @@ import structlog
 
 from allocator.tools import printable
 from extender.background.bound_pods import BoundPods, lacking, lacks
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
+from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
 from extender.writes.events import Note
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from extender.background.task import BackgroundTask
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.task import BackgroundTask
 from extender.pods.extended_resources.requests import is_ours
 from extender.tools.faults import Faults
 from extender.verbs.bind.bind import Binder

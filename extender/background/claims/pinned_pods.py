@@ -10,23 +10,23 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.tools import Recent, printable
-from extender.background.asked import Asked
 from extender.background.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.background.claims.leased_work import LeasedWork, WaitingWork
 from extender.background.requeue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.background.requeue.rejected_pods import Attention, RejectedPod
 from extender.background.requeue.unserved import PATIENCE
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import FairMemory
+from extender.framework.asked import Asked
+from extender.framework.bind_errors import BindError
+from extender.framework.task import BackgroundTask
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube_scheduler import no_attempt
 from extender.pods.claims import bound_pod
 from extender.pods.extended_resources.special_claim import without_devices
-from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.writes.events import Note
 from extender.writes.lease import SharedLease

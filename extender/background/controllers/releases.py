@@ -15,12 +15,12 @@ import structlog
 
 from allocator.tools import Recent
 from extender.background.controllers.work import ControllerWork
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claim_annotations import MARK
 from extender.cluster.objects.claims import ClaimObject
+from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError

@@ -10,11 +10,11 @@ from typing import Final
 import structlog
 
 from extender.background.bound_pods import needs_claims
-from extender.background.task import BackgroundTask
 from extender.cluster.consumers import claim_keys
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.scheduling_contexts import SchedulingContext
 from extender.cluster.snapshot import Snapshot
+from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Final
 
 from extender.background.controllers.work import ControllerWork
-from extender.background.task import BackgroundTask, Found, NodeLists, Rejection, share_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import ReportingMemory
 from extender.framework.cycle import refreshed
+from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection, share_of
 from extender.negotiation.known_controller import MOST_AT_ONCE
 from extender.negotiation.negotiation import Negotiation
 from extender.tools.faults import Faults

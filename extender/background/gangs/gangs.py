@@ -37,7 +37,6 @@ from extender.background.gangs.time_limits import (
 )
 from extender.background.gangs.writes import GangWrites, at_most
 from extender.background.requeue.queueing_hints import NO_HINT, queueing_hint
-from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import Stage
 from extender.cluster.objects.pod_groups import PodGroup
@@ -47,6 +46,7 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
 from extender.framework.cycle import refreshed
+from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.gangs.plan import GangPlan, Shortfall
 from extender.kube.api import ObjectKey
 from extender.metrics.groups import GangMetrics

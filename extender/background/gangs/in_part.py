@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.tools import printable
-from extender.background.asked import Asked
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.asked import Asked
+from extender.framework.task import BackgroundTask
 from extender.metrics.groups import GangMetrics
 from extender.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words
 from extender.writes.events import Note

@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from extender.background.task import NodeLists, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import FairMemory
+from extender.framework.task import NodeLists, Rejection
 
 MOST_UNSEEN: Final = 1024
 """At most this number of pods is remembered that the watch has not shown yet: a caller may make up any number."""

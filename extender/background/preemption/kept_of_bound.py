@@ -3,10 +3,10 @@
 from contextlib import suppress
 from typing import Final
 
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
+from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.writes.pods.nominations import Nominator

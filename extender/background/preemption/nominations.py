@@ -17,6 +17,7 @@ from extender.cluster.consumers import holders_near
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.framework.nominated.held_devices import are_leaving
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision
@@ -24,7 +25,6 @@ from extender.metrics.groups import PreemptionMetrics
 from extender.pods.gangs import is_alone
 from extender.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.preemption.outcome import is_in_vain
-from extender.verbs.bind.errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.writes.pods.nominations import Nominator
 
 logger = structlog.get_logger()

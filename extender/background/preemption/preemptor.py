@@ -27,7 +27,6 @@ import structlog
 from allocator import AllocatorError
 from extender.background.preemption.fruitless_choices import Fruitless
 from extender.background.preemption.nominations import Nominations
-from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
@@ -39,6 +38,8 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Solver
 from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
+from extender.framework.bind_errors import BindError
+from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.metrics.groups import PreemptionMetrics
 from extender.planning.planner import Planner, UndecidedError
@@ -48,7 +49,6 @@ from extender.pods.gangs import is_alone
 from extender.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
 from extender.tools.offload import Offload
-from extender.verbs.bind.errors import BindError
 from extender.writes.events import Note
 from extender.writes.pods.evictions import Evictor, preempted_by
 from extender.writes.pods.nominations import Nominator

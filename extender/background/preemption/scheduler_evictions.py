@@ -10,11 +10,13 @@ from typing import Final
 
 import structlog
 
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
+from extender.framework.task import BackgroundTask
+from extender.framework.wire import Victims
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.preemption.eviction_limits import (
     LOOKING_SECONDS,
@@ -24,8 +26,6 @@ from extender.preemption.eviction_limits import (
     Option,
 )
 from extender.tools.offload import Offload
-from extender.verbs.bind.errors import BindError, ControllerRefusesError, PluginRefusesError
-from extender.verbs.preempt.preempt import Victims
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()

@@ -18,7 +18,6 @@ from extender.background.requeue.rejected_pods import (
     backoff,
     judge_pods,
 )
-from extender.background.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
@@ -26,6 +25,7 @@ from extender.fairness.fair_memory import ReportingMemory
 from extender.fairness.turns import Turns
 from extender.framework.cycle import refreshed
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload, in_thread

@@ -16,12 +16,12 @@ from typing import Final
 
 import structlog
 
-from extender.background.asked import Asked
-from extender.background.task import UNSEEN, BackgroundTask, Found
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.backlog import Backlog
+from extender.framework.asked import Asked
+from extender.framework.task import UNSEEN, BackgroundTask, Found
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
 from extender.tools.faults import Faults

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator.tools import printable
-from extender.background.task import BackgroundTask, Rejection, share_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.fairness.fair_memory import FairMemory
+from extender.framework.task import BackgroundTask, Rejection, share_of
 from extender.pods.extended_resources.requests import request_nouns
 from extender.tools.faults import Faults
 from extender.writes.events import Note

@@ -16,9 +16,9 @@ import structlog
 from allocator import Device, PoolId, Quantity, Slice
 from allocator.checks import BLOCKING_EFFECTS
 from allocator.pools import Pool
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
+from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.errors import ApiError, OutcomeUnknownError

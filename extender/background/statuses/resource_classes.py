@@ -6,10 +6,10 @@ from typing import Final
 
 import structlog
 
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot
+from extender.framework.task import BackgroundTask
 from extender.kube.api import Api
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.resource_classes.keeper import keep_device_classes

@@ -17,14 +17,14 @@ from extender.cluster.objects.pods import Pod
 from extender.explain.explanation import Explanation
 from extender.explain.explanation_service import Explanations
 from extender.explain.output import as_json, as_text
+from extender.framework import wire
+from extender.framework.wire import WireError, as_pod, optional, root_of
 from extender.http.callers import MAY, caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import Bodies, Body
 from extender.http.replies import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.verbs import wire
-from extender.verbs.wire import WireError, as_pod, optional, root_of
 
 
 class Nodes(BaseModel):

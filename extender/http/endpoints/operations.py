@@ -16,11 +16,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from extender.console.files import VARY, page_files
+from extender.framework import wire
 from extender.http.endpoints.console import page_reply
 from extender.http.replies import Shared, prefers_page
 from extender.service import Service
 from extender.tools.version import __version__
-from extender.verbs import wire
 
 _PAUSE: Final = 9
 """The pause after a rendering, in times of its duration: so rendering takes at most a tenth of the time."""

@@ -17,21 +17,20 @@ from typing import Any, Final
 from allocator.tools import JSON
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.verbs import filter_simulated, prioritize_simulated, simulated
-from extender.background.task import share_of
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
+from extender.framework import wire
+from extender.framework.filter import FilterResult
+from extender.framework.task import share_of
+from extender.framework.wire import FilterArgs, Victims
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.kube.raw import revision_of
 from extender.kube.resources import NODES
 from extender.observe.decision_log import Draft
 from extender.pods.extended_resources.requests import request_nouns
 from extender.service import Service
-from extender.verbs import wire
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt.preempt import Victims
 from extender.verbs.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
-from extender.verbs.wire import FilterArgs
 
 
 def is_simulated(args: FilterArgs, state: ClusterState) -> bool:

@@ -17,6 +17,7 @@ from allocator import ClassMembers, Limits
 from allocator.checks import DeviceState
 from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, shown
+from extender.framework import wire
 from extender.http.callers import caller_of
 from extender.http.replies import Format, format_for
 from extender.kube.resources import (
@@ -43,7 +44,6 @@ from extender.observe.tables.pools import pools
 from extender.observe.tables.quotas import quotas
 from extender.observe.tables.resources import By, resources
 from extender.observe.tables.table import TablePage, TableView, page
-from extender.verbs import wire
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500

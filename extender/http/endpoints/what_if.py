@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import JSON
+from extender.framework import wire
+from extender.framework.wire import root_of
 from extender.http.callers import caller_of
 from extender.http.errors import error_reply
 from extender.http.limits.bodies import FREE_BYTES, Bodies, Body
 from extender.http.replies import Format, format_for
 from extender.http.yaml_bodies import from_yaml, is_yaml
 from extender.kube.api import ObjectKey
-from extender.verbs import wire
-from extender.verbs.wire import root_of
 from extender.whatif.answer import WhatIfAnswer
 from extender.whatif.answering import WhatIf
 from extender.whatif.edits import EDITS

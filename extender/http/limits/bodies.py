@@ -17,9 +17,9 @@ from starlette.types import Receive
 
 from allocator import InvalidObjectError
 from extender.fairness.places import Places
+from extender.framework.wire import WireError
 from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
 from extender.tools.offload import Offload, frameless, in_thread, to_the_end
-from extender.verbs.wire import WireError
 
 _Decoded = TypeVar("_Decoded")
 

@@ -9,11 +9,11 @@ from extender.cluster.objects.claim_annotations import READ
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.bind_errors import BindError
+from extender.framework.claim_arrival import made
 from extender.kube.api import ObjectKey
 from extender.kube.errors import WriteRefusedError
 from extender.pods.claims import is_made_for
-from extender.verbs.bind.errors import BindError
-from extender.verbs.claim_arrival import made
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.pods.patches import check_unbound
 

@@ -23,13 +23,19 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.bind_errors import (
+    BindError,
+    DoubleAllocationError,
+    GivenBackError,
+    LapsedError,
+    PluginRefusesError,
+)
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, OverQuotaError, WriteRefusedError
 from extender.kube.resources import CLAIMS
 from extender.negotiation.negotiation import Negotiation
 from extender.tools.offload import Offload, in_thread
 from extender.verbs.bind.awaited_claims import arrived, check_not_fenced
-from extender.verbs.bind.errors import BindError, DoubleAllocationError, GivenBackError, LapsedError, PluginRefusesError
 from extender.verbs.bind.pinned_claims import PinnedClaims
 from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back, verify
 from extender.writes.claims.claim_json import Reservation

@@ -15,14 +15,14 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
+from extender.framework.bind_errors import BindError
+from extender.framework.filter import Bounds, filter_nodes
+from extender.framework.ranking import score_nodes
 from extender.kube.api import ObjectKey
 from extender.negotiation.negotiation import Negotiation
 from extender.pods.stand_in import is_open, stand_in
 from extender.tools.offload import Offload
-from extender.verbs.bind.errors import BindError
 from extender.verbs.bind.pinned_claims import PinnedClaims
-from extender.verbs.filter import Bounds, filter_nodes
-from extender.verbs.prioritize import score_nodes
 
 T = TypeVar("T")
 

@@ -25,9 +25,9 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
+from extender.framework.bind_errors import BindError, DoubleAllocationError, LapsedError, PluginRefusesError
 from extender.kube.resources import CLAIMS
 from extender.pods.extended_resources.special_claim import reaches
-from extender.verbs.bind.errors import BindError, DoubleAllocationError, LapsedError, PluginRefusesError
 from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, verify
 from extender.writes.claims.claim_json import AllocationFirst, Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations

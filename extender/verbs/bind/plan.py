@@ -20,7 +20,9 @@ from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import No, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.framework.bind_errors import BindError, ControllerRefusesError, DoubleAllocationError, PluginRefusesError
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
+from extender.framework.late_nodes import LateNodes
 from extender.framework.nominated.held_devices import confirmed, found_on
 from extender.framework.still_holds import still_holds
 from extender.negotiation.allocating import NegotiationRefusedError
@@ -33,8 +35,6 @@ from extender.pods.gangs import is_alone
 from extender.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.pods.node_resources import ShortageError
 from extender.tools.offload import Offload, at_once
-from extender.verbs.bind.errors import BindError, ControllerRefusesError, DoubleAllocationError, PluginRefusesError
-from extender.verbs.late_nodes import LateNodes
 from extender.writes.claims.claim_json import Reservation, is_reserved
 from extender.writes.claims.double_allocations import DoubleAllocations
 

@@ -7,7 +7,6 @@ The reply never holds a node without victims: that would fail the whole preempti
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from allocator import InvalidClaimError, SelectorError
 from extender.cluster.consumers import after_departures
@@ -16,17 +15,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.framework.cycle import is_feasible, open_cycle
 from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.wire import Victims
 from extender.pods.claims import Blocked
 from extender.verbs.preempt.smallest_set import Members
 from extender.verbs.preempt.victims import Evictions, violations
-
-
-@dataclass(frozen=True, slots=True)
-class Victims:
-    """Pods to evict from one node, by uid, and how many of them break a PodDisruptionBudget."""
-
-    uids: tuple[str, ...]
-    pdb_violations: int = 0
 
 
 def choose_victims(

@@ -17,10 +17,10 @@ from extender.autoscaler.verbs import (
     select_node,
     start_session,
 )
+from extender.framework.wire import FilterArgs
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.verbs.wire import FilterArgs
 from tests.extender.autoscaling import autoscaler_over, group_of, machine, made_up, pending, pod_of
 from tests.extender.negotiation_scene import LICENSE, NAME, Scene
 from tests.kit import virtualtime

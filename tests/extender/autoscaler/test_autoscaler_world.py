@@ -13,10 +13,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.commands.audit import audit_snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import No
+from extender.framework.filter import FilterResult
+from extender.framework.wire import BindArgs
 from extender.kube.api import ObjectKey
 from extender.tools.faults import RefusedError
-from extender.verbs.filter import FilterResult
-from extender.verbs.wire import BindArgs
 from tests.extender.autoscaling import (
     machine,
     made_up,

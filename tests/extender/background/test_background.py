@@ -4,18 +4,17 @@ import asyncio
 import math
 from collections.abc import Collection, Mapping
 
-from extender.background.asked import Asked
-from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
-from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.framework.asked import Asked
+from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
+from extender.framework.bind_errors import BindError
+from extender.framework.filter import FilterResult
+from extender.framework.reasons import Reasons
+from extender.framework.task import BackgroundTask, Rejection
+from extender.framework.wire import FilterArgs, Victims
 from extender.tools.faults import Faults
-from extender.verbs.bind.errors import BindError
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.reasons import Reasons
-from extender.verbs.wire import FilterArgs
 from tests.kit import virtualtime
 
 POD = Pod("ns", "p", "uid-p")

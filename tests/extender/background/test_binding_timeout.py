@@ -9,10 +9,10 @@ from allocator import Features
 from extender.background.claims.binding_timeout import BindingTimeout
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.framework.filter import FilterResult, filter_nodes
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.tools.faults import Faults
-from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
 from tests.kit import virtualtime
 from tests.kit.binders import BINDING_TIMEOUT, binder_over, unheard

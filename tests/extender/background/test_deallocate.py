@@ -6,10 +6,10 @@ import pytest
 
 from extender.background.claims.deallocate import claim_in_the_way
 from extender.cluster.objects.pods import RELEASED
+from extender.framework.filter import filter_nodes
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.verbs.filter import filter_nodes
-from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import (
     GPU,
     Cluster,

@@ -13,13 +13,13 @@ from extender.background.gangs.rejected_members import MOST_UNSEEN, RejectedMemb
 from extender.background.gangs.time_limits import KEPT_SECONDS
 from extender.background.requeue.requeue import MOST_PODS
 from extender.background.requeue.rescan import PAUSE_SECONDS
-from extender.background.task import UNSEEN, Rejection, share_of
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.reasons import Reasons
+from extender.framework.task import UNSEEN, Rejection, share_of
 from extender.kube.api import ObjectKey
 from extender.pods.gangs import GANG
-from extender.verbs.filter import FilterResult, filter_nodes
-from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene as GangScene
 from tests.extender.ganging import members, nodes
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting

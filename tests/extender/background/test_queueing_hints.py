@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from extender.background.requeue.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.timeline import ANYTHING
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from extender.verbs.filter import filter_nodes
-from tests.extender.quota.test_quota_account import keeping
+from tests.extender.plugins.quota.test_quota_account import keeping
 from tests.kit.clusters import (
     GPU,
     Object,

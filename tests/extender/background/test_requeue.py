@@ -9,13 +9,13 @@ from allocator import Limits
 from extender.assembly import make_service
 from extender.background.requeue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.background.requeue.requeue import ANSWER_SECONDS
-from extender.background.task import Rejection
 from extender.config.settings import Settings
+from extender.framework.filter import FilterResult
+from extender.framework.task import Rejection
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS, SLICES
 from extender.metrics.groups import Metrics
-from extender.verbs.filter import FilterResult
-from extender.verbs.wire import FilterArgs
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
     Object,

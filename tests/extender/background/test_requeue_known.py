@@ -8,15 +8,15 @@ from extender.assembly import make_service
 from extender.background.requeue.rejected_pods import AGAIN_SECONDS
 from extender.background.requeue.requeue import MOST_PODS
 from extender.background.requeue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
-from extender.background.task import Rejection
 from extender.config.settings import Settings
+from extender.framework.filter import Code, FilterResult
+from extender.framework.task import Rejection
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.pods.gangs import GANG
-from extender.verbs.filter import Code, FilterResult
-from extender.verbs.wire import FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver

@@ -13,12 +13,12 @@ from extender.background.requeue.rescan import (
     READ_AT_ONCE,
     WOKEN_AT_ONCE,
 )
-from extender.background.task import BackgroundTask, Found, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.verdict import UNKNOWN_NODE
-from extender.verbs.filter import FilterResult, filter_nodes
-from extender.verbs.reasons import Reasons
+from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.reasons import Reasons
+from extender.framework.task import BackgroundTask, Found, Rejection
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import Object, claim, local_slice, pod, request
 

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from extender.cluster.objects.pods import Pod
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.raw import revision
 from extender.kube.resources import LEASES, RESOURCES
 from extender.service import Service
-from extender.verbs.wire import FilterArgs
 from extender.writes.lease import IMMEDIATE_CLAIMS
 from tests.extender.background.test_immediate_claims import immediate
 from tests.extender.ganging import members
 from tests.extender.negotiation_scene import LICENSE, Scene, negotiated_class
-from tests.extender.quota.test_device_quota import limited, quota
+from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
 from tests.kit.controllers import Licenses

@@ -9,6 +9,8 @@ from extender.background.preemption.scheduler_evictions import (
     SchedulerEvictions,
 )
 from extender.cluster.objects.pods import Pod
+from extender.framework.bind_errors import BindError, ControllerRefusesError
+from extender.framework.wire import Victims
 from extender.kube.api import ObjectKey
 from extender.kube.errors import UnreachableError
 from extender.kube.resources import PODS
@@ -20,8 +22,6 @@ from extender.preemption.eviction_limits import (
     EvictionLimits,
 )
 from extender.tools.offload import at_once
-from extender.verbs.bind.errors import BindError, ControllerRefusesError
-from extender.verbs.preempt.preempt import Victims
 from extender.writes.writer import Writer
 from tests.extender.preempting import MANY, full, runs, waits
 from tests.kit.clusters import NOW, Object, solver

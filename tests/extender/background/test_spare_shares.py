@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
-from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import GPU, Cluster, Object, claim, client_of, local_slice, node, pod, solver
 
 SHARED: Final[dict[str, Any]] = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}

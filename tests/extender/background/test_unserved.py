@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from extender.background.requeue.unserved import PATIENCE, REASON, Unserved, summary
+from extender.framework.wire import FilterArgs
 from extender.kube.resources import EVENTS
 from extender.tools.faults import Faults
-from extender.verbs.wire import FilterArgs
 from extender.writes.events import Note
 from tests.kit.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
 

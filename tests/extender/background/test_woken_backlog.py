@@ -15,10 +15,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
 from extender.decisions.solver import Memories, Solver
 from extender.fairness.turns import Turns
+from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.nominated.held_devices import found_on, held_for_nominated
 from extender.kube.api import ObjectKey
-from extender.verbs.filter import filter_nodes
 from tests.extender.requeue_scene import waiting
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, network_slice, node, pod, solver
 

@@ -12,8 +12,8 @@ import pytest
 from extender.background.requeue.requeue import ANSWER_SECONDS
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import ObjectKey
+from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.extender.preempting import runs
-from tests.extender.quota.test_device_quota import limited, quota
 from tests.extender.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod

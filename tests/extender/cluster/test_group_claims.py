@@ -10,11 +10,11 @@ from extender.cluster.objects.claim_annotations import TAKING
 from extender.cluster.objects.pods import RELEASED
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
 from extender.simulation.cluster import Cluster as Simulation
-from extender.verbs.wire import FilterArgs
 from extender.writes.writer import Writer
 from tests.extender.binding_scene import FORBIDDEN, GET_CLAIM, Scene, action
 from tests.extender.gangs.test_pod_groups import GROUP, TEMPLATE, member, shared

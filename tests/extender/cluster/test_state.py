@@ -12,7 +12,7 @@ from extender.cluster.timeline import ANYTHING, ChangeLog
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, SLICES, Resource
-from tests.extender.quota.test_quota_account import keeping
+from tests.extender.plugins.quota.test_quota_account import keeping
 from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
 from tests.kit.clusters import (
     DRIVER,

@@ -21,7 +21,7 @@ from extender.decisions.verdict import OUT_OF_TIME, Verdict
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion
 from extender.explain.output import as_json
-from extender.verbs.filter import Bounds, filter_nodes
+from extender.framework.filter import Bounds, filter_nodes
 from tests.extender.explaining import weighing
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of, solver
 

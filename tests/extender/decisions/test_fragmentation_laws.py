@@ -23,10 +23,10 @@ from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
 from extender.decisions.solver import Solver
 from extender.framework.cycle import Cycle, open_cycle
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from extender.verbs.filter import filter_nodes
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy
 from loadtest.packing.trace import WHOLE, Shape, TraceNode

@@ -16,8 +16,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import SchedulingSettings
 from extender.decisions.evaluate import Decider
 from extender.decisions.shapes import Shapes
+from extender.framework.filter import filter_nodes
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
-from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request
 
 SIZE = int(os.environ.get("FRAGMENTATION_NODES", "100"))

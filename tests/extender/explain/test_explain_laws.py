@@ -29,7 +29,7 @@ from extender.explain.change import ProposedChange, combined, configured
 from extender.explain.explain_pod import Explainer
 from extender.explain.explanation import Conclusion, Explanation
 from extender.explain.output import as_json, as_text
-from extender.verbs.filter import filter_nodes
+from extender.framework.filter import filter_nodes
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS, device
 from tests.kit.clusters import solver

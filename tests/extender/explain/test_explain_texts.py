@@ -19,8 +19,8 @@ from extender.explain.change import combined, configured
 from extender.explain.claim_references import with_claims_made
 from extender.explain.explain_pod import Explainer
 from extender.explain.output import as_json, as_text
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
-from extender.verbs.filter import filter_nodes
 from tests.extender.evictioncases import EVICTIONS
 from tests.extender.explaincases import EXPLAINED
 from tests.extender.explaining import Case

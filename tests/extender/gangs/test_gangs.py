@@ -6,15 +6,15 @@ import pytest
 
 from allocator import Limits
 from extender.background.gangs.time_limits import KEPT_SECONDS
-from extender.background.task import Rejection
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, KEPT
 from extender.decisions.verdict import UNKNOWN_NODE
+from extender.framework.filter import Code, FilterResult
+from extender.framework.reasons import Reasons
+from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.pods.gangs import GANG
-from extender.verbs.filter import Code, FilterResult
-from extender.verbs.reasons import Reasons
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allocator.model.optional import OPTIONAL_REQUESTS
 from tests.extender.ganging import Scene, member, members, nodes
-from tests.extender.quota.test_device_quota import limited, quota
+from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))

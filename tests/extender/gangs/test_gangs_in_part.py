@@ -2,10 +2,10 @@
 
 from prometheus_client import CollectorRegistry
 
-from extender.background.asked import Asked
 from extender.background.gangs.in_part import IN_PART, LOOK_SECONDS, MOST_TOLD, PATIENCE_SECONDS, WHOLE, GangsInPart
 from extender.cluster.objects.pods import Pod
 from extender.explain.explain_pod import Explainer
+from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import GangMetrics

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from extender.framework.wire import Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.verbs.preempt.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import choose_victims
 from tests.extender.ganging import Scene, member, members, nodes
 from tests.kit.clusters import claim_template, pod
 

@@ -8,10 +8,10 @@ import pytest
 from extender.decisions.evaluate import Decider
 from extender.explain.explain_pod import gang_hindrance
 from extender.explain.output import as_text
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.planning.planned_pods import as_planned
 from extender.simulation.cluster import Cluster as Simulated
-from extender.verbs.filter import filter_nodes
 from tests.extender.ganging import members, nodes
 from tests.kit.clusters import Object, claim, snapshot_of, solver
 

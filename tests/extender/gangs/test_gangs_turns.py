@@ -13,7 +13,7 @@ from extender.cluster.objects.pods import Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from tests.extender.ganging import Scene, members, nodes
-from tests.extender.quota.test_device_quota import limited, quota
+from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, node, pod
 

@@ -10,9 +10,9 @@ import yaml
 
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.cluster.objects.pods import parse_pod
+from extender.framework.wire import WireError
 from extender.grpc.expander import decode_options
 from extender.grpc.messages import FIELDS_A_PIECE, as_json, decoded, new
-from extender.verbs.wire import WireError
 from tests.kit.protobuf import encoded
 
 EXAMPLES = [

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from extender.config.sources import load
+from extender.framework.wire import WireError, decode_filter
 from extender.http.endpoints.operations import in_pieces
 from extender.http.endpoints.scheduler_verbs import VERBS
 from extender.http.limits.bodies import (
@@ -29,7 +30,6 @@ from extender.http.limits.bodies import (
 )
 from extender.http.replies import Shared
 from extender.tools.intake import Budget, Source
-from extender.verbs.wire import WireError, decode_filter
 from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.fairness.places import MOST_WAITING, CrowdedError
 from extender.fairness.turns import CREDIT_SECONDS
+from extender.framework.wire import WireError
 from extender.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
 from extender.http.verb_endpoints import Application, Endpoints
 from extender.metrics.groups import Metrics
@@ -18,7 +19,6 @@ from extender.tools.intake import Budget, Source, json_weight
 from extender.tools.offload import at_once
 from extender.tracing.tracing import UNTRACED
 from extender.verbs.verb import Doc, Verb
-from extender.verbs.wire import WireError
 from tests.kit import virtualtime
 
 ENOUGH = 10.0

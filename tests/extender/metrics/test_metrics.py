@@ -15,6 +15,7 @@ from extender.cluster.live import FollowTiming, LiveCluster, Timing
 from extender.config.settings import Settings
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
+from extender.framework.filter import filter_nodes
 from extender.kube.connection.transport import NO_ANSWER
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
@@ -24,7 +25,6 @@ from extender.observe.device_states import DeviceStates
 from extender.observe.overview import Overview
 from extender.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes
 from extender.tools.version import __version__
-from extender.verbs.filter import filter_nodes
 from tests.extender.livecluster import default, following, make_claim
 from tests.kit.clusters import (
     DRIVER,

@@ -14,6 +14,8 @@ from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME, SPECIAL
 from extender.cluster.objects.pods import Pod
 from extender.config.sources import load
 from extender.decisions.pending_reason import PendingReason
+from extender.framework.filter import filter_nodes
+from extender.framework.wire import BindArgs
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
@@ -21,8 +23,6 @@ from extender.observe.counts import ClaimCounts, ClaimSource, PendingPods
 from extender.observe.decision_log import MOST_CHANGES, DecisionLog
 from extender.observe.pod_and_claim_states import ClaimState
 from extender.service import Service
-from extender.verbs.filter import filter_nodes
-from extender.verbs.wire import BindArgs
 from tests.extender.http_scene import post
 from tests.kit.binders import binder_over
 from tests.kit.clusters import (

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS, PODS
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.verbs.wire import FilterArgs
 from tests.extender.negotiation_scene import NAME, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, pod

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, parse_pod
 from extender.fairness.waiting_budget import QUICK_SECONDS
+from extender.framework.wire import PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.service import Service
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.wire import PreemptArgs
 from tests.extender.negotiation.test_slow_controllers import Slow
 from tests.extender.negotiation_scene import LICENSE, Scene, TimedScene, now, pods
 from tests.kit import virtualtime

@@ -15,13 +15,13 @@ from extender.config.settings import Settings
 from extender.decisions.pending_reason import PendingReason
 from extender.decisions.solver import Plugin, Plugins, Refusal
 from extender.explain.explain_pod import Explainer
+from extender.framework.filter import Code
+from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.metrics.groups import Metrics
 from extender.plugins.table import TABLE
 from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.verbs.filter import Code
-from extender.verbs.wire import decode_bind, decode_filter, decode_preempt
 from tests.kit.clusters import GPU, Cluster, Object, asking, binding, claim, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object
 

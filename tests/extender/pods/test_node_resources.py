@@ -9,9 +9,9 @@ from allocator import Features
 from extender import Cluster, Settings
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.resources import ClaimResources, read_pod_resources
+from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.verbs.bind.errors import BindError
 from tests.extender.binding_scene import BIND, FORBIDDEN
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from extender.cluster.objects.claims import parse_claim_object
+from extender.framework.wire import Victims
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, CLASSES, PODS, Resource
 from extender.pods.extended_resources.requests import is_ours
-from extender.verbs.preempt.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import choose_victims
 from extender.writes.events import Note
 from tests.extender.special_scene import (
     ALLOCATE,

@@ -7,8 +7,9 @@ import pytest
 
 from extender.explain.explain_pod import Explainer
 from extender.explain.output import as_text
+from extender.framework.wire import Victims
 from extender.preemption.choice import choose
-from extender.verbs.preempt.preempt import Victims, choose_victims
+from extender.verbs.preempt.preempt import choose_victims
 from tests.extender.preempting import runs
 from tests.kit.clusters import (
     GPU,

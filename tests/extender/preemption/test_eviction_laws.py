@@ -17,13 +17,12 @@ from prometheus_client import CollectorRegistry
 from extender.assembly import make_service
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.config.settings import Settings
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.wire import BindArgs, FilterArgs, PreemptArgs
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
 from tests.kit.objects.parts import api_object

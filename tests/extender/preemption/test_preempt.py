@@ -6,7 +6,8 @@ from itertools import count
 
 import pytest
 
-from extender.verbs.preempt.preempt import Victims, choose_victims
+from extender.framework.wire import Victims
+from extender.verbs.preempt.preempt import choose_victims
 from tests.extender.ganging import member
 from tests.extender.preempting import runs
 from tests.kit.clusters import (

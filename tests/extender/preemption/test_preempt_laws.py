@@ -14,7 +14,8 @@ from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import fits
-from extender.verbs.preempt.preempt import Victims, choose_victims
+from extender.framework.wire import Victims
+from extender.verbs.preempt.preempt import choose_victims
 from extender.verbs.preempt.victims import Evictions
 from tests.extender.decisions_scene import pool_of, tolerates, wants
 from tests.kit.clusters import (

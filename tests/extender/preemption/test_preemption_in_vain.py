@@ -1,10 +1,10 @@
 """Evictions in vain: when they count, how long a pod waits after them, and the caps of evictions."""
 
 from extender.background.preemption.nominations import KEPT_SECONDS, RETRY_SECONDS
+from extender.framework.bind_errors import BindError, ControllerRefusesError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.preemption.eviction_limits import LONGEST_PAUSE_SECONDS, MOST_REFUSALS, EvictionCaps
-from extender.verbs.bind.errors import BindError, ControllerRefusesError
 from tests.extender.preempting import Scene, full, runs, waits
 
 REFUSES = ControllerRefusesError("node a: controller c: it is busy")

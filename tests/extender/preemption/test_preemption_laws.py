@@ -18,8 +18,8 @@ from allocator.model.features import ALL_FEATURES
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import fits
+from extender.framework.filter import filter_nodes
 from extender.preemption.choice import choose
-from extender.verbs.filter import filter_nodes
 from tests.extender.preempting import Scene
 from tests.extender.preemption_worlds import NODES, Holder, World, worlds
 from tests.kit import virtualtime

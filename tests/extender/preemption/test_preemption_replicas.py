@@ -20,20 +20,20 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
-from extender.background.task import Rejection
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.decisions.evaluate import Decider
 from extender.fakekube.api import MemoryApi
 from extender.fakekube.claim_controller import ClaimController
+from extender.framework.filter import filter_nodes
+from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.metrics.groups import PreemptionMetrics
 from extender.preemption.eviction_limits import EvictionLimits
 from extender.tools.offload import at_once
-from extender.verbs.filter import filter_nodes
 from extender.writes.pods.evictions import Evictor
 from extender.writes.pods.nominations import Nominator
 from tests.extender.interleaving import BrokenError, Dice, Step, play

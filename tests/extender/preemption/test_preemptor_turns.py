@@ -1,8 +1,8 @@
 """What happens to other pods while a turn of the preemptor chooses victims for one."""
 
-from extender.background.task import Rejection
+from extender.framework.filter import filter_nodes
+from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
-from extender.verbs.filter import filter_nodes
 from tests.extender.preempting import Scene, runs, waits
 from tests.kit.clusters import request
 

@@ -6,10 +6,10 @@ import pytest
 
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.framework.wire import FilterArgs
 from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.verbs.wire import FilterArgs
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, claim, local_slice, node, parsed, pod
 

@@ -9,15 +9,15 @@ from prometheus_client import CollectorRegistry
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
 from extender.assembly import make_service, make_solver
-from extender.background.runner import PAUSE_SECONDS
 from extender.config.settings import Settings
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load
+from extender.framework.background_runner import PAUSE_SECONDS
+from extender.framework.wire import decode_filter
 from extender.metrics.groups import Metrics
 from extender.planning.templates.catalog import Catalog
 from extender.serving.run import ServedCluster, surroundings_of
 from extender.tools.offload import at_once
-from extender.verbs.wire import decode_filter
 from tests.kit import virtualtime
 
 ROOT = Path(__file__).parents[3]

@@ -20,13 +20,13 @@ from extender.config.sources import load
 from extender.explain.output import as_json
 from extender.fakekube.cluster import EmbeddedCluster
 from extender.fakekube.manifests import load_objects
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.simulation.scheduling import schedule
 from extender.tools.faults import RefusedError
-from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.agreement_worlds import OURS, World, worlds
 from tests.kit.clusters import solver
 

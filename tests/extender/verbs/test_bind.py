@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects.pods import parse_pod
+from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLASSES, NODES, PODS
-from extender.verbs.bind.errors import BindError
 from extender.writes.pods.patches import ATTEMPTS
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
 from tests.kit import virtualtime

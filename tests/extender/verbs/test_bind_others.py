@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from extender.framework.bind_errors import DoubleAllocationError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.verbs.bind.errors import DoubleAllocationError
 from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, Scene, action
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pod

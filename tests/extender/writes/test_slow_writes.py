@@ -8,14 +8,14 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_service
-from extender.background.runner import PAUSE_SECONDS, TURN_SECONDS
 from extender.config.settings import Settings
+from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.metrics.groups import Metrics
 from extender.service import Service
 from extender.tools.offload import at_once
-from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.preempting import runs
 from tests.kit import virtualtime

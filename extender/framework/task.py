@@ -10,10 +10,10 @@ from typing import Final
 from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
-from extender.verbs.bind.errors import BindError
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt.preempt import Victims
+from extender.framework.filter import FilterResult
+from extender.framework.wire import Victims
 
 UNSEEN: Final = ""
 """The share of the pods that the watch has not shown yet: a caller may make up any number of pods and namespaces."""

@@ -11,8 +11,8 @@ from immutables import Map
 from allocator.policies import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
 from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
-from extender.verbs.ranking import Ranking
-from extender.verbs.wire import FilterArgs
+from extender.framework.ranking import Ranking
+from extender.framework.wire import FilterArgs
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod
 
 HIGH, LOW = Merit(preference=8), Merit(preference=7)

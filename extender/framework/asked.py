@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Collection
 from typing import Final
 
-from extender.background.task import share_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.fairness.fair_memory import FairMemory
+from extender.framework.task import share_of
 
 _MOST_SCHEDULERS: Final = 1024
 """Schedulers that are remembered. Their names come with the calls."""

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.verbs import wire
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.wire import Names, WireError
+from extender.framework import wire
+from extender.framework.filter import FilterResult
+from extender.framework.wire import Names, Victims, WireError
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
 NODE = {"metadata": {"name": "a", "labels": {"zone": "1"}}, "status": {"nodeInfo": {"x": [1, None, 2.5]}}}

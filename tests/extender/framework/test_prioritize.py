@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from allocator.policies import BEST_FIT, POLICIES, Merit, Policy
-from extender.verbs.prioritize import score_nodes
-from extender.verbs.ranking import Merits
+from extender.framework.ranking import Merits, score_nodes
 
 KINDS = (
     Merit(8, Map({"memory": 10}), 0.5),

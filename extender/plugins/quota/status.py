@@ -8,7 +8,6 @@ from typing import Final
 import structlog
 
 from allocator import Claim, SearchLimitError
-from extender.background.task import BackgroundTask
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import pods_of
 from extender.cluster.objects.claims import ClaimObject
@@ -16,6 +15,7 @@ from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Solver
 from extender.fairness.turns import Turns
+from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.quota.overrun import excess

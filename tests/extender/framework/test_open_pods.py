@@ -8,12 +8,12 @@ import pytest
 
 from allocator.policies import POLICIES, Merit
 from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
+from extender.framework.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
+from extender.framework.ranking import Merits
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.tools.offload import at_once
-from extender.verbs.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
-from extender.verbs.ranking import Merits
-from extender.verbs.wire import BindArgs, FilterArgs
 from tests.extender.negotiation_scene import negotiated_class
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of
 from tests.kit.virtualtime import elapse, run

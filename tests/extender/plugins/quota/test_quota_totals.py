@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Memories
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from extender.plugins.quota.pod_quota import total_of
 from extender.plugins.quota.totals import Total
-from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, solver, state_of
 from tests.kit.objects.parts import api_object
 

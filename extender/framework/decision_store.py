@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
-from extender.verbs.ranking import Merits
+from extender.framework.ranking import Merits
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from allocator import Allocation
 from extender.decisions.solver import Memories
 from extender.framework.cycle import Cycle, open_cycle
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.pod_quota import PodQuota, is_counted
 from extender.plugins.quota.totals import Largest
-from extender.verbs.filter import filter_nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, snapshot_of, solver
 from tests.kit.objects.parts import api_object
 

@@ -12,7 +12,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
 from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.extender.negotiation_scene import LICENSE, Scene, TimedScene, negotiated_class, pods
-from tests.extender.quota.test_device_quota import quota
+from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
 from tests.kit.controllers import Licenses

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects.pods import parse_pod
+from extender.framework.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
+from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, PODS
-from extender.verbs.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
-from extender.verbs.wire import FilterArgs
 from tests.extender.binding_scene import Scene
 from tests.kit.clusters import (
     GPU,

@@ -10,14 +10,14 @@ from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.decisions.evaluate import HARD_SECONDS
 from extender.fairness.waiting_budget import SAVED_SECONDS
+from extender.framework.filter import FilterResult
+from extender.framework.late_nodes import LATE, QUIET_SECONDS
+from extender.framework.wire import FilterArgs
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import SLICES
 from extender.metrics.groups import Metrics
 from extender.service import SEARCH_SHARE
 from extender.tools.offload import at_once
-from extender.verbs.filter import FilterResult
-from extender.verbs.late_nodes import LATE, QUIET_SECONDS
-from extender.verbs.wire import FilterArgs
 from tests.kit.clusters import (
     Cluster,
     Object,

@@ -24,16 +24,16 @@ from extender.cluster.objects.device_quotas import DEVICES
 from extender.cluster.objects.pods import parse_pod
 from extender.config.settings import Settings
 from extender.fakekube.claim_controller import ClaimController
+from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
 from extender.metrics.groups import Metrics
 from extender.tools.faults import RefusedError
-from extender.verbs.wire import BindArgs, FilterArgs
 from extender.writes.pods.evictions import DISRUPTION
 from tests.extender.ganging import member
-from tests.extender.quota.test_device_quota import elsewhere, quota
+from tests.extender.plugins.quota.test_device_quota import elsewhere, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, solver
 from tests.kit.servers.memory import Transport, memory_api

@@ -26,12 +26,12 @@ from extender.decisions.pending_reason import PendingReason
 from extender.decisions.solver import Check, No, Refusal, Refused, Solver
 from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted, fits, kept_elsewhere
+from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
+from extender.framework.ranking import Merits, Ranking
+from extender.framework.reasons import Reasons
 from extender.pods.extended_resources.special_claim import Needs
 from extender.pods.gangs import GANG, is_alone
-from extender.verbs.late_nodes import LATE, LATE_SECONDS, LateNodes
-from extender.verbs.ranking import Merits, Ranking
-from extender.verbs.reasons import Reasons
 
 
 @dataclass(frozen=True, slots=True)

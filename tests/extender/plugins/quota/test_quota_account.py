@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.background.statuses.quota_status import status_of
 from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.solver import Memories
+from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
@@ -20,9 +20,9 @@ from extender.observe.tables.quotas import quotas
 from extender.plugins.quota.kept_claims import kept_claims
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
+from extender.plugins.quota.status import status_of
 from extender.pods.claims import PodClaims, claims_of
-from extender.verbs.filter import filter_nodes
-from tests.extender.quota.test_device_quota import elsewhere, limited, memory, quota, selecting
+from tests.extender.plugins.quota.test_device_quota import elsewhere, limited, memory, quota, selecting
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import (
     DRIVER,

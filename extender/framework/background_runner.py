@@ -5,16 +5,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from extender.background.asked import Asked
-from extender.background.task import BackgroundTask, Rejection
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.asked import Asked
+from extender.framework.bind_errors import BindError
+from extender.framework.filter import FilterResult
+from extender.framework.task import BackgroundTask, Rejection
+from extender.framework.wire import FilterArgs, Victims
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
-from extender.verbs.bind.errors import BindError
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt.preempt import Victims
-from extender.verbs.wire import FilterArgs
 from extender.writes.lease import SharedLease
 
 PAUSE_SECONDS: Final = 0.2

@@ -10,17 +10,17 @@ import pytest
 from allocator import InvalidObjectError
 from extender import Cluster as Simulated
 from extender.background.requeue.queueing_hints import queueing_hint
-from extender.background.statuses.quota_status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.decisions.pending_reason import PendingReason
+from extender.framework.filter import FilterResult, filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.plugins.quota.plugin import QUOTA
+from extender.plugins.quota.status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
-from extender.verbs.filter import FilterResult, filter_nodes
 from extender.writes.events import Note
 from extender.writes.lease import QUOTA_STATUS, SharedLease
 from tests.kit import virtualtime

@@ -18,9 +18,8 @@ import orjson
 from allocator import InvalidObjectError
 from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod, parse_pod, parse_waiting_pod
+from extender.framework.filter import FilterResult
 from extender.pods.extended_resources.requests import request_nouns
-from extender.verbs.filter import FilterResult
-from extender.verbs.preempt.preempt import Victims
 
 _T = TypeVar("_T")
 
@@ -185,6 +184,14 @@ class Names(Sequence[str]):
     def _decoded(self) -> list[str]:
         names: list[str] = orjson.loads(self.json)
         return names
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Pods to evict from one node, by uid, and how many of them break a PodDisruptionBudget."""
+
+    uids: tuple[str, ...]
+    pdb_violations: int = 0
 
 
 @dataclass(frozen=True, slots=True)

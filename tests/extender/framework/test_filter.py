@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from allocator import Limits, SelectorError
+from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.nominated.held_devices import held_for_nominated
-from extender.verbs.filter import Bounds, FilterResult, filter_nodes
 from tests.kit.clusters import (
     GPU,
     Object,

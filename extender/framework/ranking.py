@@ -1,4 +1,6 @@
-"""The best of the nodes that fit: scoring a few hundred costs the scheduler less than scoring thousands.
+"""The best of the nodes that fit, and the scores of nodes, from what filter has found.
+
+Filter names a few hundred of the best: to score thousands costs the scheduler more.
 
 A call may have thousands of nodes, and there are few distinct verdicts. So a byte for each node is its mark, and bytes
 are counted, translated and picked in C.
@@ -14,8 +16,12 @@ from typing import Final
 
 from allocator import Reason
 from allocator.policies import MAX_SCORE, Merit, Policy
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.decisions.evaluate import Decider
+from extender.decisions.solver import Solver
 from extender.decisions.verdict import Verdict, Verdicts
-from extender.verbs.reasons import Reasons
+from extender.framework.reasons import Reasons
 
 NOTHING: Final = -1
 
@@ -158,3 +164,30 @@ def _marks(kinds: Sequence[Verdict], present: Collection[int], policy: Policy) -
     merits = {code: merit for code in present if (merit := kinds[code].merit) is not None}
     scores = policy.scores(merits)
     return bytes([scores[code] + 1 if code in scores else _REFUSED for code in range(len(kinds))])
+
+
+def score_nodes(names: Sequence[str], merits: Merits, policy: Policy) -> Sequence[int]:
+    """A score, 0 to 10, for each node in the order asked. One without merit has 0, as all have for other pods."""
+    if not merits:
+        return [0] * len(names)
+    codes = merits.codes_of(names)
+    scores = policy.scores({code: merits.kinds[code] for code in set(codes) if code != NOTHING})
+    return list(map(scores.get, codes, repeat(0)))
+
+
+def score_by_cpu(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solver, decider: Decider) -> Sequence[int]:
+    """A score for each node for a pod without devices, by what its CPU takes from pods with devices.
+
+    Args:
+        pod: asks for no devices.
+        names: the nodes.
+        snapshot: of the followed cluster.
+        solver: its policy weighs what is left on a node.
+        decider: remembers what is left.
+    """
+    decider.follow(snapshot)
+    informed = solver.informed(pod, (), snapshot)
+    lookup = decider.lookup((), names, snapshot, policy=informed.policy, weighing=informed.weighing(pod))
+    verdicts = decider.evaluate(lookup, until=solver.until, solver=informed).verdicts
+    merits = {code: merit for code in set(verdicts.codes) if (merit := verdicts.kinds[code].merit) is not None}
+    return list(map(informed.policy.scores(merits).get, verdicts.codes, repeat(0)))
