@@ -534,8 +534,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     namespace, uid, resource_version = metadata.each_text("namespace", "uid", "resourceVersion")
     node_name, scheduler_name, preemption_policy = spec.each_text("nodeName", "schedulerName", "preemptionPolicy")
     phase, nominated_node = status.each_text("phase", "nominatedNodeName")
-    conditions = read_conditions(status)
-    annotations = metadata.text_mapping("annotations")
+    annotations, conditions = metadata.text_mapping("annotations"), read_conditions(status)
     kept = Keeping.of(conditions)
     pod = Pod(
         namespace=namespace or "default",
@@ -550,10 +549,7 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         deleting=reader.deleting,
         scheduler_name=scheduler_name,
         claims=tuple(map(read_pod_claim, claims)),
-        claim_statuses={
-            each.required_text("name"): each.text_or_none("resourceClaimName")
-            for each in status.children("resourceClaimStatuses")
-        },
+        claim_statuses=dict(map(_claim_status, status.children("resourceClaimStatuses"))),
         extended_claim=read_extended_claim(status),
         containers=read_containers(init, main),
         labels=_short(metadata.text_mapping("labels")),
@@ -587,6 +583,11 @@ def _short(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 def _pod_group(spec: Fields) -> str:
     return spec.child("schedulingGroup").text("podGroupName") if spec.has("schedulingGroup") else ""
+
+
+def _claim_status(fields: Fields) -> tuple[str, str | None]:
+    """An entry of ``status.resourceClaimStatuses``: a name in ``spec.resourceClaims``, and the name of its claim."""
+    return fields.required_text("name"), fields.text_or_none("resourceClaimName")
 
 
 def read_pod_claim(fields: Fields) -> PodClaim:
