@@ -46,7 +46,7 @@ class Selectors:
     """
 
     def __init__(
-        self, environment: Environment | None = None, *, max_text: int = 250_000, max_results: int = 393_216
+        self, environment: Environment | None = None, *, max_text: int = 100_000, max_results: int = 393_216
     ) -> None:
         self._environment = Environment() if environment is None else environment
         self._selectors: Recent[Program] = Recent(max_text, lambda text, _: len(text))

@@ -32,11 +32,11 @@ from allocator.tools.recent import Recent
 _TOLERANCE: Final = 1e-6
 """Rooms are rounded, so they may be wrong by this."""
 
-_POINTS: Final = 2_000_000
-"""The most pieces of tables that are remembered, about 50 MB."""
+_POINTS: Final = 1_000_000
+"""The most pieces of tables that are remembered, about 25 MB."""
 
-_NEEDS: Final = 2_000_000
-"""The most needs of requests that are remembered: each of one request and one device model. About 50 MB."""
+_NEEDS: Final = 1_000_000
+"""The most needs of requests that are remembered: each of one request and one device model. About 25 MB."""
 
 
 class Shape(NamedTuple):

@@ -99,6 +99,7 @@ class Scene:
     app: Application
     server: BoundedServer
     port: int
+    limits: ListenerLimits
     clients: list[Client] = field(default_factory=list)
 
     async def client(self, **options: Any) -> Client:
@@ -119,7 +120,7 @@ class Scene:
 
     def pass_seconds(self, seconds: float) -> None:
         """What the server does once a second, so much later."""
-        sweep(self.connections, time.monotonic() + seconds)
+        sweep(self.connections, time.monotonic() + seconds, self.limits.unsent)
 
 
 @asynccontextmanager
@@ -133,7 +134,7 @@ async def scene(
     listener = socket.create_server(("127.0.0.1", 0))
     server = Server(server_config(app, Settings(), limits, certificates))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
-    found = Scene(app, server, listener.getsockname()[1])
+    found = Scene(app, server, listener.getsockname()[1], limits)
     try:
         async with asyncio.timeout(20):
             await found.until(lambda: server.started)

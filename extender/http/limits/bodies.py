@@ -34,6 +34,9 @@ MOST_OBJECTS: Final = 2_000
 """Objects and lists of a body that is decoded on the event loop: 0.3 ms. A Pod has some hundreds. With 32,000, which
 256 KiB may have, one body takes 5 ms, and those of 200 connections a second."""
 
+SHORT_PAUSE: Final = 3
+"""The pause after a body of up to `FREE_BYTES` that was decoded in a thread, in times of its duration."""
+
 TEXT_BYTES: Final = 2 * 1024 * 1024
 """The longest stretch of a body without a quotation mark. An API server stores no object of this length. One emoji
 makes each character of its text take four bytes: to decode 20 MB would keep the interpreter busy for 0.2 s."""
@@ -141,12 +144,13 @@ class Bodies:
     def _begin_cycle(self) -> None:
         self._has_looked = False
 
-    async def decoded(self, caller: str, decode: Callable[..., _Decoded], *args: object) -> _Decoded:
+    async def decoded(self, caller: str, decode: Callable[..., _Decoded], body: bytes, *args: object) -> _Decoded:
         """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
 
-        After a body, nothing is decoded for as long as it took: a parser in C keeps the interpreter until it is done,
-        so verbs would get little of it. A scheduler sends its next body after our answer, so its bodies need no pause
-        as long as none of them waits.
+        After a body, nothing is decoded for as long as it took, and after a short one for three times as long: a parser
+        in C keeps the interpreter until it is done, so verbs would get little of it. Nobody whom we know sends short
+        bodies that take long. A scheduler sends its next body after our answer, so its bodies need no pause as long as
+        none of them waits.
 
         A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback.
 
@@ -156,10 +160,11 @@ class Bodies:
         place = await self._places.take(caller)
         began = self._clock()
         try:
-            return await to_the_end(self._decoding(partial(_readable, decode, args)))
+            return await to_the_end(self._decoding(partial(_readable, decode, (body, *args))))
         finally:
             is_alone = self.source is Source.SCHEDULERS and not self._places.waiting
-            pause = 0.0 if is_alone else self._clock() - began
+            times = 0 if is_alone else 1 if len(body) > FREE_BYTES else SHORT_PAUSE
+            pause = times * (self._clock() - began)
             asyncio.get_running_loop().call_later(pause, place.leave)
 
 

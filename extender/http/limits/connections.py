@@ -9,7 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -43,9 +43,8 @@ BODY_SECONDS: Final = 60.0
 REPLY_SECONDS: Final = 60.0
 """The longest time until the client has taken a reply. The reply is kept in memory until then."""
 
-UNSENT_BYTES: Final = 128 * 1024 * 1024
-"""The most bytes of replies that the clients of one listener have not taken yet: two replies with 5,000 whole nodes."""
-
+UNSENT_BYTES: Final = 64 * 1024 * 1024
+"""The most bytes of replies that the clients of one listener have not taken yet: a reply with 5,000 whole nodes."""
 
 LONG_BODY_BYTES: Final = 64 * 1024
 """A request with a body of this length, or of a length that is not told, begins `LONG_PAUSE` after the one before. 200
@@ -65,11 +64,13 @@ class ListenerLimits:
         connections: the most connections at the same time. One more replaces the one that has been idle the longest.
         pause: seconds between the starts of two requests, over all connections; 0 for no pause.
         long_pause: the same for requests with long bodies, where there is no pause for all.
+        unsent: the most bytes of replies that the clients have not taken yet.
     """
 
     connections: int
     pause: float = 0.0
     long_pause: float = LONG_PAUSE
+    unsent: int = UNSENT_BYTES
 
 
 VERBS: Final = ListenerLimits(connections=1280)
@@ -82,13 +83,13 @@ OTHER_DESCRIPTORS: Final = 768
 def verbs_within(descriptors: int) -> ListenerLimits:
     """The limits for the verbs in a process that may have this number of descriptors."""
     left = max(1, descriptors - OTHER_DESCRIPTORS)
-    return VERBS if left >= VERBS.connections else ListenerLimits(connections=left)
+    return replace(VERBS, connections=min(left, VERBS.connections))
 
 
-API: Final = ListenerLimits(connections=128, pause=0.002)
+API: Final = ListenerLimits(connections=128, unsent=32 * 1024 * 1024, pause=0.002)
 """Limits for callers off the node: at most 500 answers a second. The scheduler's verbs share the event loop."""
 
-OPERATIONS: Final = ListenerLimits(connections=32, pause=0.005)
+OPERATIONS: Final = ListenerLimits(connections=32, unsent=8 * 1024 * 1024, pause=0.005)
 """Limits for kubelet and a few Prometheus servers: at most 200 answers a second. Each takes half a millisecond, so all
 of them together take at most a tenth of the event loop."""
 
@@ -138,7 +139,8 @@ class BoundedServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second."""
         if counter % 10 == 0:
-            sweep(self.server_state.connections, time.monotonic())  # type: ignore[arg-type]  # ours
+            limits: ListenerLimits = self.config.limits  # type: ignore[attr-defined]  # ours, as the connections
+            sweep(self.server_state.connections, time.monotonic(), limits.unsent)  # type: ignore[arg-type]
         return await super().on_tick(counter)
 
 
@@ -393,14 +395,14 @@ def _has_long_body(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     )
 
 
-def sweep(connections: Iterable[LimitedConnection], now: float) -> None:
-    """End the connections whose time is up, and the slowest readers if too much waits for readers."""
+def sweep(connections: Iterable[LimitedConnection], now: float, most_unsent: int) -> None:
+    """End the connections whose time is up, and the slowest readers if more bytes than this wait for readers."""
     found = list(connections)
     for connection in found:
         connection.check(now)
     unsent = sum(connection.unsent for connection in found)
     for connection in sorted(found, key=lambda each: each.unsent, reverse=True):
-        if unsent <= UNSENT_BYTES:
+        if unsent <= most_unsent:
             break
         unsent -= connection.unsent
         connection.abort()

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import resource
 import socket
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,9 +229,8 @@ async def test_a_connection_that_is_closed_does_not_wait_for_its_reader_for_ever
 
 
 @on_uvloop
-async def test_of_many_slow_readers_the_largest_replies_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "UNSENT_BYTES", 30_000_000)
-    async with scene() as on:
+async def test_of_many_slow_readers_the_largest_replies_are_given_up() -> None:
+    async with scene(replace(VERBS, unsent=30_000_000)) as on:
         clients = [await on.client(limit=1024) for _ in range(3)]
         for number, client in enumerate(clients):
             on.app.reply = b"x" * (20_000_000 + 4_000_000 * number)

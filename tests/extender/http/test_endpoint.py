@@ -94,57 +94,68 @@ async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_ov
 
 
 async def test_bodies_are_decoded_one_at_a_time_in_turns_of_their_callers() -> None:
-    times, order = iter(range(1000)), list[str]()
+    times, order = iter(range(1000)), list[bytes]()
     bodies = Bodies(1, Budget(), clock=lambda: next(times) * CREDIT_SECONDS)
     begun, go = threading.Event(), threading.Event()
 
-    def decode(name: str) -> None:
+    def decode(name: bytes) -> None:
         order.append(name)
         begun.set()
         assert go.wait(ENOUGH)
 
-    first = asyncio.create_task(bodies.decoded("greedy", decode, "first"))
+    first = asyncio.create_task(bodies.decoded("greedy", decode, b"first"))
     assert await asyncio.to_thread(begun.wait, ENOUGH)
-    waiting = [asyncio.create_task(bodies.decoded("greedy", decode, f"greedy {each}")) for each in range(MOST_WAITING)]
+    waiting = [
+        asyncio.create_task(bodies.decoded("greedy", decode, b"greedy %d" % each)) for each in range(MOST_WAITING)
+    ]
     await asyncio.sleep(0)
     with pytest.raises(CrowdedError):
-        await bodies.decoded("greedy", decode, "one too many")
-    waiting.append(asyncio.create_task(bodies.decoded("other", decode, "other")))
+        await bodies.decoded("greedy", decode, b"one too many")
+    waiting.append(asyncio.create_task(bodies.decoded("other", decode, b"other")))
     await asyncio.sleep(0)
-    assert order == ["first"]
+    assert order == [b"first"]
     go.set()
     await asyncio.gather(first, *waiting)
-    assert order[:2] == ["first", "other"]
+    assert order[:2] == [b"first", b"other"]
     assert len(order) == MOST_WAITING + 2
 
 
 @pytest.mark.parametrize(
-    ("source", "are_together", "began"),
+    ("source", "size", "are_together", "began"),
     [
-        (Source.REQUESTS, True, [0.0, 2.0, 4.0]),
-        (Source.REQUESTS, False, [0.0, 2.0, 4.0]),
-        (Source.SCHEDULERS, True, [0.0, 2.0, 4.0]),
-        (Source.SCHEDULERS, False, [0.0, 0.0, 0.0]),
+        (Source.REQUESTS, FREE_BYTES + 1, True, [0.0, 2.0, 4.0]),
+        (Source.REQUESTS, FREE_BYTES + 1, False, [0.0, 2.0, 4.0]),
+        (Source.REQUESTS, FREE_BYTES, True, [0.0, 6.0, 12.0]),
+        (Source.SCHEDULERS, FREE_BYTES + 1, True, [0.0, 2.0, 4.0]),
+        (Source.SCHEDULERS, FREE_BYTES + 1, False, [0.0, 0.0, 0.0]),
+        (Source.SCHEDULERS, FREE_BYTES, True, [0.0, 6.0, 12.0]),
     ],
-    ids=["requests together", "requests one by one", "schedulers together", "a scheduler one by one"],
+    ids=[
+        "requests together",
+        "requests one by one",
+        "short requests",
+        "schedulers together",
+        "a scheduler one by one",
+        "schedulers with short bodies",
+    ],
 )
-def test_bodies_that_wait_for_each_other_leave_half_of_the_time_to_other_work(
-    source: Source, are_together: bool, began: list[float]
+def test_bodies_that_wait_for_each_other_leave_most_of_the_time_to_other_work(
+    source: Source, size: int, are_together: bool, began: list[float]
 ) -> None:
     """A parser in C keeps the interpreter. The next body of a scheduler comes after the answer to the one before."""
     now, found = [0.0], list[float]()
 
-    def decode() -> None:
+    def decode(_body: bytes) -> None:
         found.append(asyncio.get_running_loop().time())
         now[0] += 2.0
 
     async def send() -> None:
         bodies = Bodies(1, Budget(), source, clock=lambda: now[0], off_loop=at_once)
         if are_together:
-            await asyncio.gather(*[bodies.decoded("caller", decode) for _ in began])
+            await asyncio.gather(*[bodies.decoded("caller", decode, b" " * size) for _ in began])
         else:
             for _ in began:
-                await bodies.decoded("caller", decode)
+                await bodies.decoded("caller", decode, b" " * size)
 
     virtualtime.run(send())
     assert found == began
