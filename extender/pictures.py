@@ -15,7 +15,7 @@ from allocator.tools import printable
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import devices
-from extender.observe.tables.table import Item
+from extender.tools.table import Item
 
 _NAMESPACE: Final = "http://www.w3.org/2000/svg"
 _LONGEST_TEXT: Final = 1000

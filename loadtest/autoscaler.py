@@ -19,7 +19,7 @@ from rich.progress import Progress
 
 from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
 from extender.client.verbs import TIMEOUT_SECONDS
-from extender.observe.tables.terminal import TextTable, print_table
+from extender.tools.table import TextTable, print_table
 from extender.tools.yamltext import SyntaxProblem, documents
 
 RawObject: TypeAlias = Mapping[str, Any]

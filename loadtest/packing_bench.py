@@ -25,8 +25,8 @@ from allocator.tools import hint
 from extender import Cluster
 from extender.config.settings import SchedulingSettings
 from extender.observe.device_states import DeviceStates
-from extender.observe.tables.terminal import print_table
 from extender.pictures import fleet_of, fleet_picture
+from extender.tools.table import print_table
 from loadtest.packing.arrivals import LOAD
 from loadtest.packing.own.bound import bound
 from loadtest.packing.own.draw import draw

@@ -27,8 +27,8 @@ from extender.kube.api import Api, Listing
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.discovery import NotServedError
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
-from extender.observe.tables.terminal import TextTable
 from extender.pods.claims import bound_pod
+from extender.tools.table import TextTable
 
 AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
 """The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""

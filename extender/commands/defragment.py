@@ -35,10 +35,10 @@ from extender.kube.api import ObjectKey
 from extender.kube.connection.credentials import Origin, find_origin
 from extender.kube.resources import RESOURCES
 from extender.kube_scheduler import no_attempt
-from extender.observe.tables.terminal import TextTable
 from extender.serving.memory import undisturbed
 from extender.simulation.cluster import Cluster
 from extender.tools.logs import log_quietly
+from extender.tools.table import TextTable
 
 DEFRAGMENTED: Final = tuple(RESOURCES.values())
 """The kinds that a defragmentation reads."""

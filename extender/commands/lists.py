@@ -15,8 +15,7 @@ from extender.commands.output import note, print_data, print_lines, print_result
 from extender.commands.place import Place, PlaceOptions
 from extender.observe.tables import devices as device_tables
 from extender.observe.tables import pods
-from extender.observe.tables.table import Item, TablePage, TableView
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import Item, TablePage, TableView, TextTable
 
 _MOST_ROWS: Final = "10000"
 """On one page; all pages are read."""

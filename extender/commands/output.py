@@ -23,7 +23,7 @@ import yaml
 from rich.console import Console
 
 from allocator.tools import printable_lines
-from extender.observe.tables.terminal import TextTable, print_table
+from extender.tools.table import TextTable, print_table
 
 _OUTPUT: Final = 1
 _MESSAGES: Final = 2

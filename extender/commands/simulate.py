@@ -31,13 +31,13 @@ from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, QUOTAS
 from extender.observe.device_states import DeviceStates
-from extender.observe.tables.terminal import TextTable
 from extender.pictures import WaitingPod, fleet_of, fleet_picture
 from extender.serving.memory import undisturbed
 from extender.simulation.cluster import Cluster, UnknownPodError
 from extender.simulation.scheduling import Placement
 from extender.simulation.workloads import Skipped
 from extender.tools import logs
+from extender.tools.table import TextTable
 
 _MOST_NAMES: Final = 10
 """The most names that a message has."""

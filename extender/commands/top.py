@@ -17,8 +17,7 @@ from extender.commands.lists import PENDING, PrintedList, read_rows, table_of
 from extender.commands.options import command
 from extender.commands.output import fail
 from extender.commands.place import PlaceOptions
-from extender.observe.tables.table import Item
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import Item, TextTable
 
 _POOLS: Final = PrintedList("/pools", ("driver", "pool"), ())
 _DECISIONS: Final = "/decisions"

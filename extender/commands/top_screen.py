@@ -13,7 +13,7 @@ from allocator.tools import printable
 from extender.commands.remote import RemoteError
 from extender.commands.top import TopView
 from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import TextTable
 
 _TABLES: Final = ("nodes", "waiting", "decisions")
 _LONGEST_CELL: Final = 200

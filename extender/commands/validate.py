@@ -23,8 +23,8 @@ from extender.commands.output import print_result, refuse, warn
 from extender.commands.reading import manifests_of
 from extender.fakekube.manifests import FileReport, ManifestObject, duplicates, over_quota, unauthorized
 from extender.kube.resources import CLAIMS, TEMPLATES
-from extender.observe.tables.terminal import TextTable
 from extender.pods.policy import policy_problem
+from extender.tools.table import TextTable
 
 _DOMAIN: Final = "dra-extender.dev/"
 _OF_CLAIMS: Final = (OPTIONAL_REQUESTS, ALLOCATION_MODE, PRIORITY)

@@ -13,8 +13,8 @@ from extender.fairness.places import CrowdedError
 from extender.framework import wire
 from extender.framework.wire import WireError
 from extender.http.limits.bodies import BusyError, TooLargeError
-from extender.observe.tables.table import QueryError
 from extender.tools.faults import RefusedError
+from extender.tools.table import QueryError
 from extender.whatif.question import QuestionError
 
 ERRORS: Final[Mapping[type[Exception], HTTPStatus]] = {

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from extender.observe.overview import Overview
-from extender.observe.quota_use import LimitUse, quota_use
+from extender.plugins.quota.limit_use import LimitUse, quota_use
 from extender.tools.version import __version__
 
 

@@ -18,7 +18,7 @@ from extender.observe.decision_log import DecisionLog
 from extender.observe.device_history import DeviceHistory
 from extender.observe.device_states import DeviceStates
 from extender.observe.pool_sizes import PoolSizes
-from extender.observe.quota_use import quota_use
+from extender.plugins.quota.limit_use import quota_use
 from extender.tools.offload import Offload, in_thread
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from extender.observe.tables.terminal import print_table
+from extender.tools.table import print_table
 from loadtest.endtoend import machine
 from loadtest.endtoend.campaign import Campaign
 from loadtest.endtoend.files import FileError, read

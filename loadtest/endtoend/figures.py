@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import TextTable
 from loadtest.endtoend.results import Results, Run
 from loadtest.endtoend.workload import IDLE, IN_TREE, ORDER, OURS, SubjectName
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import TextTable
 from loadtest.endtoend.figures import Group, findings, grouped, processor_table, rates_table
 from loadtest.endtoend.plots import pictures
 from loadtest.endtoend.results import CALIBRATION_LOOPS, Results

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import TextTable
 from loadtest.endtoend.figures import Group, share, times
 from loadtest.endtoend.files import Record
 from loadtest.endtoend.workload import IN_TREE, Positive, Text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final
 
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import TextTable
 from loadtest.packing.results import Published
 from loadtest.packing.run import Run
 from loadtest.packing.series import series

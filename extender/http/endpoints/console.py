@@ -24,8 +24,8 @@ from extender.http.verb_endpoints import BODILESS
 from extender.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.observe.overview import Overview
 from extender.observe.tables.devices import class_of
-from extender.observe.tables.table import QueryError
 from extender.service import Service
+from extender.tools.table import QueryError
 
 _LONGEST: Final = 512
 """Characters of a filter for an attribute: a name has 97 at most, a value 64."""

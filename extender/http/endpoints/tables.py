@@ -3,7 +3,7 @@
 A new table is an entry in `TABLES`, with a view in `extender.observe.tables`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
@@ -15,8 +15,10 @@ from starlette.responses import Response
 
 from allocator import ClassMembers, Limits
 from allocator.checks import DeviceState
+from allocator.pools import Pool
 from allocator.search import SearchBudget, TimedSelectors
-from allocator.tools import JSON, shown
+from allocator.tools import JSON, meant_by, shown
+from extender.cluster.snapshot import Snapshot
 from extender.framework import wire
 from extender.http.callers import caller_of
 from extender.http.replies import Format, format_for
@@ -38,12 +40,11 @@ from extender.observe.tables.claims import claims
 from extender.observe.tables.decisions import decisions
 from extender.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices
 from extender.observe.tables.kinds import kinds, problems
-from extender.observe.tables.names import meant
 from extender.observe.tables.pods import WaitingReasons, pods
 from extender.observe.tables.pools import pools
-from extender.observe.tables.quotas import quotas
 from extender.observe.tables.resources import By, resources
-from extender.observe.tables.table import TablePage, TableView, page
+from extender.plugins.quota.limit_use import quotas
+from extender.tools.table import TablePage, TableView, page
 
 _MOST: Final = 10_000
 _DEFAULT: Final = 500
@@ -142,7 +143,9 @@ def _why_empty(table: Table[_Q], query: _Q, everything: TableView, overview: Ove
     if query.token:
         return "there are no rows after the page before"
     given = ", ".join(f"{name}={shown(value)}" for name, value in query.filters.items())
-    return "; ".join((f"there are {table.name}, but none with {given}", *meant(query.filters, overview.state.snapshot)))
+    return "; ".join(
+        (f"there are {table.name}, but none with {given}", *_meant(query.filters, overview.state.snapshot))
+    )
 
 
 def _responses(example: Mapping[str, JSON]) -> dict[int | str, dict[str, Any]]:
@@ -526,3 +529,29 @@ def add_tables(app: FastAPI, overview: Overview) -> None:
     """All of them, each at the path of its name."""
     for table in TABLES:
         add_table(app, overview, table)
+
+
+_KNOWN: Final[Mapping[str, Callable[[Snapshot], Collection[str]]]] = {
+    "driver": lambda snapshot: {pool.driver for pool in snapshot.inventory.pools},
+    "pool": lambda snapshot: {pool.pool for pool in snapshot.inventory.pools},
+    "device": lambda snapshot: {device for pool in snapshot.inventory.pools.values() for device in _device_names(pool)},
+    "node": lambda snapshot: snapshot.nodes,
+    "namespace": lambda snapshot: {key.namespace for key in (*snapshot.pods, *snapshot.claims)},
+    "pod": lambda snapshot: {key.name for key in snapshot.pods},
+    "claim": lambda snapshot: {key.name for key in snapshot.claims},
+}
+"""The names that parameters of tables can have. Device classes are not among them: an unknown class is an error."""
+
+
+def _device_names(pool: Pool) -> Iterator[str]:
+    return (device.id.device for origin in pool.newest for device in origin.devices)
+
+
+def _meant(given: Mapping[str, JSON], snapshot: Snapshot) -> Iterator[str]:
+    """``did you mean node="node-0"?`` for each parameter whose value misspells a name."""
+    for parameter, value in given.items():
+        if parameter in _KNOWN and isinstance(value, str):
+            known = _KNOWN[parameter](snapshot)
+            near = "" if value in known else meant_by(value, known)
+            if near:
+                yield f'did you mean {parameter}="{near}"?'

@@ -9,7 +9,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.observe.pod_and_claim_states import ClaimState, state_of_claim
 from extender.observe.tables.constraints import constraints, constraints_text
-from extender.observe.tables.table import Item, Row, TableView, matches
+from extender.tools.table import Item, Row, TableView, matches
 
 _COLUMNS: Final = ("namespace", "claim", "state", "devices", "reservedFor")
 _CELLS: Final = {"constraints": constraints_text}

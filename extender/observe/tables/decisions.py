@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from extender.observe.decision_log import DecisionEntry
-from extender.observe.tables.table import Item, Row, TableView, matches
+from extender.tools.table import Item, Row, TableView, matches
 
 
 def decisions(entries: Iterable[DecisionEntry], *, namespace: str = "", pod: str = "", verb: str = "") -> TableView:

@@ -14,7 +14,7 @@ from allocator.device_states import PoolStates
 from allocator.tools import JSON, did_you_mean, nearest
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
-from extender.observe.tables.table import Item, QueryError, Row, TableView, matches
+from extender.tools.table import Item, QueryError, Row, TableView, matches
 
 _COLUMNS: Final = ("driver", "pool", "device", "node", "state", "claims", "taints", "blockedBy", "why")
 _MOST_NAMES: Final = 500

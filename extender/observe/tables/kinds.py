@@ -5,7 +5,7 @@ from functools import partial
 
 from extender.cluster.snapshot import Snapshot
 from extender.observe.overview import KindHealth
-from extender.observe.tables.table import Item, Row, TableView, matches
+from extender.tools.table import Item, Row, TableView, matches
 
 
 def kinds(found: Iterable[KindHealth]) -> TableView:

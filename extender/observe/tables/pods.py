@@ -14,7 +14,7 @@ from extender.kube.api import ObjectKey
 from extender.kube_scheduler import no_attempt
 from extender.observe.decision_log import DecisionEntry
 from extender.observe.pod_and_claim_states import PodState, state_of_pod
-from extender.observe.tables.table import Item, Row, TableView, counted, duration, matches
+from extender.tools.table import Item, Row, TableView, counted, duration, matches
 
 CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
 """How the text shows columns that JSON has in another form."""

@@ -11,7 +11,7 @@ from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import node_of
-from extender.observe.tables.table import Item, Row, TableView, matches
+from extender.tools.table import Item, Row, TableView, matches
 
 
 def pools(

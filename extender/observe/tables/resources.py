@@ -18,8 +18,8 @@ from allocator.tools import JSON
 from extender.cluster.snapshot import Snapshot
 from extender.observe.device_states import DeviceStates
 from extender.observe.tables.devices import DeviceFilter, attribute_json, attributes_text, node_of
-from extender.observe.tables.table import Item, Key, Row, TableView
 from extender.resource_classes.device_class import resource_of
+from extender.tools.table import Item, Key, Row, TableView
 
 _NUMBERS: Final = ("devices", "allocatable", "free", "inUse")
 _IN_USE: Final = (DeviceState.SHARED, DeviceState.ALLOCATED, DeviceState.CLASH)

@@ -19,7 +19,7 @@ from extender.kube.connection.transport import HttpReply, HttpRequest
 from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
-from extender.observe.tables.table import Item
+from extender.tools.table import Item
 from tests.extender.cli_scene import post_nothing
 from tests.kit.objects.manifests import pod
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi

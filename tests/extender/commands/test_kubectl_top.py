@@ -11,8 +11,7 @@ from extender.commands.main import kubectl_app
 from extender.commands.remote import RemoteError
 from extender.commands.top import TopView, look, node_table
 from extender.commands.top_screen import TopScreen
-from extender.observe.tables.table import Item
-from extender.observe.tables.terminal import TextTable
+from extender.tools.table import Item, TextTable
 from tests.extender.cli_scene import post_nothing
 
 EVIL = "[bold]p[/]\x1b[2J\u202e"

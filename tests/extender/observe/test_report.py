@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from extender.observe.tables.terminal import TextTable, plain_lines, print_table
+from extender.tools.table import TextTable, plain_lines, print_table
 
 TABLE = TextTable(("pod", "reason"), [("ns/p", "3 no [free] device"), ("ns/longer", "-")], title="Pods")
 LINES = ["Pods", "POD         REASON", "ns/p        3 no [free] device", "ns/longer   -"]

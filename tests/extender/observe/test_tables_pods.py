@@ -10,7 +10,7 @@ from httpx import AsyncClient
 
 from extender.config.sources import load
 from extender.observe.tables.pods import WaitingReasons, pods
-from extender.observe.tables.table import duration, page
+from extender.tools.table import duration, page
 from tests.kit.clusters import (
     GPU,
     Cluster,

@@ -20,10 +20,9 @@ from allocator.tools import printable, printable_lines, shown
 from extender.commands.explain import ExplanationJson
 from extender.commands.main import app
 from extender.commands.output import FOUND_PROBLEMS
-from extender.observe.tables.table import Row, TableView, page
-from extender.observe.tables.terminal import TextTable, plain_lines, print_table
 from extender.tools import logs
 from extender.tools.logs import LogSettings
+from extender.tools.table import Row, TableView, TextTable, page, plain_lines, print_table
 from tests.kit.clusters import Cluster, asking, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {

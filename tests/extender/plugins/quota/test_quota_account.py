@@ -15,9 +15,8 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
 from extender.metrics.scraped import quota_metrics
-from extender.observe.quota_use import quota_use
-from extender.observe.tables.quotas import quotas
 from extender.plugins.quota.kept_claims import kept_claims
+from extender.plugins.quota.limit_use import quota_use, quotas
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
 from extender.plugins.quota.status import status_of
