@@ -14,7 +14,6 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 
 from allocator.cel.selectors import Selectors
 from allocator.policies import usable_room
-from extender.background import asked
 from extender.background.preemption import fruitless_choices
 from extender.background.requeue import requeue, unserved
 from extender.cluster import cluster_state
@@ -23,14 +22,14 @@ from extender.config.settings import Settings
 from extender.console import feed
 from extender.decisions import node_view
 from extender.decisions.evaluate import Decider
+from extender.framework import asked, claim_arrival
+from extender.framework.decision_store import DecisionStore
 from extender.http.limits.bodies import UNCOUNTED_BYTES
 from extender.http.limits.connections import API, OPERATIONS, VERBS
 from extender.observe import decision_log, device_history
-from extender.quota.device_quotas import kept, totals
+from extender.plugins.quota import kept, totals
 from extender.serving.listeners import RECEIVED_BYTES
 from extender.tools.intake import BUDGET_SHARE
-from extender.verbs import claim_arrival
-from extender.verbs.decision_store import DecisionStore
 from extender.writes.claims import double_allocations
 from extender.writes.events import EventRates
 from tests.kit.measure import MEGABYTE
