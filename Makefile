@@ -109,6 +109,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/background/test_woken_devices.py
 	WOKEN_BACKLOG_EXAMPLES=1500 $(BIN)/python -m pytest tests/extender/background/test_woken_backlog.py
 	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/gangs/test_gangs_laws.py tests/extender/gangs/test_gangs_alternatives.py tests/extender/framework/test_cluster_with_kept.py tests/extender/gangs/test_gangs_options_laws.py
+	GANG_EXAMPLES=200 DECIDING_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/framework/test_still_holds_laws.py
 	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/resource_classes/test_resource_class_laws.py
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/node/test_node_store.py
 	CCI_EXAMPLES=100 $(BIN)/python -m pytest tests/extender/node/test_cci_laws.py
@@ -122,7 +123,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	ACCOUNT_EXAMPLES=3000 $(BIN)/python -m pytest --show-capture=no tests/extender/plugins/quota/test_quota_account_laws.py
 	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/decisions/test_decisions_laws.py tests/extender/decisions/test_decisions_pairs.py
 	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/simulation/test_agreement_laws.py tests/extender/test_library_laws.py
-	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/explain/test_explain_proposals.py
+	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/explain/test_explain_proposals.py tests/extender/explain/test_explain_suggestions.py
 	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/verbs/test_replica_laws.py tests/extender/verbs/test_replica_group_laws.py
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute

@@ -18,8 +18,8 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -158,7 +158,7 @@ SUBJECTS: Final[dict[str, tuple[str, Running]]] = {
 }
 
 
-async def _bound(client: Client, place: str, since: int) -> AsyncIterator[str]:
+async def _bound(client: Client, place: str, since: int) -> AsyncGenerator[str, None]:
     """The names of pods that have a node, without end."""
     while True:  # an API server may end a watch at any time
         async for event in client.watch(PODS, ObjectKey(place, ""), since=since):
@@ -188,12 +188,13 @@ async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str,
                 await news.wait()
 
     async def follow() -> None:
-        async for key in _bound(client, place, since):
-            if key not in seen:
-                seen[key] = time.monotonic()
-                news.set()
-            if len(seen) == scene.pods:
-                return
+        async with aclosing(_bound(client, place, since)) as names:
+            async for key in names:
+                if key not in seen:
+                    seen[key] = time.monotonic()
+                    news.set()
+                if len(seen) == scene.pods:
+                    return
 
     async with running(client, plane) as started, asyncio.timeout(_WITHIN):
         processes = {name: each.pid for name, each in (*plane.components.items(), *started.items())}
