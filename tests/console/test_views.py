@@ -188,6 +188,7 @@ def test_groups_of_nodes_have_totals_and_can_be_folded(console: Open, example: S
     assert page.route() == "#/fleet?driver=gpu.example.com&group=topology.kubernetes.io%2Fzone"
     rows = [each for each in example.table("devices?driver=gpu.example.com") if each["node"].startswith("gpu-")]
     zones = page.one(".line.sum")
+    expect(zones.filter(has_text="west")).to_be_visible()  # until then, the lines are those of the groups before
     told = dict(zip(page.texts(".sum .node"), page.texts(".sum .left"), strict=True))
     for zone in ("east", "west"):
         of_zone = [each["state"] for each in rows if each["node"].startswith(f"gpu-{zone}")]
