@@ -140,7 +140,7 @@ class Plugin:
     """One feature's part of a scheduling cycle. A feature overrides the points at which it has something to say.
 
     A cycle is one try to place one pod on a snapshot. It runs on the event loop or in a thread. So a plugin writes
-    nothing, awaits nothing, and waits for no lock. All points may raise `TimeoutError`: the solver's time is up.
+    nothing, awaits nothing, and waits for no lock. All points may raise `TimeoutError`, with what takes too long.
 
     Attributes:
         name: unique; results, metrics and logs name the plugin by it.

@@ -18,7 +18,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Refused, Solver
+from extender.decisions.solver import Check, No, Refused, Solver
 from extender.decisions.verdict import UNKNOWN_NODE
 from extender.explain.change import Suggest
 from extender.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
@@ -167,8 +167,8 @@ class Explainer:
         names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
         is_there = self.snapshot.pod(pod.uid) is not None
         cycle = open_cycle(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
-        checks = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
-        rejected = {name: checks[name] for name in names if name in checks}
+        rejections = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
+        rejected = {name: rejections[name] for name in names if name in rejections}
         self.decider.follow(self.snapshot)
         if isinstance(cycle, Blocked):
             found = _blocked(pod, cycle.reason.in_words(), advice(pod, snapshot))
@@ -176,15 +176,15 @@ class Explainer:
             found = _blocked(pod, "no node is known")
         elif cycle.claims.is_empty and not rejected:
             found = Explanation(str(pod), Conclusion.NEEDS_NOTHING, needs_no_devices(pod.key))
-        elif hindrance := self._hindrance(cycle) or self._wait(cycle, [name for name in names if name not in rejected]):
-            found = hindrance
+        elif isinstance(asked := self._checks(cycle, [name for name in names if name not in rejected]), Explanation):
+            found = asked
         else:
             cycle = replace(cycle, snapshot=held_for_nominated(pod, snapshot, self.solver, now=True))
             known = [snapshot.nodes[name] for name in names if name not in rejected]
             limits = self.seconds, self.worked, self._pause
             suggest = self.suggest if nodes is None else ()
             found = JudgedPod(
-                cycle, snapshot, known, rejected, self.decider, *limits, self.preempts, suggest
+                cycle, asked, snapshot, known, rejected, self.decider, *limits, self.preempts, suggest
             ).explanation()
             if found.verdict is Conclusion.FITS_NOWHERE and not found.advice:
                 found = replace(found, advice=resource_advice(pod, snapshot))
@@ -195,8 +195,8 @@ class Explainer:
             made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
         return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
 
-    def _hindrance(self, cycle: Cycle) -> Explanation | None:
-        """What keeps a pod off all nodes although its claims can be used."""
+    def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, Check]]:
+        """What plugins compare on each node; or what keeps a pod off all nodes although its claims can be used."""
         pod, plugins = cycle.pod, self.solver.plugins
         refused = plugins.pre_enqueue(pod, cycle.snapshot)
         if refused is not None and refused.by == GANG:
@@ -204,7 +204,9 @@ class Explainer:
             if awaited := gang_hindrance(pod, cycle.snapshot, self.decider, self.solver):
                 return _blocked(pod, awaited)
         found = refused or plugins.pre_filter(pod, cycle.claims, cycle.snapshot, self.solver)
-        return _blocked(pod, str(found.refusal), found.refusal.advice) if isinstance(found, Refused) else None
+        if isinstance(found, Refused):
+            return _blocked(pod, str(found.refusal), found.refusal.advice)
+        return self._wait(cycle, names) or found
 
     def _wait(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
         """What a pod waits for for which other pods are evicted."""

@@ -30,7 +30,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Refused, Solver
+from extender.decisions.solver import Check, Solver
 from extender.decisions.verdict import OUT_OF_TIME
 from extender.explain.change import Suggest, Target
 from extender.explain.claim_references import targets_of
@@ -161,6 +161,7 @@ class JudgedPod:
 
     Attributes:
         cycle: the pod, in a snapshot where nominated pods that go first hold their devices.
+        checks: of plugins, each with the plugin's name: they compare what is found on each node.
         snapshot: the cluster as it is; changes are tried out on forks of it.
         nodes: where kube-scheduler lets the pod run, as far as is known.
         rejected: the other nodes, each with kube-scheduler's reason.
@@ -173,6 +174,7 @@ class JudgedPod:
     """
 
     cycle: Cycle
+    checks: Sequence[tuple[str, Check]]
     snapshot: Snapshot
     nodes: Sequence[NodeObject]
     rejected: Mapping[str, str]
@@ -206,10 +208,8 @@ class JudgedPod:
         return found[0]
 
     def _verdicts(self, names: Sequence[str]) -> _Verdicts:
-        pod, claims, solver = self.cycle.pod, self.cycle.claims, self.cycle.solver
-        found_checks = solver.plugins.pre_filter(pod, claims, self.snapshot, solver)
-        checks = () if isinstance(found_checks, Refused) else found_checks
-        question = FilterQuestion(self.cycle, names, self.decider, bounds=Bounds(solver.until), checks=checks)
+        bounds = Bounds(self.cycle.solver.until)
+        question = FilterQuestion(self.cycle, names, self.decider, bounds=bounds, checks=self.checks)
         verdicts = _Verdicts()
         try:
             for start in range(0, len(names), _AT_ONCE):

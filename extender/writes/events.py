@@ -20,6 +20,9 @@ from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, EVENTS, PODS
 
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+"""Reason of the Event on a pod that is not bound because of a DeviceQuota or a ResourceQuota."""
+
 REPORTER: Final = "dra-extender"
 
 _LONGEST_NOTE: Final = 1024

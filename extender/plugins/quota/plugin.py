@@ -15,6 +15,7 @@ from extender.plugins.quota.pod_quota import PodQuota, is_counted, within_quota
 from extender.plugins.quota.totals import Totals
 from extender.pods.claims import PodClaims
 from extender.pods.extended_resources.special_claim import Needs
+from extender.writes.events import QUOTA_EXCEEDED
 
 _LATE: Final = "selectors of the namespace's DeviceQuotas take too long"
 
@@ -27,7 +28,7 @@ class QuotaPlugin(Plugin):
 
     name = QUOTA
     waits_for = PendingReason.QUOTA
-    event = "QuotaExceeded"
+    event = QUOTA_EXCEEDED
     of_cluster = ("device_quotas", "problems")
 
     def is_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:

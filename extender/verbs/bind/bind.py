@@ -41,14 +41,11 @@ from extender.verbs.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_b
 from extender.writes.claims.claim_json import Reservation
 from extender.writes.claims.double_allocations import DoubleAllocations
 from extender.writes.claims.special_claims import SpecialClaims
-from extender.writes.events import Note
+from extender.writes.events import QUOTA_EXCEEDED, Note
 from extender.writes.pods.patches import NodeResources, check_unbound
 from extender.writes.writer import Writer
 
 logger = structlog.get_logger()
-
-QUOTA_EXCEEDED: Final = "QuotaExceeded"
-"""Reason of the Event on a pod that is not bound because of a quota."""
 
 _STEPS_SHARE: Final = 0.9
 """The part of a call's time in which steps begin. The rest is for the last step and the answer."""
