@@ -101,30 +101,30 @@ test-upstream: $(VENV)/.dev  ## compare random cases with upstream (Go): a minut
 	$(BIN)/python -m tests.conformance.fuzz consumers --cases 5000 --seed $(SEED)
 
 test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the expander, quota, remembered decisions, agreement, preemption, gangs, resource classes, defragmentation, proposals and two replicas with many more examples (docs/testing.md): tens of minutes
-	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/preemption/test_preempt_laws.py
-	PREEMPTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/preemption/test_preemption_laws.py
-	EVICTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/preemption/test_eviction_laws.py
-	FRAGMENTATION_EXAMPLES=1000 FRAGMENTATION_NODES=5000 $(BIN)/python -m pytest tests/extender/decisions/test_fragmentation_laws.py tests/extender/decisions/test_fragmentation_memory.py
-	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/preemption/test_preemption_replicas.py
-	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/background/test_woken_devices.py
-	WOKEN_BACKLOG_EXAMPLES=1500 $(BIN)/python -m pytest tests/extender/background/test_woken_backlog.py
-	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/gangs/test_gangs_laws.py tests/extender/gangs/test_gangs_alternatives.py tests/extender/framework/test_cluster_with_kept.py tests/extender/gangs/test_gangs_options_laws.py
+	PREEMPT_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/plugins/preemption/test_preempt_laws.py
+	PREEMPTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/plugins/preemption/test_preemption_laws.py
+	EVICTION_EXAMPLES=10000 $(BIN)/python -m pytest --show-capture=no tests/extender/plugins/preemption/test_eviction_laws.py
+	FRAGMENTATION_EXAMPLES=1000 FRAGMENTATION_NODES=5000 $(BIN)/python -m pytest tests/extender/framework/decisions/test_fragmentation_laws.py tests/extender/framework/decisions/test_fragmentation_memory.py
+	REPLICA_HISTORIES=4000 $(BIN)/python -m pytest --show-capture=no tests/extender/plugins/preemption/test_preemption_replicas.py
+	WOKEN_HISTORIES=1000 $(BIN)/python -m pytest tests/extender/framework/queue/test_woken_devices.py
+	WOKEN_BACKLOG_EXAMPLES=1500 $(BIN)/python -m pytest tests/extender/framework/queue/test_woken_backlog.py
+	GANG_EXAMPLES=600 $(BIN)/python -m pytest tests/extender/plugins/gangs/test_gangs_laws.py tests/extender/plugins/gangs/test_gangs_alternatives.py tests/extender/framework/test_cluster_with_kept.py tests/extender/plugins/gangs/test_gangs_options_laws.py
 	GANG_EXAMPLES=200 DECIDING_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/framework/test_still_holds_laws.py
-	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/resource_classes/test_resource_class_laws.py
+	RESOURCE_CLASS_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/plugins/resource_classes/test_resource_class_laws.py
 	STORE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/node/test_node_store.py
 	CCI_EXAMPLES=100 $(BIN)/python -m pytest tests/extender/node/test_cci_laws.py
-	DEFRAGMENTATION_EXAMPLES=500 $(BIN)/python -m pytest tests/extender/defragmentation/test_defragmentation_laws.py
+	DEFRAGMENTATION_EXAMPLES=500 $(BIN)/python -m pytest tests/extender/answers/defragmentation/test_defragmentation_laws.py
 	NAMES_EXAMPLES=300 $(BIN)/python -m pytest tests/extender/test_names_of_others.py
 	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_next_group.py tests/extender/autoscaler/test_new_nodes.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/cluster/test_compute_claims.py
-	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/observe/test_tables_resources.py
+	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/answers/observe/test_tables_resources.py
 	QUOTA_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/plugins/quota/test_quota_totals.py tests/extender/plugins/quota/test_quota_bound.py
 	ACCOUNT_EXAMPLES=3000 $(BIN)/python -m pytest --show-capture=no tests/extender/plugins/quota/test_quota_account_laws.py
-	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/decisions/test_decisions_laws.py tests/extender/decisions/test_decisions_pairs.py
-	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/simulation/test_agreement_laws.py tests/extender/test_library_laws.py
-	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/explain/test_explain_proposals.py tests/extender/explain/test_explain_suggestions.py
-	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/verbs/test_replica_laws.py tests/extender/verbs/test_replica_group_laws.py
+	DECIDING_EXAMPLES=10000 $(BIN)/python -m pytest tests/extender/framework/decisions/test_decisions_laws.py tests/extender/framework/decisions/test_decisions_pairs.py
+	AGREEMENT_EXAMPLES=5000 $(BIN)/python -m pytest tests/extender/faces/simulation/test_agreement_laws.py tests/extender/faces/simulation/test_library_laws.py
+	PROPOSAL_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/answers/explain/test_explain_proposals.py tests/extender/answers/explain/test_explain_suggestions.py
+	REPLICA_HISTORIES=100000 REPLICA_SEED=$(or $(SEED),$(shell date +%s)) $(BIN)/python -m pytest -n auto tests/extender/framework/bind/test_replica_laws.py tests/extender/framework/bind/test_replica_group_laws.py
 
 test-hostile: $(VENV)/.dev  ## send 100,000 hostile requests and 10,000 hostile objects from a seed; HOSTILE=--short takes a minute
 	$(BIN)/python -m tests.hostile $(HOSTILE)

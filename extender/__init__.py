@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 from extender.tools.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from extender.answers.explain.explanation import Explanation
     from extender.config.settings import Settings
-    from extender.explain.explanation import Explanation
-    from extender.simulation.cluster import (
+    from extender.faces.simulation.cluster import (
         Cluster,
         ManifestsError,
         UnknownClaimError,
         UnknownPodError,
         UnreadableFilesError,
     )
-    from extender.simulation.scheduling import PlacedDevice, Placement
-    from extender.simulation.workloads import Skipped
+    from extender.faces.simulation.scheduling import PlacedDevice, Placement
+    from extender.faces.simulation.workloads import Skipped
 
 __all__ = [
     "Cluster",

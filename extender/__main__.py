@@ -1,6 +1,6 @@
 """``python -m extender`` is the command line."""
 
-from extender.commands.main import main
+from extender.faces.commands.main import main
 
 if __name__ == "__main__":
     main()

@@ -12,70 +12,24 @@ from typing import TYPE_CHECKING, Final
 
 from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
+from extender.answers.defragmentation.defragment import SuggestedMoves
+from extender.answers.explain.change import Suggest
+from extender.answers.explain.explanation_service import Explanations
+from extender.answers.metrics.groups import Metrics
+from extender.answers.metrics.scraped import ClusterMetrics
+from extender.answers.observe.counts import ClaimCounts, PendingPods
+from extender.answers.observe.device_history import DeviceHistory
+from extender.answers.observe.device_states import DeviceStates
+from extender.answers.observe.keepers import HistoryKeeper, SizesKeeper, StatesKeeper
+from extender.answers.observe.overview import Overview
+from extender.answers.observe.pool_sizes import PoolSizes
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
-from extender.background.claims.binding_timeout import BindingTimeout
-from extender.background.claims.deallocate import Deallocator
-from extender.background.claims.immediate_claims import ImmediateAllocation
-from extender.background.claims.lost_claims import LostClaims
-from extender.background.claims.orphans import OrphanCollector
-from extender.background.claims.pinned_pods import PinnedPods
-from extender.background.controllers.releases import ControllerReleases
-from extender.background.controllers.scheduling_contexts import SchedulingContexts
-from extender.background.controllers.waits import ControllerWaits
-from extender.background.gangs.gangs import Gangs
-from extender.background.gangs.in_part import GangsInPart
-from extender.background.keepers import HistoryKeeper, SizesKeeper, StatesKeeper
-from extender.background.preemption.kept_of_bound import KeptOfBound
-from extender.background.preemption.preemptor import PreemptionWrites, Preemptor
-from extender.background.preemption.scheduler_evictions import SchedulerEvictions
-from extender.background.requeue.requeue import Requeue
-from extender.background.requeue.rescan import Rescan
-from extender.background.requeue.unserved import Unserved
-from extender.background.statuses.pool_requests import PoolRequests
-from extender.background.statuses.resource_classes import ResourceClasses
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
-from extender.config.settings import Settings, ShapeSettings
-from extender.decisions.evaluate import Decider
-from extender.decisions.shapes import Shapes
-from extender.decisions.solver import Solver
-from extender.defragmentation.defragment import SuggestedMoves
-from extender.explain.change import Suggest
-from extender.explain.explanation_service import Explanations
-from extender.framework.asked import Asked
-from extender.framework.background_runner import BackgroundRunner
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
-from extender.framework.task import BackgroundTask
-from extender.kube.api import Api, ObjectKey
-from extender.metrics.groups import Metrics
-from extender.metrics.scraped import ClusterMetrics
-from extender.negotiation.allocating import Allocating
-from extender.negotiation.controller import Controller
-from extender.negotiation.deallocation import Deallocation
-from extender.negotiation.known_controllers import Reach, known_controllers
-from extender.negotiation.negotiation import Negotiation
-from extender.negotiation.scheduling_contexts import Contexts
-from extender.observe.counts import ClaimCounts, PendingPods
-from extender.observe.decision_log import DecisionLog
-from extender.observe.device_history import DeviceHistory
-from extender.observe.device_states import DeviceStates
-from extender.observe.overview import Overview
-from extender.observe.pool_sizes import PoolSizes
-from extender.planning.templates.catalog import Catalog
-from extender.plugins.quota.status import QuotaStatus
-from extender.plugins.table import PLUGINS
-from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
-from extender.service import Service
-from extender.tools.intake import Budget
-from extender.tools.offload import Offload, in_thread
-from extender.verbs.bind.bind import Binder, Reports
-from extender.verbs.bind.immediate_claims import ImmediateClaims
-from extender.verbs.bind.plan import BindTimes
-from extender.verbs.otherwise_suitable import OtherwiseSuitable
-from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.events import Recorder
-from extender.writes.lease import (
+from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims.double_allocations import DoubleAllocations
+from extender.cluster.writes.events import Recorder
+from extender.cluster.writes.lease import (
     ALL_LEASES,
     IMMEDIATE_CLAIMS,
     LONG,
@@ -85,10 +39,56 @@ from extender.writes.lease import (
     SHORT,
     SharedLease,
 )
-from extender.writes.pods.evictions import Evictor
-from extender.writes.pods.nominations import Nominator
-from extender.writes.scheduling_contexts import ContextWrites
-from extender.writes.writer import Writer
+from extender.cluster.writes.pods.evictions import Evictor
+from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.scheduling_contexts import ContextWrites
+from extender.cluster.writes.writer import Writer
+from extender.config.settings import Settings, ShapeSettings
+from extender.framework.asked import Asked
+from extender.framework.background_runner import BackgroundRunner
+from extender.framework.bind.bind import Binder, Reports
+from extender.framework.bind.plan import BindTimes
+from extender.framework.decision_log import DecisionLog
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.shapes import Shapes
+from extender.framework.decisions.solver import Solver
+from extender.framework.kept_of_bound import KeptOfBound
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.queue.requeue import Requeue
+from extender.framework.queue.rescan import Rescan
+from extender.framework.queue.unserved import Unserved
+from extender.framework.service import Service
+from extender.framework.task import BackgroundTask
+from extender.kube.api import Api, ObjectKey
+from extender.planning.templates.catalog import Catalog
+from extender.plugins.binding_conditions.timeout import BindingTimeout
+from extender.plugins.claim_upkeep.lost_claims import LostClaims
+from extender.plugins.claim_upkeep.orphans import OrphanCollector
+from extender.plugins.gangs.in_part import GangsInPart
+from extender.plugins.gangs.task import Gangs
+from extender.plugins.immediate_claims.allocating import ImmediateClaims
+from extender.plugins.immediate_claims.task import ImmediateAllocation
+from extender.plugins.negotiation.allocating import Allocating
+from extender.plugins.negotiation.context_upkeep import SchedulingContexts
+from extender.plugins.negotiation.controller import Controller
+from extender.plugins.negotiation.deallocation import Deallocation
+from extender.plugins.negotiation.deallocator import Deallocator
+from extender.plugins.negotiation.known_controllers import Reach, known_controllers
+from extender.plugins.negotiation.negotiation import Negotiation
+from extender.plugins.negotiation.otherwise_suitable import OtherwiseSuitable
+from extender.plugins.negotiation.releases import ControllerReleases
+from extender.plugins.negotiation.scheduling_contexts import Contexts
+from extender.plugins.negotiation.waits import ControllerWaits
+from extender.plugins.pinned_claims.task import PinnedPods
+from extender.plugins.pool_requests import PoolRequests
+from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
+from extender.plugins.preemption.preemptor import PreemptionWrites, Preemptor
+from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
+from extender.plugins.quota.status import QuotaStatus
+from extender.plugins.resource_classes.task import ResourceClasses
+from extender.plugins.table import PLUGINS
+from extender.tools.intake import Budget
+from extender.tools.offload import Offload, in_thread
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.cluster.live import LiveCluster

@@ -29,9 +29,9 @@ from extender.autoscaler.verbs import start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pods import parse_pod
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Solver
-from extender.grpc.expander import decode_options, encode_expansion
+from extender.faces.grpc.expander import decode_options, encode_expansion
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import No, Solver
 from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_templates import load_templates

@@ -14,17 +14,17 @@ import orjson
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.fakekube.api import MemoryApi
-from extender.fakekube.claim_controller import ClaimController
-from extender.http.app import create_app
+from extender.faces.http.app import create_app
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
-from extender.metrics.groups import Metrics
+from extender.lab.api import MemoryApi
+from extender.lab.claim_controller import ClaimController
 from extender.planning.templates.catalog import read_catalog
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world

@@ -18,20 +18,20 @@ from typing import Final
 import httpx
 from prometheus_client import CollectorRegistry
 
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.fakekube.api import MemoryApi
-from extender.http.app import create_app
-from extender.http.limits.connections import VERBS
+from extender.faces.http.app import create_app
+from extender.faces.http.limits.connections import VERBS
+from extender.faces.serving.listeners import FurtherServer, server_config
+from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
-from extender.metrics.groups import Metrics
+from extender.lab.api import MemoryApi
 from extender.planning.templates.catalog import read_catalog
-from extender.service import Service
-from extender.serving.listeners import FurtherServer, server_config
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from tests.kit.measure import MEGABYTE, resident

@@ -33,7 +33,7 @@ from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.settings import SchedulingSettings, Settings
-from extender.decisions.evaluate import Decider
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.nominated.held_devices import found_on
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES

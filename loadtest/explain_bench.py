@@ -15,19 +15,19 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.output import as_text
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.explain.explain_pod import Explainer
-from extender.explain.output import as_text
-from extender.fakekube.api import MemoryApi
+from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import RESOURCES
-from extender.metrics.groups import Metrics
-from extender.service import Service
+from extender.lab.api import MemoryApi
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects import synthetic
 from tests.kit.objects.parts import api_object, claim_spec, exactly

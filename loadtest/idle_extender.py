@@ -16,13 +16,13 @@ import uvicorn
 import uvloop
 
 from extender.cluster.live import connect
-from extender.http.replies import OnePacketProtocol
+from extender.cluster.writes.claims.claim_json import is_protected, protected
+from extender.faces.http.replies import OnePacketProtocol
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import key_of, timestamp
 from extender.kube.resources import CLAIMS
-from extender.writes.claims.claim_json import is_protected, protected
 
 _DRIVER: Final = "idle.example.com"
 _NOT_MADE: Final = "the pod's claims are not made yet"

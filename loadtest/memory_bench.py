@@ -21,15 +21,15 @@ from typing import Final
 import orjson
 from prometheus_client import CollectorRegistry
 
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.sources import load
-from extender.fakekube.api import MemoryApi
+from extender.faces.serving.memory import sparing_survivors
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
-from extender.metrics.groups import Metrics
-from extender.serving.memory import sparing_survivors
+from extender.lab.api import MemoryApi
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from loadtest.churn import Churn

@@ -23,9 +23,9 @@ from rich.console import Console
 from allocator.policies import POLICIES
 from allocator.tools import hint
 from extender import Cluster
+from extender.answers.observe.device_states import DeviceStates
+from extender.answers.pictures import fleet_of, fleet_picture
 from extender.config.settings import SchedulingSettings
-from extender.observe.device_states import DeviceStates
-from extender.pictures import fleet_of, fleet_picture
 from extender.tools.table import print_table
 from loadtest.packing.arrivals import LOAD
 from loadtest.packing.own.bound import bound

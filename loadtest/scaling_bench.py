@@ -27,8 +27,8 @@ from rich.table import Table
 from extender.assembly import make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import No
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.held_devices import found_on
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES

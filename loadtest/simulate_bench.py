@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from extender import Cluster
-from extender.fakekube.manifests import load
+from extender.faces.serving.memory import undisturbed
 from extender.kube.claim_rules import check_expression
-from extender.serving.memory import undisturbed
+from extender.lab.manifests import load
 from loadtest.allocate_bench import calibration, median_micros
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import NAMESPACE, Machine, Wish, waiting_pod, world

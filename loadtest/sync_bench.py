@@ -23,10 +23,10 @@ import uvloop
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
+from extender.faces.serving.memory import sparing_survivors
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import HttpRequest
-from extender.serving.memory import sparing_survivors
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from tests.kit.measure import LOOPS, MEGABYTE, calibration, resident_peak

@@ -16,16 +16,16 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
+from extender.answers.metrics.groups import Metrics
+from extender.answers.whatif.answering import WhatIf
+from extender.answers.whatif.question import Question, read_question
 from extender.assembly import make_service, make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.fakekube.api import MemoryApi
-from extender.metrics.groups import Metrics
+from extender.faces.simulation.cluster import Cluster
+from extender.framework.service import Service
+from extender.lab.api import MemoryApi
 from extender.planning.templates.catalog import Catalog
-from extender.service import Service
-from extender.simulation.cluster import Cluster
-from extender.whatif.answering import WhatIf
-from extender.whatif.question import Question, read_question
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
 
 EXAMPLE = Path(__file__).parents[1] / "config" / "example"

@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from extender.config.settings import Settings
-from extender.http.limits.connections import VERBS
-from extender.serving.listeners import server_config
+from extender.faces.http.limits.connections import VERBS
+from extender.faces.serving.listeners import server_config
 from loadtest.stage import Connection, Process, Stage, asked_names, stage, verb
 from tests.kit.measure import machine
 from tests.kit.objects.worlds import NAMESPACE, waiting_pod

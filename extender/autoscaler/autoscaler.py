@@ -21,11 +21,11 @@ from extender.autoscaler.sessions import PeerConnection, Peers, SessionLimits, S
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Solver
+from extender.framework.service import Service
 from extender.kube.api import Api, ObjectKey
 from extender.planning.templates.catalog import Catalog, Supply
-from extender.service import Service
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
 

@@ -28,10 +28,10 @@ from allocator.search import SearchBudget, TimedSelectors
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, RequestingContainer
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
+from extender.framework.decisions.solver import Solver
+from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.kube.api import ObjectKey
 from extender.planning.templates.catalog import Supply
-from extender.pods.extended_resources.special_claim import class_serving
 
 _SECONDS: Final = 1.0
 """The longest time to find out whose devices a request is for. A request that takes longer is judged."""

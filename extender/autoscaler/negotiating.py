@@ -18,19 +18,25 @@ from extender.cluster.indexes import ControllerAnswer
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.pods.claims import Blocked, claims_of
+from extender.framework.pods.negotiated_claims import NegotiatedClaim, unanswered
 from extender.kube.api import Api, ObjectKey
 from extender.kube.encoding import dumped
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import TEMPLATES
-from extender.negotiation.controller import ControllerAwayError, ControllerError
-from extender.negotiation.known_controller import KnownController
-from extender.negotiation.merging import is_for
-from extender.negotiation.parameters import ParametersError
-from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
-from extender.negotiation.questions import node_name, pod_name
 from extender.planning.planned_pods import as_planned
-from extender.pods.claims import Blocked, claims_of
-from extender.pods.negotiated_claims import NegotiatedClaim, unanswered
+from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
+from extender.plugins.negotiation.known_controller import KnownController
+from extender.plugins.negotiation.merging import is_for
+from extender.plugins.negotiation.parameters import ParametersError
+from extender.plugins.negotiation.protocol import (
+    ALLOCATE,
+    UNSUITABLE_NODES,
+    ClaimAsk,
+    NegotiatedAnswer,
+    NegotiatedQuestion,
+)
+from extender.plugins.negotiation.questions import node_name, pod_name
 
 _NAME_BYTES = 100
 """What the name of a node in an answer takes, with the reason and its place, about."""

@@ -8,13 +8,13 @@ from itertools import count
 from typing import Final
 
 from allocator import PoolId
+from extender.answers.explain.made_up_nodes import devices_of, made_up_node, node_as_json, picture_of
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.sessions import Planned, Session
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.decisions.solver import No, Solver
-from extender.explain.made_up_nodes import devices_of, made_up_node, node_as_json, picture_of
+from extender.framework.decisions.solver import No, Solver
 
 MOST_NODES: Final = 50
 """New nodes of a session, or of a plan, that are told; the others are counted."""

@@ -16,18 +16,18 @@ from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Solver
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import FilterResult
 from extender.framework.reasons import Reasons
-from extender.kube_scheduler import PluginCapacity
-from extender.negotiation.merging import merged
-from extender.negotiation.protocol import ClaimAsk, NodeName
+from extender.planning.kube_scheduler import PluginCapacity
 from extender.planning.new_nodes import with_new_node, without_devices
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Planner
 from extender.planning.templates.blueprints import Blueprint
 from extender.planning.templates.catalog import Supply
+from extender.plugins.negotiation.merging import merged
+from extender.plugins.negotiation.protocol import ClaimAsk, NodeName
 
 DEVICE_BYTES: Final = 700
 """What a device of a made-up node takes, about: its attributes are shared with its template."""

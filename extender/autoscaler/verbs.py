@@ -23,16 +23,16 @@ from extender.autoscaler.sessions import SESSION, Planned
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No, Solver
 from extender.framework import wire
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import FilterResult
+from extender.framework.pods.policy import policy_of
 from extender.framework.ranking import score_nodes
+from extender.framework.verb import EXAMPLE_POD, Doc, Facts, Verb, count_facts, filter_facts, pod_facts
 from extender.framework.wire import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text
-from extender.pods.policy import policy_of
 from extender.tools.faults import RefusedError
 from extender.tools.user_error import suggestion
-from extender.verbs.verb import EXAMPLE_POD, Doc, Facts, Verb, count_facts, filter_facts, pod_facts
 
 OF_SESSION: Final[Mapping[str, str]] = {SESSION: "The id that start gave; without it the latest snapshot answers."}
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.lease import SharedLease
 from extender.framework.asked import Asked
 from extender.framework.bind_errors import BindError
 from extender.framework.filter import FilterResult
@@ -14,7 +15,6 @@ from extender.framework.task import BackgroundTask, Rejection
 from extender.framework.wire import FilterArgs, Victims
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
-from extender.writes.lease import SharedLease
 
 PAUSE_SECONDS: Final = 0.2
 """Between two turns of the tasks."""

@@ -18,8 +18,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import refreshed
+from extender.framework.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
 from extender.kube.resources import CLAIMS, PODS
-from extender.pods.claims_to_come import Foreseen, foreseen, unmade, unseen
 
 logger = structlog.get_logger()
 

@@ -18,14 +18,14 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Check, No, Refusal, Refused, Solver
+from extender.framework.decisions.solver import Check, No, Refusal, Refused, Solver
+from extender.framework.pods.claims import Blocked, PodClaims, claims_of
+from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs
+from extender.framework.pods.gangs import is_alone
+from extender.framework.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
+from extender.framework.pods.policy import policy_of, unknown_policy
+from extender.framework.pods.reduced_claims import reduced
 from extender.kube.raw import revision
-from extender.pods.claims import Blocked, PodClaims, claims_of
-from extender.pods.extended_resources.special_claim import NO_SPECIAL, Needs
-from extender.pods.gangs import is_alone
-from extender.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
-from extender.pods.policy import policy_of, unknown_policy
-from extender.pods.reduced_claims import reduced
 
 CLAIMS: Final = "claims"
 """Refuses, beside the plugins: a claim of the pod cannot be used, or the pod itself cannot."""

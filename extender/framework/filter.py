@@ -5,8 +5,8 @@ its dry run does not know devices. The exception is the node that a pod is nomin
 
 A reason is a value until it is shown. Its cause stands in the module of what refuses: each check in `allocator.checks`
 (one device), `allocator.reason` (a request), `allocator.errors` (a claim that no node can serve),
-`extender.pods` (the pod's claims, its gang, what is kept for it), `extender.quota`, and `extender.decisions.verdict`
-(an unknown node, no time).
+`extender.framework.pods` (the pod's claims, its gang, what is kept for it), `extender.plugins`, and
+`extender.framework.decisions.verdict` (an unknown node, no time).
 """
 
 import math
@@ -21,17 +21,17 @@ from extender.cluster.consumers import after_departures
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decided, Decider, Lookup
-from extender.decisions.pending_reason import PendingReason
-from extender.decisions.solver import Check, No, Refusal, Refused, Solver
-from extender.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted, fits, kept_elsewhere
+from extender.framework.decisions.evaluate import Decided, Decider, Lookup
+from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.solver import Check, No, Refusal, Refused, Solver
+from extender.framework.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
+from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.gangs import GANG, is_alone
 from extender.framework.ranking import Merits, Ranking
 from extender.framework.reasons import Reasons
-from extender.pods.extended_resources.special_claim import Needs
-from extender.pods.gangs import GANG, is_alone
 
 
 @dataclass(frozen=True, slots=True)

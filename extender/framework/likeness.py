@@ -5,8 +5,8 @@ from collections.abc import Hashable
 from allocator.policies import FIRST_FIT
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import signature_of
-from extender.pods.claims import Blocked, claims_of
+from extender.framework.decisions.evaluate import signature_of
+from extender.framework.pods.claims import Blocked, claims_of
 
 
 def likeness_of(pod: Pod, snapshot: Snapshot) -> Hashable:

@@ -22,11 +22,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.fairness.waiting_budget import WaitingBudget
+from extender.framework.pods.extended_resources.requests import wanted
+from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.ranking import Merits
 from extender.kube.raw import revision
-from extender.pods.extended_resources.requests import wanted
-from extender.pods.negotiated_claims import names_controller
+from extender.tools.fairness.waiting_budget import WaitingBudget
 
 MOST_SECONDS: Final = 0.08
 """The longest time that a filter call waits for the outcome of earlier pods. A nomination takes milliseconds, and is on

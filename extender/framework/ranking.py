@@ -18,9 +18,9 @@ from allocator import Reason
 from allocator.policies import MAX_SCORE, Merit, Policy
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
-from extender.decisions.verdict import Verdict, Verdicts
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import Verdict, Verdicts
 from extender.framework.reasons import Reasons
 
 NOTHING: Final = -1

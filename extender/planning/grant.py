@@ -9,8 +9,8 @@ from extender.cluster.consumers import claim_keys, consumer_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
-from extender.pods.claims import PodClaims
-from extender.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.claims import PodClaims
+from extender.framework.pods.extended_resources.special_claim import Needs
 
 
 @dataclass(frozen=True, slots=True)

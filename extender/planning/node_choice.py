@@ -5,7 +5,7 @@ from typing import Protocol
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube_scheduler import SchedulerChecks
+from extender.planning.kube_scheduler import SchedulerChecks
 
 
 class NodeChoice(Protocol):

@@ -7,8 +7,8 @@ from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import NOTHING_KEPT, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import refreshed
+from extender.framework.pods.claims import claim_from_template
 from extender.kube.api import ObjectKey
-from extender.pods.claims import claim_from_template
 
 TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
 """Kinds of controllers whose pods run again on the same node only, with the reason."""

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import signature_of
-from extender.decisions.solver import Solver
 from extender.framework.cycle import open_cycle
+from extender.framework.decisions.evaluate import signature_of
+from extender.framework.decisions.solver import Solver
+from extender.framework.pods.claims import Blocked
 from extender.kube.api import ObjectKey
-from extender.kube_scheduler import no_attempt
+from extender.planning.kube_scheduler import no_attempt
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Queued
 from extender.plugins.quota.overrun import quotas_of
-from extender.pods.claims import Blocked
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from extender.decisions.solver import Plugins
-from extender.plugins.binding_conditions import BindingConditionsPlugin
-from extender.plugins.gangs import GangPlugin
+from extender.framework.decisions.solver import Plugins
+from extender.plugins.binding_conditions.plugin import BindingConditionsPlugin
+from extender.plugins.gangs.plugin import GangPlugin
 from extender.plugins.quota.plugin import QuotaPlugin
 
 TABLE: Final = (GangPlugin(), BindingConditionsPlugin(), QuotaPlugin())

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
-from extender.serving.memory import undisturbed
+from extender.faces.serving.memory import undisturbed
 from loadtest.packing.arrivals import LOAD, arrivals
 from loadtest.packing.cluster import cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy

@@ -1,6 +1,6 @@
 """What an API server does with writes to a ResourceClaim: a table that holds for the real one and for ours in memory.
 
-`tests/cluster/test_api_rules.py` runs it against kube-apiserver, `tests/extender/fakekube/test_memory_rules.py` against
+`tests/cluster/test_api_rules.py` runs it against kube-apiserver, `tests/extender/lab/test_memory_rules.py` against
 the one in memory.
 """
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from extender.fakekube.api import merge_patch
 from extender.kube.api import Api, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS
+from extender.lab.api import merge_patch
 from tests.kit.controlplane.client import key_of
 from tests.kit.objects.manifests import allocation, claim, consumer
 

@@ -1,6 +1,6 @@
 """A real API server and real controllers keep the rules that ours in memory are held to.
 
-Theirs is `tests/extender/fakekube/test_memory_rules.py`.
+Theirs is `tests/extender/lab/test_memory_rules.py`.
 """
 
 import pytest

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
+from extender.cluster.writes.lease import LONG
 from extender.kube.api import ObjectKey
 from extender.kube.resources import LEASES
-from extender.writes.lease import LONG
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane

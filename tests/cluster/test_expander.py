@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from extender.answers.metrics.groups import Metrics
 from extender.config.settings import Settings
-from extender.grpc.opening import open_grpc
-from extender.metrics.groups import Metrics
+from extender.faces.grpc.opening import open_grpc
 from extender.tools.intake import Budget
 from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import Authority

@@ -5,9 +5,9 @@ from http import HTTPStatus
 
 import pytest
 
+from extender.cluster.writes.pods.patches import ATTEMPTS
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLASSES, PODS
-from extender.writes.pods.patches import ATTEMPTS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.extended import add_pod, box, mapped, special_claims

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from extender.config.settings import Settings
+from extender.faces.serving.run import live
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.remote import RemoteApi
-from extender.serving.run import live
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, connect

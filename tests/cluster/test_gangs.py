@@ -13,10 +13,10 @@ import pytest
 from httpx import AsyncClient
 
 from allocator.model.optional import OPTIONAL_REQUESTS
-from extender.background.gangs.in_part import IN_PART, WHOLE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, EVENTS, NODES, POD_GROUPS, PODS, SLICES, TEMPLATES
+from extender.plugins.gangs.in_part import IN_PART, WHOLE
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import NAMESPACES, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import orjson
 import pytest
 
-from extender.commands.audit import listed_live
+from extender.faces.commands.audit import listed_live
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin
 from extender.kube.resources import CLAIMS, NODES, PODS, SLICES, Resource

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from extender.background.statuses.pool_requests import answer_to, parse_pool_request
-from extender.commands.audit import listed
+from extender.faces.commands.audit import listed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, POOL_REQUESTS, SLICES, TAINT_RULES
+from extender.plugins.pool_requests import answer_to, parse_pool_request
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, connect, key_of
 from tests.kit.controlplane.components import Options, control_plane

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, TEMPLATES
+from extender.lab.api import MemoryApi
 from tests.cluster.quota_cases import CASES, PLAIN, RESOURCE, SERVED, Case, created, quota, used
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, Condition

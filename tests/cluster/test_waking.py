@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.driver import Driver
 from tests.kit.controlplane.scenario import bound, by_name, findings, has_condition, held, rejection

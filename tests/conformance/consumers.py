@@ -7,10 +7,10 @@ from typing import Any, Final
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.pods import parse_pod
+from extender.framework.pods.claims import is_made_for
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, POD_GROUPS
-from extender.pods.claims import is_made_for
 
 Json = dict[str, Any]
 

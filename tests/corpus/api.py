@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import PODS, Resource
+from extender.lab.api import MemoryApi
 from tests.corpus.chance import Draw
 from tests.kit import virtualtime
 

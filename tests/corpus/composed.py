@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from allocator.tools import JSON
-from extender.driver import ClaimAsk, Held, NodeName, RefusedError
+from extender.controllers import ClaimAsk, Held, NodeName, RefusedError
 
 
 @dataclass
 class Fabric:
-    """Implements `extender.driver.Controller`.
+    """Implements `extender.controllers.Controller`.
 
     Attributes:
         left: how many claims it can serve.

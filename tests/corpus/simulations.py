@@ -6,9 +6,9 @@ from typing import Any, Final
 import orjson
 from typer.testing import CliRunner
 
-from extender.commands.main import app
-from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import LOADED
+from extender.faces.commands.main import app
+from extender.lab.cluster import EmbeddedCluster
+from extender.lab.manifests import LOADED
 from tests.corpus.machines import GROUP
 from tests.corpus.recording import Entry
 from tests.corpus.stage import Stage

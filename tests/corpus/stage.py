@@ -17,29 +17,29 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_service, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.config.controllers import ParameterKind
 from extender.config.settings import Settings
-from extender.driver import Responder, Store
-from extender.driver.contexts import ContextResponder
-from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import LOADED
-from extender.http.app import Listener, create_app
-from extender.http.callers import MAY, USER
+from extender.controllers import Responder, Store
+from extender.controllers.contexts import ContextResponder
+from extender.faces.http.app import Listener, create_app
+from extender.faces.http.callers import MAY, USER
+from extender.framework.service import Service
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
-from extender.metrics.groups import Metrics
-from extender.negotiation.parameters import ParameterReader, resource_of
+from extender.lab.cluster import EmbeddedCluster
+from extender.lab.manifests import LOADED
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_templates import load_templates
-from extender.service import Service
+from extender.plugins.negotiation.parameters import ParameterReader, resource_of
 from extender.tools.offload import at_once
-from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.scheduling_contexts import ContextWrites
 from tests.corpus.api import RecordedApi
 from tests.corpus.chance import Draw, clocks
 from tests.corpus.composed import Fabric

@@ -8,7 +8,7 @@ from httpx import AsyncClient
 
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
-from extender.http.app import create_app
+from extender.faces.http.app import create_app
 from tests.extender.autoscaling import (
     autoscaler_over,
     node_template,

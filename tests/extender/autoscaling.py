@@ -16,7 +16,7 @@ from extender.autoscaler.sessions import Peers, SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
-from extender.decisions.evaluate import Decider
+from extender.framework.decisions.evaluate import Decider
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.planning.templates.node_templates import NodeTemplate, load_templates
 from tests.kit.clusters import (

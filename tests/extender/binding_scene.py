@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.writes.claims.double_allocations import DoubleAllocations
+from extender.framework.bind.bind import Binder
 from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, PODS
-from extender.verbs.bind.bind import Binder
-from extender.writes.claims.double_allocations import DoubleAllocations
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of, held
 from tests.kit.clusters import device_class, local_slice, node

@@ -6,10 +6,10 @@ from allocator import parse_node, selector_matches
 from allocator.audit import device_findings
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import parse_claim_object
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource
+from extender.lab.api import MemoryApi
 from tests.kit.clusters import claim, device_class, local_slice, network_slice, node, pod
 from tests.kit.servers.memory import memory_api
 

@@ -12,9 +12,9 @@ from typing import Any
 import uvloop
 
 from extender.config.settings import Settings
-from extender.http.limits.connections import VERBS, BoundedServer, ListenerLimits, sweep
+from extender.faces.http.limits.connections import VERBS, BoundedServer, ListenerLimits, sweep
+from extender.faces.serving.listeners import server_config
 from extender.kube.certificates import Certificates
-from extender.serving.listeners import server_config
 
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n"
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"

@@ -7,7 +7,7 @@ from typing import Any
 from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity, parse_claim
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decided, Decider
+from extender.framework.decisions.evaluate import Decided, Decider
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from extender.defragmentation.advice import Advice
-from extender.defragmentation.defragment import SearchBounds, defragment
+from extender.answers.defragmentation.advice import Advice
+from extender.answers.defragmentation.defragment import SearchBounds, defragment
 from extender.kube.api import ObjectKey
 from tests.kit.clusters import Object, claim, pod, request, snapshot_of, solver
 

@@ -6,7 +6,7 @@ from typing import Any
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
-from extender.decisions.solver import Solver
+from extender.framework.decisions.solver import Solver
 from tests.extender.autoscaling import (
     node_template,
     pending,

@@ -7,14 +7,14 @@ from uuid import NAMESPACE_URL, uuid5
 
 from allocator import DeviceId, Features, parse_claim
 from allocator.policies import POLICIES, Shape
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explanation import Explanation
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
 from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.shapes import Shapes
-from extender.decisions.solver import Solver
-from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Explanation
+from extender.framework.decisions.shapes import Shapes
+from extender.framework.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import FINALIZER
 from tests.kit.clusters import (

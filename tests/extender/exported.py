@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from extender.answers.metrics.groups import Metrics
+from extender.answers.metrics.scraped import ClusterMetrics, IntakeMetrics, LogMetrics
 from extender.assembly import make_overview
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.decisions.evaluate import Decider
+from extender.framework.decisions.evaluate import Decider
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
-from extender.metrics.groups import Metrics
-from extender.metrics.scraped import ClusterMetrics, IntakeMetrics, LogMetrics
 from extender.node.cci.admissions import CciMetrics
 from extender.tools.intake import Budget
 from tests.extender.livecluster import following, make_claim

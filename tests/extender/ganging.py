@@ -9,18 +9,18 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from extender.background.gangs.gangs import Gangs
+from extender.answers.metrics.groups import GangMetrics
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, Pod
-from extender.decisions.evaluate import Decider
+from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.writer import Writer
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.metrics.groups import GangMetrics
+from extender.plugins.gangs.task import Gangs
 from extender.tools.offload import Offload, at_once
-from extender.writes.pods.nominations import Nominator
-from extender.writes.writer import Writer
 from tests.extender.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver

@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from httpx import AsyncClient
 
-from extender.http.endpoints.scheduler_verbs import VERBS as REGISTERED
+from extender.faces.http.endpoints.scheduler_verbs import VERBS as REGISTERED
 from tests.kit.clusters import GPU, claim, local_slice, node, pod
 
 VERBS = [each.name for each in REGISTERED]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import dedent
 
-from extender.fakekube.manifests import FileReport, Loaded, load
+from extender.lab.manifests import FileReport, Loaded, load
 
 CLASS = """
 apiVersion: resource.k8s.io/v1

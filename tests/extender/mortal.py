@@ -8,8 +8,8 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import ClusterState
-from extender.fakekube.api import MemoryApi
 from extender.kube.resources import Resource
+from extender.lab.api import MemoryApi
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.servers.memory import Transport
 

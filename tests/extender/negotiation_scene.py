@@ -8,23 +8,23 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_service
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.filter import FilterResult
+from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.metrics.groups import Metrics
-from extender.negotiation.controller import Controller
-from extender.service import Service
+from extender.plugins.negotiation.controller import Controller
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.extender.replica_gates import Watch
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver

@@ -7,24 +7,24 @@ from typing import Final
 
 from allocator import Features
 from allocator.audit.rules import Rule
+from extender.answers.whatif.answering import Answering
+from extender.answers.whatif.question import read_question
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
-from extender.commands.audit import audit_snapshot
+from extender.faces.commands.audit import audit_snapshot
+from extender.framework.service import Service
 from extender.framework.wire import FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
 from extender.planning.templates.catalog import Catalog, Supply
-from extender.service import Service
-from extender.whatif.answering import Answering
-from extender.whatif.question import read_question
 from tests.extender.autoscaling import GROUP as GROUP_LABEL
 from tests.extender.autoscaling import group_of, pending
 from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
-from tests.extender.resource_classes.test_resource_classes import needs, resource_class
+from tests.extender.plugins.resource_classes.test_resource_classes import needs, resource_class
 from tests.extender.scheduler_queue import SchedulerQueue
 from tests.kit.clusters import (
     CREATED,

@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from allocator import Features
-from extender.background.claims.pinned_pods import PinnedPods
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.cluster.writes.claims.double_allocations import DoubleAllocations
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.lease import PINNED_PODS, SharedLease
 from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
-from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.events import Note
-from extender.writes.lease import PINNED_PODS, SharedLease
+from extender.plugins.pinned_claims.task import PinnedPods
 from tests.extender.binding_scene import Lagging
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from allocator import Device, Selectors
 from allocator.cel import Expired, never
-from extender.decisions.solver import Solver
+from extender.framework.decisions.solver import Solver
 from extender.tools.faults import Faults
 from tests.kit.clusters import Object, claim, request, solver
 

@@ -6,19 +6,19 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from extender.background.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
+from extender.answers.metrics.groups import PreemptionMetrics
 from extender.cluster.objects.pods import Pod
-from extender.decisions.evaluate import Decider
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.pods.evictions import Evictor
+from extender.cluster.writes.pods.nominations import Nominator
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
-from extender.metrics.groups import PreemptionMetrics
-from extender.preemption.eviction_limits import EvictionCaps, EvictionLimits
+from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
+from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.tools.offload import at_once
-from extender.writes.events import Note
-from extender.writes.pods.evictions import Evictor
-from extender.writes.pods.nominations import Nominator
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Transport

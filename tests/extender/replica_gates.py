@@ -11,11 +11,11 @@ import orjson
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
+from extender.lab.api import MemoryApi
 from tests.kit.servers.memory import Transport
 
 _T = TypeVar("_T")

@@ -12,22 +12,22 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from allocator import Reason
-from extender.background.claims.deallocate import Deallocator
-from extender.background.claims.orphans import OrphanCollector
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.fakekube.api import MemoryApi
+from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import BindError
+from extender.framework.pods.claims import ALLOCATED_ELSEWHERE
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision_of
 from extender.kube.resources import CLAIMS, PODS
-from extender.negotiation.deallocation import Deallocation
-from extender.pods.claims import ALLOCATED_ELSEWHERE
+from extender.lab.api import MemoryApi
+from extender.plugins.claim_upkeep.orphans import OrphanCollector
+from extender.plugins.negotiation.deallocation import Deallocation
+from extender.plugins.negotiation.deallocator import Deallocator
 from extender.tools.faults import Faults
-from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.writer import Writer
 from tests.extender.bindlaws import check
 from tests.extender.interleaving import Step
 from tests.extender.replica_gates import Gate, Known, Late, Records, Stop, Watch

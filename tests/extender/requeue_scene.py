@@ -6,19 +6,19 @@ from typing import Any
 
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
-from extender.background.requeue.requeue import Requeue
-from extender.background.requeue.rescan import Rescan
-from extender.decisions.evaluate import Decider
+from extender.cluster.writes.pods.patches import DEVICES_CHANGED
+from extender.cluster.writes.writer import Writer
 from extender.framework.asked import Asked
 from extender.framework.background_runner import PAUSE_SECONDS
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.queue.requeue import Requeue
+from extender.framework.queue.rescan import Rescan
 from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS, RESOURCES
-from extender.writes.pods.patches import DEVICES_CHANGED
-from extender.writes.writer import Writer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, solver
 from tests.kit.servers.memory import Transport
 

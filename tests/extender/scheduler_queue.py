@@ -16,21 +16,21 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from allocator import Features
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_service
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
+from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, Resource
-from extender.metrics.groups import Metrics
-from extender.negotiation.controller import Controller
-from extender.service import Service
+from extender.plugins.negotiation.controller import Controller
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from extender.writes.pods.patches import DEVICES_CHANGED
 from tests.kit.clusters import NOW, Cluster, Object, parsed, solver
 from tests.kit.virtualtime import elapse
 

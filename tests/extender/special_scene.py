@@ -7,10 +7,10 @@ from allocator import Features
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.framework.filter import filter_nodes
+from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
-from extender.pods.extended_resources.requests import request_nouns
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, held
 from tests.kit.clusters import device_class, local_slice, node, pod, solver

@@ -14,9 +14,9 @@ from click import Command
 from fastapi.routing import APIRoute
 from typer.main import get_command
 
-from extender.commands.main import app
 from extender.config.sources import keys, load, variable
-from extender.http.app import Listener
+from extender.faces.commands.main import app
+from extender.faces.http.app import Listener
 from extender.kube.permissions import ALLOCATES, EVICTS, WRITES, Permission
 from extender.kube.resources import RESOURCES
 from tests.extender.deployed import (

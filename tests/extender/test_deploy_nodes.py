@@ -7,8 +7,8 @@ from typing import Any
 from click import Command
 from typer.main import get_command
 
-from extender.commands.main import app
-from extender.commands.node import KUBELET_DIR
+from extender.faces.commands.main import app
+from extender.faces.commands.node import KUBELET_DIR
 from extender.kube.resources import SLICES
 from extender.node.compute_running import CPU_MANAGER, LISTS_CLAIMS
 from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER

@@ -13,13 +13,13 @@ from allocator.outcome import Unserved
 from allocator.reason import Cause
 from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS
 from extender.autoscaler.verbs import AUTOSCALER_VERBS
-from extender.commands.main import app
-from extender.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.config.sources import keys, variable
-from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
+from extender.faces.commands.main import app
+from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
+from extender.faces.http.endpoints.scheduler_verbs import VERBS
 from extender.framework.cycle import kept_elsewhere
+from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.framework.nominated.held_devices import WAITING
-from extender.http.endpoints.scheduler_verbs import VERBS
 from tests.extender.exported import Exported, exported
 from tests.extender.pairs_scene import FORMS
 from tests.extender.test_pairs import APART as NEVER_ON_ONE_DEVICE

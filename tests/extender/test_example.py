@@ -11,8 +11,8 @@ import yaml
 
 from allocator import parse_slice
 from extender import Cluster, Placement
-from extender.fakekube.manifests import load, unauthorized
 from extender.kube.claim_rules import check_expression
+from extender.lab.manifests import load, unauthorized
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]

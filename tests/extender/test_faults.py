@@ -6,26 +6,26 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explanation import Conclusion
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS
-from extender.background.requeue.unserved import PATIENCE, Unserved
 from extender.cluster.objects.pods import Pod
+from extender.cluster.writes.events import Note
 from extender.config.settings import Settings
-from extender.explain.explain_pod import Explainer
-from extender.explain.explanation import Conclusion
-from extender.fakekube.cluster import EmbeddedCluster
-from extender.fakekube.manifests import load_objects
+from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.queue.unserved import PATIENCE, Unserved
+from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.metrics.groups import Metrics
-from extender.service import Service
-from extender.simulation.scheduling import schedule
+from extender.lab.cluster import EmbeddedCluster
+from extender.lab.manifests import load_objects
 from extender.tools.faults import Faults, RefusedError
-from extender.writes.events import Note
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
 from tests.extender.requeue_scene import mark

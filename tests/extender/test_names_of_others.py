@@ -17,19 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from extender.access import Clocks, Gate, Reviews
+from extender.answers.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_service
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
-from extender.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
+from extender.faces.http.app import Listener
+from extender.faces.http.callers import Guard, Refusals
+from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.http.app import Listener
-from extender.http.callers import Guard, Refusals
+from extender.kube.access import Clocks, Gate, Reviews
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.encoding import dumps, loads
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, EVENTS, PODS
-from extender.metrics.groups import Metrics
-from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.access_scene import ApiServer

@@ -6,20 +6,26 @@ from pathlib import Path
 from typing import Any
 
 from allocator.tools import JSON
+from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.config.controllers import ParameterKind
-from extender.driver import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
-from extender.driver.contexts import ContextResponder
-from extender.driver.store import Entry
-from extender.fakekube.api import MemoryApi
+from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
+from extender.controllers.contexts import ContextResponder
+from extender.controllers.store import Entry
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CONTEXTS, Resource
-from extender.negotiation.controller import ControllerAwayError
-from extender.negotiation.parameters import ParameterReader
-from extender.negotiation.protocol import NegotiatedAnswer, NegotiatedQuestion, answer_of, question_of, question_to_json
+from extender.lab.api import MemoryApi
+from extender.plugins.negotiation.controller import ControllerAwayError
+from extender.plugins.negotiation.parameters import ParameterReader
+from extender.plugins.negotiation.protocol import (
+    NegotiatedAnswer,
+    NegotiatedQuestion,
+    answer_of,
+    question_of,
+    question_to_json,
+)
 from extender.tools.offload import at_once
-from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.scheduling_contexts import ContextWrites
 from tests.extender.negotiation_scene import NAME, WORLD, Scene
 from tests.kit import virtualtime
 from tests.kit.clusters import Object
@@ -89,7 +95,7 @@ class Ending(Store):
 
 
 class ByQuestions:
-    """Reaches a responder as HTTP does, without sockets; implements `extender.negotiation.controller.Controller`."""
+    """Reaches a responder as HTTP does, without sockets; implements `Controller` of negotiation."""
 
     def __init__(self, responder: Responder) -> None:
         self.responder = responder

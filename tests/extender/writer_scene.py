@@ -5,11 +5,11 @@ from typing import Any
 from allocator import AllocationResult, DeviceId, DeviceResult
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
+from extender.cluster.writes.claims.claim_json import Reservation
+from extender.cluster.writes.writer import ReleaseOutcome, Writer
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS
-from extender.writes.claims.claim_json import Reservation
-from extender.writes.writer import ReleaseOutcome, Writer
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, node, pod
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api

@@ -6,18 +6,18 @@ from typing import Any
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
-from extender.decisions.solver import Solver
+from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims.double_allocations import DoubleAllocations
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.writer import Writer
+from extender.framework.bind.bind import Binder, Reports
+from extender.framework.bind.plan import BindTimes
 from extender.framework.bind_errors import BindError
+from extender.framework.decisions.solver import Solver
 from extender.kube.api import Api, ObjectKey
-from extender.negotiation.allocating import Allocating
-from extender.negotiation.negotiation import Negotiation
+from extender.plugins.negotiation.allocating import Allocating
+from extender.plugins.negotiation.negotiation import Negotiation
 from extender.tools.offload import Offload, at_once
-from extender.verbs.bind.bind import Binder, Reports
-from extender.verbs.bind.plan import BindTimes
-from extender.writes.claims.claim_writes import ClaimWrites
-from extender.writes.claims.double_allocations import DoubleAllocations
-from extender.writes.events import Note
-from extender.writes.writer import Writer
 from tests.kit.clusters import solver
 from tests.kit.servers.memory import NOW
 

@@ -12,23 +12,23 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.decisions.solver import Solver
-from extender.fakekube.api import MemoryApi
-from extender.fakekube.claim_controller import ClaimController
-from extender.http.app import Listener, create_app
+from extender.faces.http.app import Listener, create_app
+from extender.framework.decisions.solver import Solver
+from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from extender.metrics.groups import Metrics
+from extender.lab.api import MemoryApi
+from extender.lab.claim_controller import ClaimController
 from extender.planning.templates.catalog import read_catalog
 from extender.plugins.table import PLUGINS
-from extender.service import Service
 from extender.tools.offload import Offload, in_thread
 from tests.kit.objects import parts
 from tests.kit.objects.parts import allocation, api_object, claim_spec, exactly, slice_spec

@@ -8,8 +8,8 @@ from typing import Any
 from allocator import AllocatedConfig, AllocationResult, DeviceId, DeviceResult, allocation_to_json
 from allocator.model.allocations import OpaqueConfig
 from allocator.tools import printable
-from extender.negotiation.controller import ControllerAwayError, ControllerError
-from extender.negotiation.protocol import (
+from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
+from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
@@ -45,7 +45,7 @@ class Fault:
 
 @dataclass
 class Licenses:
-    """A controller with some licenses; implements `extender.negotiation.controller.Controller`.
+    """A controller with some licenses; implements `extender.plugins.negotiation.controller.Controller`.
 
     Attributes:
         left: licenses that nobody has.

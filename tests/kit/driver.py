@@ -1,12 +1,12 @@
-"""A controller of the kit `extender.driver`, answering in a thread of this process."""
+"""A controller of the kit `extender.controllers`, answering in a thread of this process."""
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from extender.driver import Listening, Responder
-from extender.driver.server import new_server
+from extender.controllers import Listening, Responder
+from extender.controllers.server import new_server
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from allocator.tools import JSON
-from extender.driver import ClaimAsk, Held, Listening, NodeName, RefusedError, serve, serve_contexts
+from extender.controllers import ClaimAsk, Held, Listening, NodeName, RefusedError, serve, serve_contexts
 
 NONE_LEFT = "no license is left"
 NOT_FOR_SALE = "no license is for sale"
@@ -21,7 +21,7 @@ CLOSED = "closed"
 
 
 class Licenses:
-    """Some licenses; implements `extender.driver.Controller`.
+    """Some licenses; implements `extender.controllers.Controller`.
 
     While a file ``closed`` is beside the folder, no license is left.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from extender.grpc import messages
+from extender.faces.grpc import messages
 
 Object = Mapping[str, Any]
 
@@ -12,7 +12,7 @@ _SOURCES = frozenset({"persistentVolumeClaim", "ephemeral"})
 
 
 def encoded(name: str, value: Object) -> bytes:
-    """The bytes of a message, with the fields that `extender.grpc.messages` declares."""
+    """The bytes of a message, with the fields that `extender.faces.grpc.messages` declares."""
     message = messages.new(name)
     _fill(message, value)
     return bytes(message.SerializeToString())

@@ -12,7 +12,7 @@ async def test_pods_that_come_and_go_are_bound_or_fit_nowhere() -> None:
 
 
 async def test_pods_that_come_and_go_leave_no_cycles() -> None:
-    """Objects that survive Python's collector are looked at once an hour (`extender.serving.memory`)."""
+    """Objects that survive Python's collector are looked at once an hour (`extender.faces.serving.memory`)."""
     churn = Churn(2)
     await churn.pods(100)
     gc.collect()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from extender.commands.audit import audit_snapshot, listed
+from extender.faces.commands.audit import audit_snapshot, listed
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.aftermath import is_allocated, losses
 from tests.kit.controlplane.client import Client, key_of

@@ -6,7 +6,7 @@ Run it beside the service: python config/example/controllers/licenses.py site-a=
 import sys
 from collections.abc import Mapping, Sequence
 
-from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve, serve_contexts
+from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, serve, serve_contexts
 
 SITE = "topology.kubernetes.io/zone"
 

@@ -2,7 +2,7 @@
 
 A plan of nodes to add has to count this in, or it would choose groups that the scheduler then refuses. Rules that need
 to know of other pods and nodes (affinity between pods, topology spread, volumes) are not looked at. Source: the plugin
-NodeResourcesFit of Kubernetes 1.36; `extender.kube_scheduler` has the others.
+NodeResourcesFit of Kubernetes 1.36; `extender.planning.kube_scheduler` has the others.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from allocator.tools import Fields, shown
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import ANY_NODE, NodeRequirements, read_requirements
 from extender.cluster.resources import ContainerNeeds, peak
-from extender.kube_scheduler import rejection
+from extender.planning.kube_scheduler import rejection
 
 Amounts = Mapping[str, int]
 """Resource to amount, in units of 10**-9."""

@@ -38,12 +38,12 @@ from extender.autoscaler.scale_up.plan import (
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Refused, Solver
+from extender.framework.decisions.solver import No, Refused, Solver
 from extender.framework.likeness import likeness_of_resources
-from extender.kube_scheduler import no_attempt
+from extender.framework.pods.claims import Blocked, PodClaims, claims_of
+from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices
-from extender.pods.claims import Blocked, PodClaims, claims_of
-from extender.pods.extended_resources.special_claim import class_serving
+from extender.planning.kube_scheduler import no_attempt
 
 AT_LIMIT: Final = "node group is at its limit"
 NO_GROUPS: Final = "there are no node groups"

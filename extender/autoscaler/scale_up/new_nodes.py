@@ -16,12 +16,12 @@ from extender.autoscaler.scale_up.plan import NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Solver
+from extender.framework.decisions.solver import No, Solver
+from extender.framework.pods.node_resources import is_counted
 from extender.planning.device_counts import free_devices
 from extender.planning.new_nodes import with_new_node
 from extender.planning.planner import Planner
 from extender.planning.templates.catalog import HOSTNAME
-from extender.pods.node_resources import is_counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,11 @@ from itertools import count
 from typing import Final
 
 from allocator.obstacles import RemedyKind
+from extender.answers.explain.change import ProposedChange, Suggestion
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
-from extender.explain.change import ProposedChange, Suggestion
-from extender.kube_scheduler import rejection
+from extender.framework.decisions.solver import Solver
+from extender.planning.kube_scheduler import rejection
 from extender.planning.new_nodes import with_new_node
 from extender.planning.templates.catalog import Catalog, Group, Supply
 
@@ -21,7 +21,7 @@ MOST_GROUPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SuggestedNodes:
-    """Suggests a new node of a group; implements `extender.explain.change.Suggest`.
+    """Suggests a new node of a group; implements `extender.answers.explain.change.Suggest`.
 
     Attributes:
         catalog: what nodes of a group bring.

@@ -41,7 +41,7 @@ class Keeping(NamedTuple):
         devices: the devices that the pod gets there.
         victims: uids of the pods that are evicted for it, and for whose devices it waits; empty once it need not wait.
         without: labels of what is left out, because not all pods of its gang can have it
-            (`extender.pods.reduced_claims`).
+            (`extender.framework.pods.reduced_claims`).
     """
 
     node: str = ""
@@ -453,7 +453,7 @@ class Pod:
         cpu: what its scheduler reserves for it, in thousandths of a core.
         resources: what it requests of its node, also by its claims.
         controller: what makes it again after it is deleted; None: nothing does.
-        fence: the latest fence (`extender.writes.writer.Writer.fence`); empty if there was none; not compared.
+        fence: the latest fence (`extender.cluster.writes.writer.Writer.fence`); empty if there was none; not compared.
     """
 
     namespace: str

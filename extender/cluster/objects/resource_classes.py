@@ -2,7 +2,8 @@
 
 A class may also name a group resource: devices of several classes together.
 
-The kind is our own; ``deploy/crds`` has its definition. `extender.resource_classes` makes a device class of each.
+The kind is our own; ``deploy/crds`` has its definition. `extender.plugins.resource_classes` makes a device class of
+each.
 """
 
 import re

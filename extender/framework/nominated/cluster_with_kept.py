@@ -19,11 +19,11 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import ChangeLog, Reach, Timeline
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Solver
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_nodes import HeldNodes, HeldOnNode, held_on, keys_of_claims
-from extender.pods.negotiated_claims import names_controller
-from extender.pods.node_resources import is_counted
+from extender.framework.pods.negotiated_claims import names_controller
+from extender.framework.pods.node_resources import is_counted
 
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 """Topics whose keys tell which nodes a change concerns."""

@@ -19,12 +19,12 @@ from extender.cluster.consumers import after_departures, claim_keys, is_left, wi
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No, Remembered, Solver
 from extender.framework.cycle import Cycle, fits, holding, open_cycle
+from extender.framework.decisions.solver import No, Remembered, Solver
 from extender.framework.nominated.kept_reads import kept_reads
+from extender.framework.pods.claims import Blocked
+from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 from extender.kube.api import ObjectKey
-from extender.pods.claims import Blocked
-from extender.pods.extended_resources.special_claim import NO_SPECIAL, special_of
 
 WAITING: Final = Reason(Cause("terminating", "waiting for devices of terminating pods"))
 

@@ -13,7 +13,7 @@ from extender.cluster.indexes import removed, with_uid
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
+from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_devices import Room
 from extender.framework.nominated.nomination_reads import NominationReads, is_local
 from extender.kube.api import ObjectKey

@@ -7,9 +7,9 @@ from allocator.usage import FREE
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
-from extender.pods.negotiated_claims import names_controller
-from extender.pods.node_resources import is_counted
+from extender.framework.decisions.solver import Solver
+from extender.framework.pods.negotiated_claims import names_controller
+from extender.framework.pods.node_resources import is_counted
 
 _SHARED: Final = frozenset({"consumes_counters", "allow_multiple_allocations"})
 """Fields of devices that others may use a part of: what one pod gets depends on what the others have."""

@@ -7,8 +7,8 @@ from allocator import PoolId
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.pods.negotiated_claims import names_controller
 from extender.kube.api import ObjectKey
-from extender.pods.negotiated_claims import names_controller
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.device_quotas import DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
+from extender.framework.decisions.solver import Solver
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import total_of
 from extender.plugins.quota.totals import Total

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from allocator import SearchLimitError
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
+from extender.framework.decisions.solver import Solver
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.plugins.quota.usage import total

@@ -9,13 +9,13 @@ from extender.cluster.controller_marks import is_marked
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.pending_reason import PendingReason
-from extender.decisions.solver import Check, Plugin, Refusal, Solver
+from extender.cluster.writes.events import QUOTA_EXCEEDED
+from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.solver import Check, Plugin, Refusal, Solver
+from extender.framework.pods.claims import PodClaims
+from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.plugins.quota.pod_quota import PodQuota, is_counted, within_quota
 from extender.plugins.quota.totals import Totals
-from extender.pods.claims import PodClaims
-from extender.pods.extended_resources.special_claim import Needs
-from extender.writes.events import QUOTA_EXCEEDED
 
 _LATE: Final = "selectors of the namespace's DeviceQuotas take too long"
 

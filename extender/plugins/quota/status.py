@@ -13,8 +13,9 @@ from extender.cluster.consumers import pods_of
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Solver
-from extender.fairness.turns import Turns
+from extender.cluster.writes.lease import SharedLease
+from extender.cluster.writes.statuses import write_quota_status
+from extender.framework.decisions.solver import Solver
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
@@ -22,9 +23,8 @@ from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.plugins.quota.totals import Total
 from extender.plugins.quota.usage import Taken, total
+from extender.tools.fairness.turns import Turns
 from extender.tools.offload import Offload
-from extender.writes.lease import SharedLease
-from extender.writes.statuses import write_quota_status
 
 MOST_CLAIMS: Final = 20
 """The most claims that a status names."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
-from extender.serving.memory import undisturbed
+from extender.faces.serving.memory import undisturbed
 from loadtest.packing.own.draw import LIVES, OwnTrace
 from loadtest.packing.own.objects import NAMESPACE, cluster_objects, pod_object
 from loadtest.packing.own.tie import AnyNode

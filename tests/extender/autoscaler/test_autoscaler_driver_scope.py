@@ -21,8 +21,8 @@ from extender.client import (
     JointSession,
     Readiness,
 )
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import No
 from tests.extender.autoscaler_calls import app_of
 from tests.extender.autoscaling import (
     autoscaler_over,

@@ -12,8 +12,8 @@ from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS, estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
-from extender.commands.audit import audit_snapshot
-from extender.decisions.solver import No
+from extender.faces.commands.audit import audit_snapshot
+from extender.framework.decisions.solver import No
 from extender.kube.api import RawObject
 from tests.extender.autoscaling import (
     GROUP,

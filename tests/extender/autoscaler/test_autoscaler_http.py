@@ -14,7 +14,7 @@ from extender.autoscaler.sessions import SessionLimits
 from extender.autoscaler.verbs import AUTOSCALER_VERBS, start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.config.sources import load
-from extender.decisions.evaluate import Decider
+from extender.framework.decisions.evaluate import Decider
 from tests.extender.autoscaler_calls import (
     NEW,
     NO_ROOM,

@@ -18,7 +18,7 @@ from extender.autoscaler.verbs import (
     start_session,
 )
 from extender.framework.wire import FilterArgs
-from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.autoscaling import autoscaler_over, group_of, machine, made_up, pending, pod_of

@@ -15,7 +15,7 @@ from extender.autoscaler.sessions import (
     UnknownSessionError,
 )
 from extender.autoscaler.simulated_cluster import World
-from extender.decisions.solver import No
+from extender.framework.decisions.solver import No
 from extender.planning.templates.catalog import Catalog, Supply
 from tests.extender.autoscaling import (
     machine,

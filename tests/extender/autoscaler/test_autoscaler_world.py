@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from allocator import DeviceId
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.snapshot import Snapshot
-from extender.commands.audit import audit_snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import No
+from extender.faces.commands.audit import audit_snapshot
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import No
 from extender.framework.filter import FilterResult
 from extender.framework.wire import BindArgs
 from extender.kube.api import ObjectKey

@@ -11,10 +11,10 @@ from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes, PodShape
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import No
+from extender.framework.decisions.solver import No
+from extender.framework.pods.claims import PodClaims, claims_of
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Planner
-from extender.pods.claims import PodClaims, claims_of
 from tests.extender.autoscaling import group_of, pod_of, world_of
 from tests.kit.clusters import DRIVER, Object, claim_template, network_slice, parsed, request, solver
 

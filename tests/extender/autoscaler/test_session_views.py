@@ -11,7 +11,7 @@ from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.session_views import MOST_NODES, SessionViews
 from extender.autoscaler.sessions import PassedCall, PeerReply, Peers
 from extender.autoscaler.verbs import start_session
-from extender.http.endpoints.autoscaler import add_autoscaler_sessions
+from extender.faces.http.endpoints.autoscaler import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
 from tests.extender.autoscaler_calls import NEW, app_of, book, post, start
 from tests.extender.autoscaling import autoscaler_over, machine, pod_of

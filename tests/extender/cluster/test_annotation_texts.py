@@ -6,7 +6,7 @@ from allocator import ClaimSpec
 from allocator.model.optional import optional_problem
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, read_membership
-from extender.pods.policy import policy_problem
+from extender.framework.pods.policy import policy_problem
 
 HOSTILE = "\x1b[31m\n" + "x" * 200_000
 LONGEST = 400

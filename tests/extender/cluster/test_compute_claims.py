@@ -17,9 +17,9 @@ from allocator.model.validation import validate
 from allocator.tools import Fields
 from extender import Cluster
 from extender.cluster.compute_claims import has_parameters, read_parameters, with_cores
-from extender.commands.main import app
 from extender.config.settings import Settings
-from extender.fakekube.manifests import load, load_objects
+from extender.faces.commands.main import app
+from extender.lab.manifests import load, load_objects
 from tests.extender.cli_scene import RUNNER
 from tests.kit.clusters import Object, node, pod
 from tests.kit.objects.parts import api_object, exactly, of_driver, slice_spec

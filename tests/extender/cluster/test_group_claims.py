@@ -9,15 +9,15 @@ from extender.cluster.consumers import consumer_of, holders_near, users_of, with
 from extender.cluster.objects.claim_annotations import TAKING
 from extender.cluster.objects.pods import RELEASED
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings
+from extender.faces.simulation.cluster import Cluster as Simulation
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
-from extender.simulation.cluster import Cluster as Simulation
-from extender.writes.writer import Writer
 from tests.extender.binding_scene import FORBIDDEN, GET_CLAIM, Scene, action
-from tests.extender.gangs.test_pod_groups import GROUP, TEMPLATE, member, shared
+from tests.extender.plugins.gangs.test_pod_groups import GROUP, TEMPLATE, member, shared
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over
 from tests.kit.clusters import GPU, Cluster, claim, device_class, local_slice, node, parsed, pod, snapshot_of

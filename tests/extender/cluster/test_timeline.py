@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from allocator import DeviceId, Features, PoolId
 from allocator.usage import NOTHING_USED
+from extender.answers.observe.counts import ClaimCounts, PendingPods
+from extender.answers.observe.device_history import DeviceHistory
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import ANYTHING, ChangeLog, Reach, View
+from extender.framework.decision_log import DecisionLog
 from extender.kube.api import ObjectKey
-from extender.observe.counts import ClaimCounts, PendingPods
-from extender.observe.decision_log import DecisionLog
-from extender.observe.device_history import DeviceHistory
 from tests.extender.cluster.test_state_laws import DEVICES, FLIGHTS, NODES, History, fly, histories
 from tests.kit.clusters import DRIVER, NOW, local_slice, network_slice, snapshot_of
 

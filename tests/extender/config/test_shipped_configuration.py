@@ -8,7 +8,7 @@ import yaml
 
 from extender.config.settings import Settings
 from extender.config.sources import keys, load
-from extender.http.endpoints.scheduler_verbs import VERBS
+from extender.faces.http.endpoints.scheduler_verbs import VERBS
 
 CONFIG = Path(__file__).parents[3] / "config"
 SETTINGS = load((CONFIG / "extender.yaml").read_text())

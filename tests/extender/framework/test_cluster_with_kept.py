@@ -12,14 +12,14 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.evaluate import Decider
-from extender.decisions.solver import Memories, Solver
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Memories, Solver
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.pods.gangs import gang_at, gang_refusal
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
-from extender.pods.gangs import gang_at, gang_refusal
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes
 from tests.extender.negotiation_scene import negotiated_class

@@ -6,17 +6,17 @@ from statistics import median
 
 from prometheus_client import CollectorRegistry
 
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service
 from extender.config.settings import Settings
-from extender.decisions.evaluate import HARD_SECONDS
-from extender.fairness.waiting_budget import SAVED_SECONDS
+from extender.framework.decisions.evaluate import HARD_SECONDS
 from extender.framework.filter import FilterResult
 from extender.framework.late_nodes import LATE, QUIET_SECONDS
+from extender.framework.service import SEARCH_SHARE
 from extender.framework.wire import FilterArgs
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import SLICES
-from extender.metrics.groups import Metrics
-from extender.service import SEARCH_SHARE
+from extender.tools.fairness.waiting_budget import SAVED_SECONDS
 from extender.tools.offload import at_once
 from tests.kit.clusters import (
     Cluster,

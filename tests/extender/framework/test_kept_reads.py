@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.decisions.solver import Remembered
+from extender.framework.decisions.solver import Remembered
 from extender.framework.nominated.kept_reads import kept_reads
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS

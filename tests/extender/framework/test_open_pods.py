@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from allocator.policies import POLICIES, Merit
-from extender.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.framework.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
 from extender.framework.ranking import Merits
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
+from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.tools.offload import at_once
 from tests.extender.negotiation_scene import negotiated_class
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of

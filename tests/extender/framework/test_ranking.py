@@ -10,7 +10,7 @@ from immutables import Map
 
 from allocator.policies import BEST_FIT, FIRST_FIT, Merit, Policy
 from extender.config.settings import SchedulingSettings, Settings
-from extender.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
+from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.ranking import Ranking
 from extender.framework.wire import FilterArgs
 from tests.kit.clusters import Cluster, claim, device_class, local_slice, node, parsed, pod

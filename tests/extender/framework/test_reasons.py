@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from allocator import Reason
 from allocator.reason import Cause, request_noun
+from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.reasons import Reasons
-from extender.pods.extended_resources.requests import request_nouns
 from tests.kit.clusters import parsed, pod
 
 FULL = Cause("full", "no free device for {request}")

@@ -15,8 +15,8 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.nominated.held_devices import found_on
+from extender.framework.pods.claims import PodClaims
 from extender.framework.still_holds import still_holds
-from extender.pods.claims import PodClaims
 from tests.extender.decisions_worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
 from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.ganging import Scene, members, nodes

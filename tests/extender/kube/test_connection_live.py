@@ -10,17 +10,17 @@ import pytest
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import connect
-from extender.commands.audit import AUDITED, listed_live
-from extender.commands.defragment import DEFRAGMENTED
-from extender.commands.explain import ExplainedObject, InquiryError, explained_live
-from extender.commands.main import app
-from extender.commands.reading import EXPLAINED
 from extender.config.sources import load
+from extender.faces.commands.audit import AUDITED, listed_live
+from extender.faces.commands.defragment import DEFRAGMENTED
+from extender.faces.commands.explain import ExplainedObject, InquiryError, explained_live
+from extender.faces.commands.main import app
+from extender.faces.commands.reading import EXPLAINED
+from extender.faces.serving.run import live
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
-from extender.serving.run import live
 from tests.extender.cli_scene import RUNNER
 from tests.extender.defragmenting import moves, waits
 from tests.extender.livecluster import default, half, make_claim, now

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from extender.cluster.live import usable_api
-from extender.commands.audit import AUDITED, listed
-from extender.commands.reading import EXPLAINED
+from extender.faces.commands.audit import AUDITED, listed
+from extender.faces.commands.reading import EXPLAINED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError, UnreachableError

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from allocator import parse_node
-from extender.commands.main import app
-from extender.commands.output import USAGE
+from extender.faces.commands.main import app
+from extender.faces.commands.output import USAGE
 from extender.node.mock import no_template
 from extender.planning.templates.node_templates import load_templates
 from tests.extender.cli_scene import RUNNER

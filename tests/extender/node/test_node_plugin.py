@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from extender.fakekube.api import MemoryApi
+from extender.lab.api import MemoryApi
 from extender.node.cdi import CdiFolder
 from extender.node.mock import MockDriver
 from extender.node.plugin import SERVICE, Sockets, serving

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import NODES, SLICES
+from extender.lab.api import MemoryApi
 from extender.node.publisher import INTERVAL_SECONDS, RETRY_SECONDS, Publisher
 from tests.kit import virtualtime
 from tests.kit.clusters import node

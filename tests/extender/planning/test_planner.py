@@ -10,14 +10,14 @@ from allocator import DeviceId, Limits
 from extender.assembly import make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.decisions.solver import No
+from extender.faces.simulation.cluster import Cluster as Example
+from extender.framework.decisions.solver import No
 from extender.kube.api import ObjectKey
 from extender.planning.grant import Grant
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import LateError, Planner, Queued, UndecidedError
 from extender.planning.queue import shapes_of, waiting_pods
-from extender.simulation.cluster import Cluster as Example
 from tests.kit.clusters import (
     GPU,
     Object,

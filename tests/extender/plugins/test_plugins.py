@@ -8,18 +8,18 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Reason
 from allocator.reason import Cause
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.decisions.pending_reason import PendingReason
-from extender.decisions.solver import Plugin, Plugins, Refusal
-from extender.explain.explain_pod import Explainer
+from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.solver import Plugin, Plugins, Refusal
 from extender.framework.filter import Code
+from extender.framework.service import Service
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
-from extender.metrics.groups import Metrics
 from extender.plugins.table import TABLE
-from extender.service import Service
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.kit.clusters import GPU, Cluster, Object, asking, binding, claim, local_slice, node, pod, solver

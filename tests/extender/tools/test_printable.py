@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from allocator.cel.errors import CompileError
 from allocator.tools import printable, printable_lines, shown
-from extender.commands.explain import ExplanationJson
-from extender.commands.main import app
-from extender.commands.output import FOUND_PROBLEMS
+from extender.faces.commands.explain import ExplanationJson
+from extender.faces.commands.main import app
+from extender.faces.commands.output import FOUND_PROBLEMS
 from extender.tools import logs
 from extender.tools.logs import LogSettings
 from extender.tools.table import Row, TableView, TextTable, page, plain_lines, print_table

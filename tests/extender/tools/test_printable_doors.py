@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator.tools import printable
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.pods.patches import refused
+from extender.framework.pods.negotiated_claims import unanswered
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
-from extender.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
-from extender.negotiation.protocol import (
+from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
+from extender.plugins.negotiation.protocol import (
     ALLOCATE,
     DEALLOCATE,
     UNSUITABLE_NODES,
@@ -25,9 +28,6 @@ from extender.negotiation.protocol import (
     ProtocolError,
     answer_of,
 )
-from extender.pods.negotiated_claims import unanswered
-from extender.writes.events import Note
-from extender.writes.pods.patches import refused
 from tests.extender.negotiation_scene import Scene, pods
 from tests.kit import virtualtime
 from tests.kit.controllers import Fault

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from extender.commands.main import app
-from extender.commands.output import FOUND_PROBLEMS, USAGE
+from extender.faces.commands.main import app
+from extender.faces.commands.output import FOUND_PROBLEMS, USAGE
 from extender.tools.text_file import UnreadableError, read_text
 
 

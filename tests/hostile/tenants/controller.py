@@ -10,7 +10,7 @@ from typing import Final
 import orjson
 
 from extender.kube.api import RawObject
-from extender.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
+from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
 from tests.kit.servers.canned import answer, read_request
 from tests.kit.waiting import pause
 

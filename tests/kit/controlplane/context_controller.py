@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocator.tools import JSON
-from extender.driver import ClaimAsk, Held, NodeName, RefusedError, serve_contexts
+from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, serve_contexts
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane
 from tests.kit.process import Process

@@ -14,9 +14,9 @@ from typing import Final
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, Timing, connect
 from extender.config.settings import Settings
+from extender.faces.serving.run import ServedCluster, run
 from extender.kube.connection.credentials import Origin
 from extender.kube.watch import WatchTiming
-from extender.serving.run import ServedCluster, run
 
 HURRIED: Final = (sys.executable, "-m", "tests.kit.controlplane.hurried")
 
@@ -29,7 +29,7 @@ TIMING: Final = Timing(
 
 @asynccontextmanager
 async def hurried(origin: Origin) -> AsyncIterator[ServedCluster]:
-    """As `extender.serving.run.live`."""
+    """As `extender.faces.serving.run.live`."""
     async with connect(origin, random=random.random, timing=TIMING) as cluster, asyncio.TaskGroup() as tasks:
         state = ClusterState()
         following = tasks.create_task(cluster.run(state))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from extender.commands.audit import audit_snapshot, listed
+from extender.faces.commands.audit import audit_snapshot, listed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import Listing, ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import RESOURCES, Resource
+from extender.lab.api import MemoryApi
 
 _T = TypeVar("_T")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import orjson
 import uvloop
 
-from extender.fakekube.api import MemoryApi
 from extender.kube.api import RawObject
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType, key_of, revision_of
 from extender.kube.resources import PODS, RESOURCES, Resource
+from extender.lab.api import MemoryApi
 from tests.kit.servers.raw import Call, RawApiServer, Reply, load_all
 
 

@@ -9,10 +9,12 @@ import pytest
 
 from allocator import InvalidObjectError
 from extender import Cluster as Simulated
-from extender.background.requeue.queueing_hints import queueing_hint
 from extender.cluster.objects.device_quotas import parse_device_quota
-from extender.decisions.pending_reason import PendingReason
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.lease import QUOTA_STATUS, SharedLease
+from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.queue.queueing_hints import queueing_hint
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.errors import ApiError
@@ -21,8 +23,6 @@ from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
-from extender.writes.events import Note
-from extender.writes.lease import QUOTA_STATUS, SharedLease
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import (

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
+from extender.answers.metrics.scraped import quota_metrics
 from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Memories
+from extender.framework.decisions.solver import Memories
 from extender.framework.filter import filter_nodes
+from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
-from extender.metrics.scraped import quota_metrics
 from extender.plugins.quota.kept_claims import kept_claims
 from extender.plugins.quota.limit_use import quota_use, quotas
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
 from extender.plugins.quota.status import status_of
-from extender.pods.claims import PodClaims, claims_of
 from tests.extender.plugins.quota.test_device_quota import elsewhere, limited, memory, quota, selecting
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import (

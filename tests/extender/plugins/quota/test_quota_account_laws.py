@@ -17,21 +17,21 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
+from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_service
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.device_quotas import DEVICES
 from extender.cluster.objects.pods import parse_pod
+from extender.cluster.writes.pods.evictions import DISRUPTION
 from extender.config.settings import Settings
-from extender.fakekube.claim_controller import ClaimController
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
-from extender.metrics.groups import Metrics
+from extender.lab.claim_controller import ClaimController
 from extender.tools.faults import RefusedError
-from extender.writes.pods.evictions import DISRUPTION
 from tests.extender.ganging import member
 from tests.extender.plugins.quota.test_device_quota import elsewhere, quota
 from tests.kit import virtualtime

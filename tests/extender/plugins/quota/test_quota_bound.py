@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Allocation
-from extender.decisions.solver import Memories
 from extender.framework.cycle import Cycle, open_cycle
+from extender.framework.decisions.solver import Memories
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.pod_quota import PodQuota, is_counted

@@ -10,7 +10,7 @@ import pytest
 from allocator import AllocationResult, DeviceId
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
-from extender.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
+from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.extender.negotiation_scene import LICENSE, Scene, TimedScene, negotiated_class, pods
 from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime

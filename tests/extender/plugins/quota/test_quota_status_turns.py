@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from extender.cluster.writes.lease import QUOTA_STATUS, SharedLease
 from extender.kube.api import ObjectKey
 from extender.plugins.quota.status import LOOK_SECONDS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
-from extender.writes.lease import QUOTA_STATUS, SharedLease
 from tests.extender.plugins.quota.test_device_quota import WORLD, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Cluster, solver

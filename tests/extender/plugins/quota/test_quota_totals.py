@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.cluster.snapshot import Snapshot
-from extender.decisions.solver import Memories
+from extender.framework.decisions.solver import Memories
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType

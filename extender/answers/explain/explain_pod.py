@@ -1,0 +1,309 @@
+"""Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written.
+
+For a pod that waits for the other pods of its gang, it tells where all of them would go.
+"""
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from allocator import AllocatorError, Clock, LeftOut
+from allocator.audit import pod_findings
+from allocator.model.optional import not_served
+from allocator.tools import hint, printable
+from extender.answers.explain.change import Suggest
+from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
+from extender.answers.explain.claim_references import advice, resource_advice, with_claims_made
+from extender.answers.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
+from extender.answers.explain.judged_pod import JudgedPod
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.framework.cycle import Cycle, open_cycle
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Check, No, Refused, Solver
+from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.nominated.held_devices import awaits_kept, found_on, held_for_nominated
+from extender.framework.pods.claims import Blocked, bound_pod
+from extender.framework.pods.extended_resources.requests import request_words
+from extender.framework.pods.extended_resources.special_claim import without_devices
+from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
+from extender.kube.claim_rules import ADMIN_LABEL
+from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
+from extender.planning.node_choice import likely_nodes
+from extender.planning.planner import Planner
+from extender.plugins.gangs.plan import Shortfall
+from extender.plugins.gangs.planning import GangPlanner
+
+PLANNING_SECONDS: Final = 0.5
+"""The longest time of the plan that an explanation makes."""
+
+
+def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> str:
+    """Why a pod waits for its gang; empty if it does not, or if there are devices for the gang.
+
+    Args:
+        pod: a pod without a node.
+        snapshot: the cluster.
+        decider: remembers verdicts on the cluster.
+        solver: the decider's, for as long as there is time.
+    """
+    gang, found_reason = _gang_of(pod, snapshot), gang_refusal(pod, snapshot)
+    if found_reason is None:
+        return ""
+    refusal = found_reason.in_words()
+    if gang is None or gang.problem or len(gang.members) < gang.size:
+        return refusal
+    limited = solver.within(solver.clock() + PLANNING_SECONDS)
+    found = GangPlanner(snapshot, Planner(limited, decider), likely_nodes(snapshot)).plan(gang)
+    if not isinstance(found, Shortfall):
+        return ""
+    if not (found.is_final or found.placed):
+        return f"{refusal}: the search ended before it was known how many of them get devices"
+    placed, whom = len(gang.kept) + found.placed, "the others" if gang.bound else "them"
+    if not placed:
+        return f"{refusal}: none of {whom} gets devices: {found.reason}"
+    limit = "" if found.is_final else "; a limit has stopped the search"
+    return f"{refusal}: {placed} of {whom} get devices, and the next one finds none: {found.reason}{limit}"
+
+
+def gang_note(pod: Pod, snapshot: Snapshot) -> str:
+    """A note about the gang of a pod that fits or has a node; empty if there is none."""
+    gang = _gang_of(pod, snapshot)
+    if gang is not None and gang.runs_in_part:
+        return in_part_words(gang)
+    if gang is None or gang.is_placed or pod.node_name:
+        return ""
+    name = printable(gang.key.name)
+    if gang.is_ready:
+        return f"devices are kept on node {pod.kept.node} for the pod, together with the other pods of group {name}"
+    return f"there are devices for {gang.size} pods of group {name} together; dra-extender keeps them all or none"
+
+
+def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
+    key = pod.gang_key
+    return None if pod.gang is None or pod.gang.problem or key is None else gang_at(key, snapshot)
+
+
+def _no_pause() -> None:
+    """No other work has to go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explainer:
+    """Explains pods of one snapshot.
+
+    Attributes:
+        snapshot: the cluster, as `ClusterState` published it.
+        decider: remembers earlier verdicts.
+        pause: called between small pieces of work, so that verbs go first.
+        until: when the explanation has to end, by the solver's clock.
+        seconds: of work, for the search for proposals.
+        worked: seconds that this thread has computed.
+        schedulers: names of the schedulers that call the extender; empty: not known.
+        preempts: device preemption is on.
+        suggest: finds further changes for a pod that fits nowhere, if all nodes are asked about.
+        solver: that of the decider, limited to the time that is left. It learns nothing of pods that do not exist.
+    """
+
+    snapshot: Snapshot
+    decider: Decider
+    pause: Callable[[], None]
+    until: float = math.inf
+    seconds: float = 0.7
+    worked: Clock = time.thread_time
+    schedulers: Collection[str] = ()
+    preempts: bool = True
+    suggest: Sequence[Suggest] = ()
+    solver: Solver = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "solver", self.decider.solver.still().within(self.until))
+
+    @classmethod
+    def alone(
+        cls,
+        snapshot: Snapshot,
+        solver: Solver,
+        schedulers: Collection[str] = (),
+        *,
+        preempts: bool = True,
+        suggest: Sequence[Suggest] = (),
+    ) -> "Explainer":
+        """An explainer for a cluster without earlier verdicts or other decisions."""
+        decider = Decider(solver, None)
+        return cls(snapshot, decider, _no_pause, schedulers=schedulers, preempts=preempts, suggest=suggest)
+
+    def explain(
+        self, pod: Pod, nodes: Sequence[str] | None = None, admission: Admission = NOTHING_ASKED
+    ) -> Explanation:
+        """Explain a pod on all nodes or on some; a fault on the way becomes the explanation.
+
+        Args:
+            pod: of the cluster, or any other.
+            nodes: their names; None: all.
+            admission: what the API server says of the pod's claims.
+        """
+        found: list[Explanation] = []
+        with self.solver.faults.of(f"pod {pod}", lambda fault: found.append(_blocked(pod, fault))):
+            found.append(self._explained(pod, nodes, admission))
+        return replace(found[0], words=request_words(pod))
+
+    def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
+        if pod.node_name:
+            return self._bound(pod)
+        unknown = [name for name in nodes or () if name not in self.snapshot.nodes]
+        if unknown:
+            return _blocked(pod, f"node {unknown[0]} is not known{hint(unknown[0], self.snapshot.nodes)}")
+        if no_try := no_attempt(pod, self.schedulers):
+            return _blocked(pod, no_try)
+        snapshot, waiting = with_claims_made(pod, self.snapshot)
+        if refused := _refused(pod, waiting, admission):
+            return refused
+        pod = snapshot.pods[pod.key]
+        names = sorted(snapshot.nodes) if nodes is None else list(dict.fromkeys(nodes))
+        is_there = self.snapshot.pod(pod.uid) is not None
+        cycle = open_cycle(pod, snapshot, self.decider.solver.within(self.until) if is_there else self.solver)
+        rejections = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
+        rejected = {name: rejections[name] for name in names if name in rejections}
+        self.decider.follow(self.snapshot)
+        if isinstance(cycle, Blocked):
+            found = _blocked(pod, cycle.reason.in_words(), advice(pod, snapshot))
+        elif not names:
+            found = _blocked(pod, "no node is known")
+        elif cycle.claims.is_empty and not rejected:
+            found = Explanation(str(pod), Conclusion.NEEDS_NOTHING, needs_no_devices(pod.key))
+        elif isinstance(asked := self._checks(cycle, [name for name in names if name not in rejected]), Explanation):
+            found = asked
+        else:
+            cycle = replace(cycle, snapshot=held_for_nominated(pod, snapshot, self.solver, now=True))
+            known = [snapshot.nodes[name] for name in names if name not in rejected]
+            limits = self.seconds, self.worked, self._pause
+            suggest = self.suggest if nodes is None else ()
+            found = JudgedPod(
+                cycle, asked, snapshot, known, rejected, self.decider, *limits, self.preempts, suggest
+            ).explanation()
+            if found.verdict is Conclusion.FITS_NOWHERE and not found.advice:
+                found = replace(found, advice=resource_advice(pod, snapshot))
+        made = [f"claim {name} is not made from its template yet" for name in waiting]
+        if admission.special and found.verdict is Conclusion.FITS:
+            made.append(f"on a node without a device plugin, the special claim is not made: {admission.special}")
+        if admission.unread:
+            made.append(f"what the API server says of the pod's claims can't be read: {admission.unread}")
+        return replace(found, notes=(*made, *found.notes, *self._unknown(pod, found)))
+
+    def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, Check]]:
+        """What plugins compare on each node; or what keeps a pod off all nodes although its claims can be used."""
+        pod, plugins = cycle.pod, self.solver.plugins
+        refused = plugins.pre_enqueue(pod, cycle.snapshot)
+        if refused is not None and refused.by == GANG:
+            refused = None
+            if awaited := gang_hindrance(pod, cycle.snapshot, self.decider, self.solver):
+                return _blocked(pod, awaited)
+        found = refused or plugins.pre_filter(pod, cycle.claims, cycle.snapshot, self.solver)
+        if isinstance(found, Refused):
+            return _blocked(pod, str(found.refusal), found.refusal.advice)
+        return self._wait(cycle, names) or found
+
+    def _wait(self, cycle: Cycle, names: Sequence[str]) -> Explanation | None:
+        """What a pod waits for for which other pods are evicted."""
+        pod, solver = cycle.pod, self.solver
+        if pod.kept.node in names:
+            with suppress(AllocatorError, TimeoutError):
+                if awaits_kept(pod, held_for_nominated(pod, cycle.snapshot, solver), solver):
+                    where = f"node {pod.kept.node}, until terminating pods have gone"
+                    return _blocked(pod, f"it waits for the devices that are kept for it on {where}")
+        return None
+
+    def _unknown(self, pod: Pod, found: Explanation) -> Iterator[str]:
+        """What may still keep a pod off the nodes where it fits."""
+        if found.verdict is not Conclusion.FITS:
+            return
+        if pod.unmodeled:
+            yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
+        if together := gang_note(pod, self.snapshot):
+            yield together
+        others = sum(each.is_pending and each.key != pod.key for each in self.snapshot.pods.values())
+        if others and pod.needs_devices:
+            are = "pod with devices is" if others == 1 else "pods with devices are"
+            yield f"{others} other {are} pending and may take these devices first"
+
+    def _pause(self) -> None:
+        """Let verbs go first.
+
+        Raises:
+            TimeoutError: there is no more time.
+        """
+        self.pause()
+        if self.solver.is_late:
+            raise TimeoutError
+
+    def _bound(self, pod: Pod) -> Explanation:
+        claims = [self.snapshot.claims[key] for key in claim_keys(pod) if key in self.snapshot.claims]
+        devices = tuple(
+            OfferedDevice(str(claim.key), result.request, result.device, result.consumed_capacity)
+            for claim in claims
+            if claim.claim.allocation is not None
+            for result in claim.claim.allocation.results
+        )
+        left_out = tuple(
+            LeftOut(str(claim.key), name, "")
+            for claim in claims
+            if claim.claim.allocation is not None
+            for name in not_served(claim.claim)
+        )
+        text = f"pod {pod} is bound to node {pod.node_name}"
+        places = (FittingNode(pod.node_name, None, devices, "", left_out),)
+        without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
+        notes = tuple(filter(None, (without, gang_note(pod, self.snapshot))))
+        if lacks := self._lacks(pod):
+            cause = f"kubelet does not start it: {'; '.join(lacks)}"
+            notes = notes if pod.has_started else (self._prospect(pod), *notes)
+            summary = f"{text}, and {cause}"
+            return Explanation(str(pod), Conclusion.BOUND_WITHOUT_CLAIMS, summary, cause, notes=notes, places=places)
+        return Explanation(str(pod), Conclusion.BOUND, text, notes=notes, places=places)
+
+    def _prospect(self, pod: Pod) -> str:
+        """Whether dra-extender can give a pod that has a node its claims there."""
+        if hindrance := no_attempt(pod, self.schedulers):
+            return hindrance
+        snapshot, _ = with_claims_made(pod, self.snapshot)
+        node = snapshot.nodes.get(pod.node_name)
+        if node is None:
+            return f"its claims cannot be allocated: {UNKNOWN_NODE.in_words()}"
+        bare = replace(snapshot.pods[pod.key], containers=())
+        try:
+            found = found_on(node, bare, snapshot, self.solver)
+        except AllocatorError as error:
+            return f"its claims cannot be allocated: {error}"
+        if isinstance(found, No):
+            return f"its claims cannot be allocated there: {found.reason.in_words()}"
+        return "its claims can be allocated there: a running dra-extender does that by itself"
+
+    def _lacks(self, pod: Pod) -> list[str]:
+        """What a pod on a node lacks, as the audit finds it."""
+        bound, node = bound_pod(pod), self.snapshot.node(pod.node_name)
+        claims = {str(key): self.snapshot.claims[key].claim for key in claim_keys(pod) if key in self.snapshot.claims}
+        found = pod_findings([] if bound is None else [bound], claims, {} if node is None else {node.name: node})
+        return [each.message.partition(": ")[2] for each in found]
+
+
+def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanation | None:
+    """The explanation of a pod with a claim that the API server does not take; None if it takes all."""
+    if admission.unmade:
+        return _blocked(pod, f"the pod is not made: {admission.unmade}")
+    failed = next((name for name in waiting if name in admission.failures), "")
+    if failed:
+        return _blocked(pod, f"{CLAIM_NOT_MADE.format(failed)}: {admission.failures[failed]}")
+    if admission.forbidden:
+        what = f"claim {admission.forbidden} asks for adminAccess"
+        cause = f'{what}, and namespace {pod.namespace} has no label {ADMIN_LABEL}: "true"'
+        return _blocked(pod, cause, f"kubectl label namespace {pod.namespace} {ADMIN_LABEL}=true")
+    return None
+
+
+def _blocked(pod: Pod, cause: str, advice: str = "") -> Explanation:
+    return Explanation(str(pod), Conclusion.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause, advice)

@@ -1,0 +1,279 @@
+"""Explanations over one cluster: a pod or a claim in, an explanation out, or why there is none.
+
+An explanation runs in a thread, one at a time in fair turns of the callers, and pauses while a verb runs. A reader who
+may read one namespace gets it without the names of other namespaces' objects. Who may read all namespaces, and
+everybody on loopback, gets the explanation as it is.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
+from typing import Final, cast
+
+from allocator import DeviceId, InvalidObjectError
+from allocator.tools import dns_label, dns_subdomain
+from extender.answers.explain.change import Suggest
+from extender.answers.explain.claim_admission import read_admission
+from extender.answers.explain.explain_claim import explain_claim, unknown_claim
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
+from extender.answers.explain.holders import Holder
+from extender.answers.observe.overview import Overview
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
+from extender.config.settings import SchedulingSettings
+from extender.framework.cycle import refreshed
+from extender.framework.pods.stand_in import stand_in
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.resources import CLAIMS, PODS
+from extender.plugins.negotiation.negotiation import Negotiation
+from extender.tools.fairness.places import Places
+from extender.tools.faults import RefusedError
+from extender.tools.offload import in_thread
+
+ELSEWHERE: Final = "an object of another namespace"
+"""Stands for the name of an object that the reader may not read."""
+
+_ELSEWHERE: Final = "of another namespace"
+"""Stands for the name after a noun."""
+
+LEFT_OUT: Final = "names of objects of other namespaces are left out, and so are proposals to change such objects"
+
+_NAMED: Final = re.compile(r"(?<![\w./-])([a-z0-9-]{1,63})/[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?(?![\w/-])")
+"""Namespace and name, with a slash. The id of a device has two slashes, and begins with the name of a driver."""
+
+_OPTION: Final = re.compile(r"(?<!\S)(?:-n|--namespace|namespace)[ =]([a-z0-9-]{1,63})(?![\w.-])")
+"""The namespace of a command, or one that a sentence names."""
+
+
+def namespaces_of(snapshot: Snapshot) -> frozenset[str]:
+    """The namespaces of everything that an explanation may name."""
+    return frozenset(key.namespace for keys in (snapshot.claims, snapshot.pods) for key in keys) | frozenset(
+        snapshot.quotas_in
+    )
+
+
+def names_within(explanation: Explanation, own: str, namespaces: Collection[str]) -> Explanation:
+    """The explanation with names of objects of one namespace alone.
+
+    Args:
+        explanation: of an object of that namespace.
+        own: the namespace.
+        namespaces: all namespaces whose objects it may name.
+    """
+    reader = _Reader(frozenset(namespaces) - {own})
+    proposals = tuple(each for each in explanation.proposals if not reader.is_foreign(each))
+    found = cast("Explanation", reader.redacted(replace(explanation, proposals=proposals)))
+    if found == explanation:
+        return explanation
+    return replace(found, notes=(*found.notes, LEFT_OUT))
+
+
+class _Reader:
+    """What one reader may read.
+
+    Args:
+        foreign: the namespaces that it may not read.
+    """
+
+    def __init__(self, foreign: frozenset[str]) -> None:
+        self._foreign = foreign
+
+    def text(self, text: str) -> str:
+        named = _NAMED.sub(lambda found: ELSEWHERE if found[1] in self._foreign else found[0], text)
+        return _OPTION.sub(lambda found: _ELSEWHERE if found[1] in self._foreign else found[0], named)
+
+    def is_foreign(self, proposal: Proposal) -> bool:
+        """Whether a proposal changes an object that the reader may not read."""
+        texts = (text for change in proposal.changes for text in (change.what, change.text, change.how))
+        return any(self.text(text) != text for text in texts)
+
+    def holder(self, holder: Holder) -> Holder:
+        """Who has a device. A note of a claim may name a consumer without its namespace."""
+        if not holder.claim:
+            return replace(holder, pods=tuple(map(self.text, holder.pods)))
+        return Holder("", (_ELSEWHERE,), share=holder.share) if self.text(holder.claim) != holder.claim else holder
+
+    def spared(self, spared: Spared) -> Spared:
+        """Pods and claims that are not evicted, and why."""
+        own = tuple(name for name in spared.names if self.text(name) == name)
+        others = len(spared.names) - len(own)
+        if not others:
+            return Spared(self.text(spared.reason), own)
+        counted = f"{others} of other namespaces"
+        return Spared(self.text(spared.reason) if own else "not evicted", (*own, counted))
+
+    def redacted(self, value: object) -> object:
+        """A value in which all texts are redacted. Ids of devices are no names of objects of a namespace."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, DeviceId):
+            return value
+        if isinstance(value, Holder | Spared):
+            return self.holder(value) if isinstance(value, Holder) else self.spared(value)
+        if isinstance(value, Mapping):
+            return {self.redacted(key): self.redacted(each) for key, each in value.items()}
+        if isinstance(value, tuple):
+            parts = [self.redacted(each) for each in value]
+            return getattr(value, "_make", tuple)(parts)
+        if is_dataclass(value) and not isinstance(value, type):
+            changed = {
+                each.name: new
+                for each in fields(value)
+                if each.init and (new := self.redacted(old := getattr(value, each.name))) is not old
+            }
+            return replace(value, **changed) if changed else value
+        return value
+
+
+_EXPLAINING_SECONDS: Final = 10.0
+"""The longest time of one explanation. Other explanations wait meanwhile."""
+
+_ASKING_SECONDS: Final = 5.0
+"""The longest wait for the API server to say whether a pod exists, with the wait for answers about other pods."""
+
+
+class Explanations:
+    """Explains the pods and claims of a cluster.
+
+    Attributes:
+        overview: of the cluster.
+        verb_priority: knows when verbs run.
+
+    Args:
+        overview: of the cluster.
+        negotiation: asks controllers about claims that they allocate.
+        scheduling: the schedulers that call the extender, and whether pods are evicted.
+        suggest: finds further changes for pods that fit nowhere.
+    """
+
+    def __init__(
+        self,
+        overview: Overview,
+        negotiation: Negotiation,
+        scheduling: SchedulingSettings,
+        suggest: Sequence[Suggest] = (),
+    ) -> None:
+        self.overview = overview
+        self.verb_priority = overview.verb_priority
+        self._state = overview.state
+        self._api = overview.api
+        self._decider = overview.decider
+        self._negotiation = negotiation
+        self._scheduling = scheduling
+        self._suggest = suggest
+        self._explaining = Places(1, 1, time.monotonic)
+        self._asking = Places(1, 1, time.monotonic)
+
+    async def of_pod(
+        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
+    ) -> Explanation | str:
+        """Why a pod of the cluster goes where it goes, on all nodes or on some. A text if there is no such pod.
+
+        Args:
+            key: of the pod.
+            nodes: None: all nodes.
+            within: the only namespace whose objects the reader may read; None: all.
+            caller: whose turn it is.
+
+        Raises:
+            RefusedError: the cluster is not known well enough, or the API server does not say whether the pod exists.
+            CrowdedError: others wait.
+        """
+        pod = self._state.known().pods.get(key)
+        if pod is None:
+            return await self._absence(key, within, caller)
+        return await self.explain(pod, nodes, within=within, caller=caller)
+
+    async def explain(
+        self, pod: Pod, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
+    ) -> Explanation:
+        """As `of_pod`, for a pod that need not exist.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+            CrowdedError: others wait.
+        """
+        await self._negotiation.look(pod)
+        snapshot = self._state.known()
+        known = refreshed(pod, snapshot)
+        with await self._asking.take(caller):
+            admission = await read_admission(known, snapshot, self._api)
+
+        def explained() -> Explanation:
+            return _readable(self._explainer(snapshot).explain(known, nodes, admission), within, snapshot)
+
+        return await self._explaining.offload(in_thread, caller)(explained)
+
+    async def of_claim(
+        self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""
+    ) -> Explanation | str:
+        """What a claim holds, or why it is not allocated; as `of_pod`. A text if there is no such claim.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+            CrowdedError: others wait.
+        """
+        snapshot = self._state.known()
+        found = snapshot.claims.get(key)
+        if found is None:
+            problem = snapshot.problems.get((CLAIMS.kind, key))
+            known = [other for other in snapshot.claims if within in (None, other.namespace)]
+            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, known)
+        await self._negotiation.look(stand_in(found.claim))
+        now = self._state.known()
+
+        def explained() -> Explanation:
+            return _readable(explain_claim(found, self._explainer(now), nodes), within, now)
+
+        return await self._explaining.offload(in_thread, caller)(explained)
+
+    def _explainer(self, snapshot: Snapshot) -> Explainer:
+        """Explains from now on: to wait for others costs no time of an explanation."""
+        until = self._decider.solver.clock() + _EXPLAINING_SECONDS
+        return Explainer(
+            snapshot,
+            self._decider,
+            self.verb_priority.turn(),
+            until,
+            schedulers=self._scheduling.scheduler_names,
+            preempts=self._scheduling.preemption,
+            suggest=self._suggest,
+        )
+
+    async def _absence(self, key: ObjectKey, within: str | None, caller: str) -> str:
+        """Why there is no pod with devices of that name. The API server is asked: it has the pods without devices."""
+        snapshot = self._state.known()
+        if problem := snapshot.problems.get((PODS.kind, key)):
+            return f"pod {key} can't be read: {problem}"
+        found = await self._asked_for(key, caller)
+        if found is None:
+            known = [other for other in snapshot.pods if within in (None, other.namespace)]
+            return await self._explaining.offload(in_thread, caller)(partial(unknown_pod, key, known))
+        try:
+            return f"pod {key} is not known here yet" if parse_pod(found).needs_devices else needs_no_devices(key)
+        except InvalidObjectError as error:
+            return f"pod {key} can't be read: {error.summary}"
+
+    async def _asked_for(self, key: ObjectKey, caller: str) -> RawObject | None:
+        """The pod as the API server has it; None if there is none. One request at a time, not one for each caller."""
+        if dns_label(key.namespace) or dns_subdomain(key.name):
+            return None
+        try:
+            async with asyncio.timeout(_ASKING_SECONDS):
+                with await self._asking.take(caller):
+                    return await self._api.get(PODS, key)
+        except (ApiError, OutcomeUnknownError, TimeoutError) as error:
+            if isinstance(error, ApiError) and error.is_missing:
+                return None
+            text = f"no pod with devices is called {key}; the API server does not say whether it exists"
+            raise RefusedError(f"{text}: {error}" if str(error) else text) from error
+
+
+def _readable(explanation: Explanation, within: str | None, snapshot: Snapshot) -> Explanation:
+    """The explanation as its reader may read it."""
+    return explanation if within is None else names_within(explanation, within, namespaces_of(snapshot))

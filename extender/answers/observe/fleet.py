@@ -1,0 +1,146 @@
+"""The fleet: the states of all devices in one document, small enough for a browser to read at once.
+
+A row is a pool on a node, and a digit of the row is a device. Pools whose devices have the same names share a shape.
+Labels of nodes put the rows into groups; nodes with the same labels share a line of the table of groups.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from allocator import Device, PoolId, Quantity, Slice
+from allocator.checks import DeviceState
+from allocator.device_states import PoolStates
+from allocator.tools import JSON
+from extender.answers.observe.device_states import DeviceStates
+from extender.answers.observe.tables.devices import node_of, row_order
+from extender.cluster.snapshot import Snapshot
+
+STATES: Final = tuple(DeviceState)
+
+GROUP_LABELS: Final = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
+"""Labels by which most clusters tell groups of nodes apart."""
+
+_CODE_OF: Final = {state: str(rank) for rank, state in enumerate(STATES)}
+
+
+class PoolShape(NamedTuple):
+    """Names of devices, and for each device the number of its hardware: partitions of one device have equal numbers."""
+
+    devices: tuple[str, ...]
+    hardware: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """The devices of a pool that one node reaches.
+
+    Attributes:
+        node: the one node; else how the nodes of the devices are chosen.
+        states: a digit for each device, an index into `STATES`.
+        left: for each device that is shared, by its index, the least share that is left of any of its capacities.
+    """
+
+    pool: PoolId
+    node: str
+    shape: PoolShape
+    states: str
+    left: Mapping[int, float]
+
+
+_Judged = tuple[Slice, Device, DeviceState]
+
+
+class Fleet:
+    """Remembers the rows of each pool. Threads may ask at the same time.
+
+    Args:
+        states: the states of devices, as all tables show them.
+        labels: keys of the labels by which nodes may be grouped.
+    """
+
+    def __init__(self, states: DeviceStates, labels: Sequence[str] = GROUP_LABELS) -> None:
+        self._states = states
+        self._labels = tuple(dict.fromkeys(labels))
+        self._known: dict[PoolId, tuple[PoolStates, tuple[FleetRow, ...]]] = {}
+
+    def document(
+        self, snapshot: Snapshot, pools: Iterable[PoolId] | None = None, pause: Callable[[], None] = lambda: None
+    ) -> dict[str, JSON]:
+        """The rows of some pools, or of all; a pool that does not exist has no row. ``pause`` is called for each row.
+
+        ``{"shapes": [{"devices": [NAME], "hardware": [NUMBER]}], "labels": [KEY], "groups": [[VALUE]], "rows": [{
+        "driver", "pool", "node", "shape": INDEX, "states": DIGITS, "left": {INDEX: SHARE}, "group": INDEX}]}``
+
+        A line of ``groups`` has a value for each of the ``labels``, empty for a label that the nodes do not have. Rows
+        of no single node have no group.
+        """
+        existing = snapshot.inventory.pools
+        if pools is None:
+            for gone in [pool_id for pool_id in list(self._known) if pool_id not in existing]:
+                self._known.pop(gone, None)
+        states_of = self._states.at(snapshot)
+        shapes: dict[PoolShape, int] = {}
+        groups: dict[tuple[str, ...], int] = {}
+        wanted = sorted(existing) if pools is None else [pool_id for pool_id in pools if pool_id in existing]
+        rows: list[JSON] = []
+        for row in (row for pool_id in wanted for row in self._rows(pool_id, states_of)):
+            pause()
+            found = _row_as_json(row, shapes.setdefault(row.shape, len(shapes)))
+            if node := snapshot.node(row.node):
+                group = tuple(node.labels.get(label, "") for label in self._labels)
+                found["group"] = groups.setdefault(group, len(groups))
+            rows.append(found)
+        tables: list[JSON] = [{"devices": [*each.devices], "hardware": [*each.hardware]} for each in shapes]
+        return {"shapes": tables, "labels": [*self._labels], "groups": [[*each] for each in groups], "rows": rows}
+
+    def _rows(self, pool_id: PoolId, states_of: Callable[[PoolId], PoolStates]) -> tuple[FleetRow, ...]:
+        states = states_of(pool_id)
+        known = self._known.get(pool_id)
+        if known is not None and known[0] is states:
+            return known[1]
+        by_node: dict[str, list[_Judged]] = {}
+        for judged in sorted(states, key=row_order):
+            by_node.setdefault(node_of(judged[1], judged[0]), []).append(judged)
+        rows = tuple(_row(pool_id, node, found, states) for node, found in sorted(by_node.items()))
+        self._known[pool_id] = (states, rows)
+        return rows
+
+
+def _row(pool_id: PoolId, node: str, found: list[_Judged], states: PoolStates) -> FleetRow:
+    numbers: dict[object, int] = {}
+    hardware = []
+    for _, device, _ in found:
+        counters = device.consumes_counters
+        key = frozenset(each.counter_set for each in counters) if counters else device.id
+        hardware.append(numbers.setdefault(key, len(numbers)))
+    return FleetRow(
+        pool_id,
+        node,
+        PoolShape(tuple(device.id.device for _, device, _ in found), tuple(hardware)),
+        "".join(_CODE_OF[state] for _, _, state in found),
+        {
+            index: _least_left(device, states)
+            for index, (_, device, state) in enumerate(found)
+            if state is DeviceState.SHARED
+        },
+    )
+
+
+def _least_left(device: Device, states: PoolStates) -> float:
+    """The least share that is left of any capacity of a device, between 0 and 1."""
+    amounts = ((Quantity.parse(left).nano, Quantity.parse(total).nano) for _, left, total in states.capacities(device))
+    return round(min((left / total for left, total in amounts if total > 0), default=0.0), 3)
+
+
+def _row_as_json(row: FleetRow, shape: int) -> dict[str, JSON]:
+    found: dict[str, JSON] = {
+        "driver": row.pool.driver,
+        "pool": row.pool.pool,
+        "node": row.node,
+        "shape": shape,
+        "states": row.states,
+    }
+    if row.left:
+        found["left"] = {str(index): share for index, share in row.left.items()}
+    return found

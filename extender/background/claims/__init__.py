@@ -1,1 +1,0 @@
-"""Claims that no bind serves: of pinned pods, of no pod, lost, orphaned, or late."""

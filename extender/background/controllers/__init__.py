@@ -1,1 +1,0 @@
-"""What is to be asked of the controllers of negotiated claims, apart from calls of a scheduler."""

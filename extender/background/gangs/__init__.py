@@ -1,1 +1,0 @@
-"""Devices that are kept for the members of a gang together."""

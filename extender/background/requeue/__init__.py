@@ -1,1 +1,0 @@
-"""Which rejected pods fit now, and waking them."""

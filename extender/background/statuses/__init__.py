@@ -1,1 +1,0 @@
-"""Statuses and objects that are kept up with the cluster."""

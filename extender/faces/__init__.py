@@ -1,0 +1,1 @@
+"""How others reach the service: HTTP, gRPC, commands, the library, the console, and the processes themselves."""

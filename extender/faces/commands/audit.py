@@ -1,0 +1,128 @@
+"""`dra-extender audit`: the allocator's audit of a cluster, and its findings as a table or JSON."""
+
+import asyncio
+import os
+import random
+from collections.abc import Collection, Iterable
+
+import typer
+
+from allocator import Selectors
+from allocator.audit import Evidence, Finding, audit
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live import connect
+from extender.cluster.snapshot import Snapshot
+from extender.faces.commands.options import (
+    KubeconfigOptions,
+    ManifestsOptions,
+    Output,
+    OutputOption,
+    check_one_cluster,
+    command,
+)
+from extender.faces.commands.output import FOUND_PROBLEMS, print_result
+from extender.faces.commands.reading import one_cluster
+from extender.framework.pods.claims import bound_pod
+from extender.kube.api import Api, Listing
+from extender.kube.connection.credentials import Origin, find_origin
+from extender.kube.discovery import NotServedError
+from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
+from extender.lab.cluster import EmbeddedCluster
+from extender.tools.table import TextTable
+
+AUDITED = (NODES, SLICES, CLASSES, PODS, CLAIMS)
+"""The kinds that the audit reads: pods before claims, because a pod that has a node has had its claims before."""
+
+
+@command(
+    "dra-extender audit config/example",
+    "dra-extender audit --context production -o json",
+    "kubectl get nodes,resourceslices,deviceclasses,resourceclaims -A -o yaml | dra-extender audit -",
+)
+def audit_command(
+    *, manifests: ManifestsOptions, kubeconfig: KubeconfigOptions, output: OutputOption = Output.TABLE
+) -> None:
+    """Check allocated claims, and pods on nodes: which of them break which rule? Of manifests, or of a live cluster."""
+    check_one_cluster(manifests, kubeconfig)
+    if manifests:
+        snapshot = EmbeddedCluster(one_cluster("audit", manifests).objects).state.snapshot
+    else:
+        snapshot = asyncio.run(listed_live(find_origin(*kubeconfig, os.environ)))
+    findings, judged = audit_snapshot(snapshot), _judged(_evidence(snapshot))
+    print_result(
+        output,
+        names=lambda: sorted({claim for finding in findings for claim in finding.claims}),
+        data=lambda: [finding_json(finding) for finding in findings],
+        table=lambda: finding_table(findings),
+    )
+    if output is Output.TABLE:
+        typer.echo(judged if findings else f"every rule holds; {judged}")
+    if findings:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+async def listed(api: Api, resources: Iterable[Resource] = AUDITED) -> Snapshot:
+    """The objects of some kinds, listed once. An optional kind that is not served has no objects.
+
+    Raises:
+        ApiError, OutcomeUnknownError: they cannot be read.
+    """
+    state = ClusterState()
+    for resource in resources:
+        try:
+            listing = await api.list(resource)
+        except NotServedError:
+            if not resource.optional:
+                raise
+            listing = Listing((), 0)
+        state.replace(resource, listing.items, listing.revision)
+    return state.snapshot
+
+
+async def listed_live(origin: Origin, resources: Collection[Resource] = AUDITED) -> Snapshot:
+    """As `listed`, of a live cluster.
+
+    Raises:
+        ConnectError: there is no usable API server.
+        ApiError, OutcomeUnknownError: the objects cannot be read.
+    """
+    async with connect(origin, random=random.random, listing=resources) as cluster:
+        return await listed(cluster.api, resources)
+
+
+def audit_snapshot(snapshot: Snapshot) -> tuple[Finding, ...]:
+    """All rules that claims and pods of a cluster break."""
+    return audit(_evidence(snapshot), Selectors())
+
+
+def _evidence(snapshot: Snapshot) -> Evidence:
+    bound = map(bound_pod, (snapshot.pods[key] for key in sorted(snapshot.pods)))
+    return Evidence(
+        slices=tuple(snapshot.inventory.slices.values()),
+        classes=snapshot.classes,
+        claims=tuple(snapshot.claims[key].claim for key in sorted(snapshot.claims)),
+        nodes={name: node.node for name, node in snapshot.nodes.items()},
+        pods=tuple(pod for pod in bound if pod is not None and (pod.claims or pod.unmade)),
+    )
+
+
+def _judged(evidence: Evidence) -> str:
+    allocated = sum(claim.allocation is not None for claim in evidence.claims)
+    pods = f"{len(evidence.pods)} {'pod' if len(evidence.pods) == 1 else 'pods'} with claims on nodes"
+    return f"judged: {allocated} allocated of {len(evidence.claims)} claims, {pods}"
+
+
+def finding_table(findings: Iterable[Finding]) -> TextTable:
+    """A row per finding."""
+    rows = [(f.rule.value, ", ".join(f.claims) or "-", str(f.device or "-"), f.message) for f in findings]
+    return TextTable(("rule", "claims", "device", "what is wrong"), rows)
+
+
+def finding_json(finding: Finding) -> dict[str, object]:
+    """A finding for programs."""
+    return {
+        "rule": finding.rule.value,
+        "claims": list(finding.claims),
+        "device": finding.device and finding.device._asdict(),
+        "message": finding.message,
+    }

@@ -1,0 +1,291 @@
+"""`explain` of both programs, and `kubectl dra why-not`: why a pod fits where it fits, or nowhere."""
+
+import asyncio
+import os
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from allocator.tools import printable
+from extender.answers.explain.claim_admission import read_admission
+from extender.answers.explain.explain_claim import explain_claim, unknown_claim
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explanation import Conclusion, unknown_pod
+from extender.answers.explain.output import as_json
+from extender.assembly import make_solver
+from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
+from extender.cluster.live import connect
+from extender.cluster.objects.pods import parse_pod
+from extender.cluster.snapshot import Snapshot
+from extender.config.settings import Settings
+from extender.faces.commands.answer_source import AnswerSource, run
+from extender.faces.commands.audit import listed
+from extender.faces.commands.options import (
+    ConfigOption,
+    ExplainOutput,
+    ExplainOutputOption,
+    KubeconfigOptions,
+    ManifestsOption,
+    command,
+)
+from extender.faces.commands.output import FOUND_PROBLEMS, fail, print_data, say, warn
+from extender.faces.commands.place import Place, PlaceOptions
+from extender.faces.commands.reading import EXPLAINED, check_pod_name, settings_of, settings_on
+from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions
+from extender.faces.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError
+from extender.framework.decisions.solver import Solver
+from extender.kube.api import ObjectKey
+from extender.kube.connection.credentials import Origin, find_origin
+from extender.kube.raw import key_of
+from extender.kube.resources import PODS
+from extender.planning.templates.catalog import read_catalog
+from extender.tools.logs import log_quietly
+from extender.tools.user_error import UserError
+
+_CLAIM: Final = "claim"
+
+_CLAIM_WORDS: Final = frozenset({"claim", "claims", "resourceclaim", "resourceclaims"})
+_POD_WORDS: Final = frozenset({"pod", "pods", "po"})
+
+_GOOD: Final = frozenset(
+    {Conclusion.FITS.value, Conclusion.BOUND.value, Conclusion.NEEDS_NOTHING.value, Conclusion.ALLOCATED.value}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationJson:
+    """An explanation as JSON."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The text for people, made printable: the service may send any characters."""
+        return "\n".join(map(printable, str(self.document["text"]).split("\n")))
+
+    @property
+    def is_good(self) -> bool:
+        """The pod is bound, fits on a node, or needs no devices; the claim is allocated, or fits on a node."""
+        return self.document["verdict"] in _GOOD
+
+
+def print_explanation(answer: ExplanationJson, form: StrEnum) -> None:
+    """Print an explanation; ends the command with 1 if the pod fits nowhere."""
+    if form.value in {"json", "yaml"}:
+        print_data(answer.document, form)
+    else:
+        typer.echo(answer.text, nl=False)
+    if not answer.is_good:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+class InquiryError(UserError):
+    """There is no explanation; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedObject:
+    """The pod or the claim to explain, and on which nodes (None: all)."""
+
+    pod: ObjectKey
+    nodes: tuple[str, ...] | None = None
+    is_claim: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path at a running service."""
+        what = "claims/" if self.is_claim else ""
+        return f"/explain/{quote(self.pod.namespace)}/{what}{quote(self.pod.name)}"
+
+
+@command(
+    "dra-extender explain demo/training-3 -m config/example",
+    "dra-extender explain -m nodes.yaml slices.yaml claims.yaml my-pod --node gpu-east-1",
+    "dra-extender explain demo/training-3 --server http://127.0.0.1:8888 -o json",
+    "dra-extender explain demo/training-3 --server https://localhost:8443 --cacert ca.crt --token-file token",
+    "dra-extender explain team-a/trainer --context production",
+    "dra-extender explain claim team-a/fpga --context production",
+)
+def explain(
+    *,
+    pod: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; its namespace is default if none is given.")
+    ] = "",
+    claim: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE/]CLAIM", help="After the word claim: explain this claim.")
+    ] = "",
+    node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
+    manifests: ManifestsOption = None,
+    config: ConfigOption = None,
+    server: Annotated[str, typer.Option(metavar="URL", help="Ask a running service, e.g. http://127.0.0.1:8888.")] = "",
+    remote: RemoteOptions,
+    kubeconfig: KubeconfigOptions,
+    output: ExplainOutputOption = ExplainOutput.TEXT,
+) -> None:
+    """Explain where a pod fits and why; or why it fits nowhere, and what would help. Nothing is written.
+
+    After the word claim, the same for a claim: what it holds, or where it can be allocated.
+
+    An object of the manifests with errors is named and left out, and the exit code is 1.
+
+    The cluster is the one of the manifests, of a running service (--server), or the live one. A service uses its own
+    settings; else they come from --config and the environment. Over manifests, controllers are asked, too.
+    """
+    if sum((bool(manifests), bool(server), kubeconfig.is_given)) > 1:
+        fail("--manifests, --server, and --kubeconfig or --context: only one of them")
+    if server and config:
+        fail("--config: a running service (--server) has its own settings")
+    remote = remote.at(server)
+    inquiry, paths = _inquiry(pod, claim, manifests or [], node)
+    log_quietly()
+    problems: list[str] = []
+    try:
+        if server:
+            answer = asked(inquiry, remote)
+        elif paths:
+            cluster = Cluster.from_manifests(paths, settings=settings_of(config), refused=problems.append, warned=warn)
+            answer = explained_in(cluster, inquiry)
+        else:
+            origin = find_origin(*kubeconfig, os.environ)
+            answer = asyncio.run(explained_live(origin, settings_of(config), inquiry))
+    finally:
+        say(*problems)
+    print_explanation(answer, output)
+    if problems:
+        raise typer.Exit(FOUND_PROBLEMS)
+
+
+@command("kubectl dra explain training-3 -n demo", "kubectl dra explain claim/fpga -n demo")
+def explain_at_place(
+    *,
+    name: Annotated[str, typer.Argument(metavar="[TYPE/]NAME", help="A pod, or claim/NAME.")],
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Explain this node only; can be repeated.")
+    ] = None,
+    output: ExplainOutputOption = ExplainOutput.TEXT,
+    place: PlaceOptions,
+) -> None:
+    """Where a pod or a claim fits and why; or why it fits nowhere, and what would help."""
+    _explain(place, name, node or (), output)
+
+
+@command("kubectl dra why-not gpu-east-1 training-3 -n demo")
+def why_not(
+    *,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The node.")],
+    pod: Annotated[str, typer.Argument(metavar="POD", help="The pod.")],
+    output: ExplainOutputOption = ExplainOutput.TEXT,
+    place: PlaceOptions,
+) -> None:
+    """Why a pod does not fit on one node, device for device, and what would help there."""
+    _explain(place, pod, (node,), output)
+
+
+def _inquiry(pod: str, claim: str, values: list[Path], node: list[str] | None) -> tuple[ExplainedObject, list[Path]]:
+    """What is to be explained, and the manifests. In ``-m PATH... claim CLAIM``, all are values of -m."""
+    if claim and pod != _CLAIM:
+        fail(f"explain {pod} {claim}: write explain claim {claim}, or name one pod")
+    is_claim = bool(claim)
+    if not pod and values[:-1] and str(values[-2]) == _CLAIM:
+        is_claim, values = True, [*values[:-2], values[-1]]
+    name, paths = _told_apart(claim or pod, values)
+    check_pod_name(name)
+    namespace, _, own = name.rpartition("/")
+    return ExplainedObject(ObjectKey(namespace or "default", own), tuple(node) if node else None, is_claim), paths
+
+
+def explained_in(cluster: Cluster, inquiry: ExplainedObject) -> ExplanationJson:
+    """The explanation in a cluster in memory. Raises InquiryError: there is no such pod or claim."""
+    try:
+        explain = cluster.explain_claim if inquiry.is_claim else cluster.explain
+        return ExplanationJson(as_json(explain(str(inquiry.pod), inquiry.nodes)))
+    except (UnknownPodError, UnknownClaimError) as error:
+        raise InquiryError(str(error)) from error
+
+
+def _told_apart(pod: str, values: list[Path]) -> tuple[str, list[Path]]:
+    """The pod and the manifests: in ``-m PATH... POD``, the pod is the last value of -m."""
+    if pod:
+        return pod, values
+    if len(values) < 2 or values[-1].exists():
+        fail("which pod? The command needs [NAMESPACE/]POD")
+    return str(values[-1]), values[:-1]
+
+
+async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedObject) -> ExplanationJson:
+    """The explanation of a pod of a live cluster as it is now.
+
+    Raises:
+        InquiryError: there is no such pod.
+        TemplateError: the node templates of the settings cannot be used.
+        ConnectError: there is no usable API server.
+        ApiError, OutcomeUnknownError: the objects cannot be read.
+    """
+    async with connect(origin, random=random.random, listing=EXPLAINED) as cluster:
+        snapshot = await listed(cluster.api, EXPLAINED)
+        if inquiry.is_claim:
+            solver = make_solver(await settings_on(cluster.api, settings))
+            return _of_claim(inquiry, snapshot, solver)
+        pod = snapshot.pods.get(inquiry.pod)
+        if pod is None:  # A snapshot does not keep pods without devices.
+            pods = {key_of(raw): raw for raw in (await cluster.api.list(PODS)).items}
+            if inquiry.pod not in pods:
+                raise InquiryError(unknown_pod(inquiry.pod, pods))
+            pod = parse_pod(pods[inquiry.pod])
+        admission = await read_admission(pod, snapshot, cluster.api)
+        settings = await settings_on(cluster.api, settings)
+    scheduling = settings.scheduling
+    explainer = Explainer.alone(
+        snapshot,
+        make_solver(settings),
+        scheduling.scheduler_names,
+        preempts=scheduling.preemption,
+        suggest=(SuggestedNodes(read_catalog(settings)),),  # PodDisruptionBudgets are not read, so no pod is to move
+    )
+    return ExplanationJson(as_json(explainer.explain(pod, inquiry.nodes, admission)))
+
+
+def _of_claim(inquiry: ExplainedObject, snapshot: Snapshot, solver: Solver) -> ExplanationJson:
+    found = snapshot.claims.get(inquiry.pod)
+    if found is None:
+        raise InquiryError(unknown_claim(inquiry.pod, snapshot.claims))
+    return ExplanationJson(as_json(explain_claim(found, Explainer.alone(snapshot, solver), inquiry.nodes)))
+
+
+def asked(inquiry: ExplainedObject, remote: Remote) -> ExplanationJson:
+    """The explanation of a running service.
+
+    Raises:
+        InquiryError: the service cannot be asked, or does not answer.
+    """
+    try:
+        document = remote.get(inquiry.path, {"node": inquiry.nodes or ()})
+    except RemoteError as error:
+        raise InquiryError(str(error)) from error
+    if not {"verdict", "text"} <= document.keys():
+        raise InquiryError(
+            f"{remote.url.rstrip('/')}{inquiry.path}: status 200 and no explanation: is this a dra-extender?"
+        )
+    return ExplanationJson(document)
+
+
+def _explain(place: Place, name: str, nodes: Sequence[str], output: ExplainOutput) -> None:
+    kind, slash, own = name.rpartition("/")
+    if (slash and kind.lower() not in _POD_WORDS | _CLAIM_WORDS) or not own:
+        fail(f"{name}: expected POD, pod/POD or claim/CLAIM; the namespace is the option -n")
+    what = "claims/" if kind.lower() in _CLAIM_WORDS else ""
+    path = f"/explain/{quote(place.named(name), safe='')}/{what}{quote(own, safe='')}"
+
+    async def ask(source: AnswerSource) -> Mapping[str, Any]:
+        document = await source.get(path, {"node": nodes} if nodes else {})
+        if not {"verdict", "text"} <= document.keys():
+            raise RemoteError(f"{source.name}: {path}: no explanation: is this a dra-extender?")
+        return document
+
+    print_explanation(ExplanationJson(run(place, ask)), output)

@@ -1,0 +1,249 @@
+"""The console on HTTP: the page, its documents, the devices that match a question, and its stream of changes."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import orjson
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from allocator import ClassMembers, Device, DeviceId, Limits, Version
+from allocator.pools import Pool
+from allocator.search import SearchBudget, TimedSelectors
+from allocator.tools import JSON
+from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
+from extender.answers.observe.overview import Overview
+from extender.answers.observe.tables.devices import class_of
+from extender.cluster.snapshot import Snapshot
+from extender.faces.console.feed import Feed
+from extender.faces.console.files import PageFile, page_files
+from extender.faces.http.callers import caller_of
+from extender.faces.http.errors import error_reply
+from extender.faces.http.verb_endpoints import BODILESS
+from extender.framework.service import Service
+from extender.tools.table import QueryError
+
+_LONGEST: Final = 512
+"""Characters of a filter for an attribute: a name has 97 at most, a value 64."""
+
+
+class AttributeFilter:
+    """Devices with an attribute, or with one value of it.
+
+    Args:
+        text: ``NAME``, or ``NAME=VALUE``; a name without a domain is in the domain of the driver.
+
+    Raises:
+        QueryError: the text has no name, or is too long.
+    """
+
+    def __init__(self, text: str) -> None:
+        name, equals, value = text.partition("=")
+        if not name.strip() or len(text) > _LONGEST:
+            raise QueryError(f"attribute: expected NAME or NAME=VALUE in at most {_LONGEST} characters")
+        self._name = name.strip()
+        self._value = value.strip() if equals else None
+
+    def has(self, device: Device) -> bool:
+        """Whether a device has the attribute, and the value if one is wanted. A list has each of its elements."""
+        qualified = self._name if "/" in self._name else f"{device.id.driver}/{self._name}"
+        if qualified not in device.attributes:
+            return False
+        value = device.attributes[qualified]
+        return self._value is None or self._value in map(_text, value if isinstance(value, tuple) else (value,))
+
+
+def _text(value: str | int | bool | Version) -> str:  # noqa: FBT001  # the value of an attribute
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def matches(snapshot: Snapshot, members: ClassMembers | None, attribute: AttributeFilter | None) -> dict[str, JSON]:
+    """The matching devices: ``{"sets": [[NAME]], "pools": [{"driver", "pool", "set": INDEX}], "note": TEXT}``.
+
+    Pools without a match are left out. Pools in which the same names match share a set.
+
+    Raises:
+        SearchLimitError: the selectors of the class took too long.
+    """
+    sets: dict[tuple[str, ...], int] = {}
+    pools: list[JSON] = []
+    tests: tuple[Callable[[Device], bool], ...] = tuple(each.has for each in (attribute, members) if each is not None)
+    for pool_id, pool in sorted(snapshot.inventory.pools.items()):
+        names = _names(pool, tests)
+        if names:
+            index = sets.setdefault(names, len(sets))
+            pools.append({"driver": pool_id.driver, "pool": pool_id.pool, "set": index})
+    return {"sets": [[*each] for each in sets], "pools": pools, "note": members.failures if members is not None else ""}
+
+
+def _names(pool: Pool, tests: tuple[Callable[[Device], bool], ...]) -> tuple[str, ...]:
+    devices = (device for origin in pool.newest for device in origin.devices)
+    return tuple(sorted(device.id.device for device in devices if all(test(device) for test in tests)))
+
+
+_SELECTING: Final = Limits(steps=0, seconds=5.0)
+"""The limits for the selectors of a class on all devices, as for the table of devices."""
+
+_MOST_CLASSES: Final = 1000
+"""Names of classes among which the page offers a choice. A class that is not offered can be typed."""
+
+_MOST_NUMBERS: Final = 2**52
+"""Numbers of messages begin below this: a browser counts exactly up to twice as much."""
+
+_STREAM: Final = "text/event-stream"
+_UNSTORED: Final = {"Cache-Control": "no-store"}
+
+
+class Matching(BaseModel):
+    """Which devices. Unknown parameters are refused, because they are misspelled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    device_class: str = Field(default="", alias="class", description="Of this device class.", examples=["gpu"])
+    attribute: str = Field(default="", description="With this attribute: NAME or NAME=VALUE.", examples=["model=h100"])
+
+
+class DeviceParameters(BaseModel):
+    """Which device."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    driver: str = Field(description="Its driver.", examples=["gpu.example.com"])
+    pool: str = Field(description="Its pool.", examples=["node-0"])
+    device: str = Field(description="Its name within the pool.", examples=["gpu-0"])
+
+
+class Following(BaseModel):
+    """From where on."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after: int = Field(default=0, ge=0, description='The "position" of the fleet that the page has read.')
+
+
+def add_console(app: FastAPI, service: Service, group_label: str) -> None:
+    """The page's files, the fleet, matching devices, and the stream of changes.
+
+    Args:
+        app: gets the endpoints.
+        service: what they show.
+        group_label: the label that names a node's group for autoscalers; empty if there is none.
+    """
+    overview = service.overview
+    fleet = Fleet(overview.devices, (*filter(None, [group_label]), *GROUP_LABELS))
+    _add_files(app, page_files())
+    feed = Feed(overview, fleet, lambda: service.is_stopping, secrets.randbelow(_MOST_NUMBERS))
+    _add_fleet(app, overview, fleet, feed)
+    _add_matches(app, overview)
+    _add_history(app, overview)
+    _add_changes(app, feed)
+
+
+def page_reply(request: Request, file: PageFile) -> Response:
+    """A file of the page; 304 if the browser has it."""
+    if request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={**file.headers})
+    return Response(file.content, media_type=file.media_type, headers={**file.headers})
+
+
+def _add_files(app: FastAPI, files: Mapping[str, PageFile]) -> None:
+    @app.get(
+        "/console/files/{name}",
+        tags=["console"],
+        summary="A file of the console: a module, a stylesheet, an icon.",
+        response_class=Response,
+        responses={404: {"description": "There is no such file."}},
+    )
+    async def get_console_file(request: Request, name: str) -> Response:
+        found = files.get(name)
+        if found is None:
+            return error_reply(HTTPStatus.NOT_FOUND, "the console has no such file")
+        return page_reply(request, found)
+
+
+def _add_fleet(app: FastAPI, overview: Overview, fleet: Fleet, feed: Feed) -> None:
+    @app.get(
+        "/console/fleet",
+        tags=["console"],
+        summary="The states of all devices, in one short document.",
+        response_class=Response,
+    )
+    async def get_console_fleet(request: Request) -> Response:
+        position, doubt, snapshot = feed.position(), overview.state.not_ready, overview.state.snapshot
+
+        def made() -> bytes:
+            head = {
+                "position": position,
+                "doubt": doubt,
+                "states": [each.value for each in STATES],
+                "classes": sorted(snapshot.classes)[:_MOST_CLASSES],
+                "nodes": len(snapshot.nodes),
+            }
+            return orjson.dumps(head | fleet.document(snapshot, pause=overview.verb_priority.turn()))
+
+        return Response(await overview.offload(caller_of(request.scope))(made), media_type="application/json")
+
+
+def _add_matches(app: FastAPI, overview: Overview) -> None:
+    @app.get(
+        "/console/matches",
+        tags=["console"],
+        summary="The devices of a class, or with an attribute.",
+        response_class=Response,
+        responses={
+            400: {"description": "There is no such class, or a parameter is invalid."},
+            503: {"description": "The selectors of the class take too long."},
+        },
+    )
+    async def get_console_matches(request: Request, query: Annotated[Matching, Query()]) -> Response:
+        snapshot = overview.state.snapshot
+        attribute = AttributeFilter(query.attribute) if query.attribute else None
+        members = None
+        if query.device_class:
+            selectors = TimedSelectors(
+                overview.decider.solver.selectors, SearchBudget(_SELECTING, overview.selecting_clock())
+            )
+            members = ClassMembers(class_of(query.device_class, snapshot), selectors)
+        off_loop = overview.offload(caller_of(request.scope), selects=members is not None)
+        found = await off_loop(lambda: orjson.dumps(matches(snapshot, members, attribute)))
+        return Response(found, media_type="application/json")
+
+
+def _add_history(app: FastAPI, overview: Overview) -> None:
+    @app.get(
+        "/console/history",
+        tags=["console"],
+        summary="Who has held a device in the last hour, as far as this replica saw it.",
+        response_class=Response,
+    )
+    async def get_console_history(query: Annotated[DeviceParameters, Query()]) -> Response:
+        device = DeviceId(query.driver, query.pool, query.device)
+        found = overview.history.of(device, overview.state.snapshot)
+        document = {
+            "completeAfter": overview.history.complete_after(),
+            "holds": [
+                {"claim": str(each.claim), "users": each.users, "since": each.since, "until": each.until}
+                for each in found
+            ],
+        }
+        return Response(orjson.dumps(document), media_type="application/json")
+
+
+def _add_changes(app: FastAPI, feed: Feed) -> None:
+    @app.get(
+        "/console/changes",
+        tags=["console"],
+        summary="What changes, as Server-Sent Events.",
+        response_class=Response,
+        responses={200: {"content": {_STREAM: {}}}, 503: {"description": "Too many pages are open."}},
+    )
+    async def get_console_changes(request: Request, query: Annotated[Following, Query()]) -> Response:
+        if BODILESS in request.scope:
+            return Response(media_type=_STREAM, headers=_UNSTORED)
+        last = request.headers.get("last-event-id", "")
+        after = int(last) if last.isascii() and last.isdigit() and len(last) < 20 else query.after
+        return StreamingResponse(feed.open(after), media_type=_STREAM, headers=_UNSTORED)

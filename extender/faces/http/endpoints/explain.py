@@ -1,0 +1,162 @@
+"""Explanations on HTTP: text for terminals, JSON for clients that accept it. Nothing is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Annotated, Final
+
+import yaml
+from anyio.to_thread import run_sync
+from fastapi import FastAPI, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allocator.tools import JSON
+from extender.answers.explain.explanation import Explanation
+from extender.answers.explain.explanation_service import Explanations
+from extender.answers.explain.output import as_json, as_text
+from extender.cluster.objects.pods import Pod
+from extender.faces.http.callers import MAY, caller_of
+from extender.faces.http.errors import error_reply
+from extender.faces.http.limits.bodies import Bodies, Body
+from extender.faces.http.replies import Format, format_for
+from extender.faces.http.yaml_bodies import from_yaml, is_yaml
+from extender.framework import wire
+from extender.framework.wire import WireError, as_pod, optional, root_of
+from extender.kube.api import ObjectKey
+
+
+class Nodes(BaseModel):
+    """Which nodes. Unknown parameters are refused, because they are misspelled."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: list[str] | None = Field(
+        default=None, description="Look at this node only; may be given several times.", min_length=1
+    )
+
+
+NodesQuery = Annotated[Nodes, Query()]
+
+_EXAMPLE: Final[JSON] = {
+    "metadata": {"name": "plain", "namespace": "default"},
+    "spec": {"containers": [{"name": "main", "image": "example.com/app"}]},
+}
+_BODY: Final[Mapping[str, object]] = {
+    "application/json": {"example": _EXAMPLE},
+    "application/yaml": {"example": yaml.safe_dump(_EXAMPLE, sort_keys=False)},
+}
+_TEXT: Final = "pod default/plain needs no devices: its devices do not restrict the choice of a node\n"
+_ANSWERS: Final[dict[int | str, dict[str, object]]] = {
+    200: {
+        "description": "The explanation: text, or JSON where that is accepted.",
+        "content": {"text/plain": {"example": _TEXT}, "application/json": {}},
+    },
+    400: {"description": "A parameter that is unknown, or a body that can't be read."},
+    404: {"description": "There is no such pod or claim, or the pod needs no devices: the error says which."},
+    406: {"description": "Neither text nor JSON is accepted."},
+    429: {"description": "The caller, or all callers together, ask for too much."},
+    503: {"description": "The service does not know the cluster well enough."},
+}
+
+
+def add_explain(app: FastAPI, explanations: Explanations, bodies: Bodies) -> None:
+    """``/explain``, for a pod or a claim of the cluster and for any other pod."""
+    _add_claims(app, explanations)
+
+    @app.get(
+        "/explain/{namespace}/{pod}",
+        tags=["explain"],
+        summary="Why does a pod of the cluster fit nowhere, and what would change that? Or: where does it fit?",
+        responses=_ANSWERS,
+        response_class=Response,
+    )
+    async def explain_known(request: Request, namespace: str, pod: str, query: NodesQuery) -> Response:
+        form = format_for(request)
+        within = await _only(request, namespace)
+        caller = caller_of(request.scope)
+        key = ObjectKey(namespace, pod)
+        return await _reply(form, await explanations.of_pod(key, query.node, within=within, caller=caller))
+
+    @app.post(
+        "/explain",
+        tags=["explain"],
+        summary="The same for a pod as it might be: a Pod, or what kube-scheduler sends to filter.",
+        responses={code: answer for code, answer in _ANSWERS.items() if code != 404},
+        response_class=Response,
+        openapi_extra={"requestBody": {"required": True, "content": _BODY}},
+    )
+    async def explain_any(request: Request, query: NodesQuery) -> Response:
+        form = format_for(request)
+        caller = caller_of(request.scope)
+        with Body(bodies, caller=caller) as body:
+            # A body with whole nodes, or in YAML, takes long to decode.
+            content_type = request.headers.get("content-type", "")
+            pod, names = await bodies.decoded(caller, _decoded, await body.read(request.receive), content_type)
+            within = await _only(request, pod.namespace)
+            return await _reply(
+                form, await explanations.explain(pod, query.node or names, within=within, caller=caller)
+            )
+
+
+def _add_claims(app: FastAPI, explanations: Explanations) -> None:
+    @app.get(
+        "/explain/{namespace}/claims/{claim}",
+        tags=["explain"],
+        summary="What does a claim hold? Or: where can it be allocated, or why nowhere?",
+        responses=_ANSWERS,
+        response_class=Response,
+    )
+    async def explain_claim(request: Request, namespace: str, claim: str, query: NodesQuery) -> Response:
+        form = format_for(request)
+        within = await _only(request, namespace)
+        caller = caller_of(request.scope)
+        key = ObjectKey(namespace, claim)
+        return await _reply(form, await explanations.of_claim(key, query.node, within=within, caller=caller))
+
+
+async def _only(request: Request, namespace: str) -> str | None:
+    """The only namespace whose objects the caller may read by name; None: all, as everybody on loopback may.
+
+    Who may read the table of all pods may read all names. Of the explained pod, or of the pod in a body, the caller
+    reads the names of its namespace if it may read the explanations there; if not, it reads no name.
+    """
+    may = request.scope.get(MAY)
+    if may is None or await may("get", "/pods"):
+        return None
+    return namespace if await may("get", f"/explain/{namespace}/-") else ""
+
+
+def _decoded(body: bytes, content_type: str) -> tuple[Pod, Sequence[str] | None]:
+    """A Pod as kubectl prints it, or ExtenderArgs with names of nodes. Without names all nodes are meant."""
+    if not body or body.isspace():
+        raise WireError("", "the body is empty: expected a Pod as JSON or YAML")
+    if is_yaml(body, content_type):
+        body = from_yaml(body, content_type)
+    root = root_of(body)
+    if optional(root, "Pod", dict) is None and "Pod" not in root:
+        return _with_uid(as_pod(root, "")), None
+    args = wire.decode_filter(body)
+    return _with_uid(args.pod), args.names if optional(root, "NodeNames", list) is not None else None
+
+
+def _with_uid(pod: Pod) -> Pod:
+    """The pod with a uid. A pod that no API server has seen has none."""
+    return pod if pod.uid else replace(pod, uid=f"of {pod}")
+
+
+async def _reply(form: Format, explanation: Explanation | str) -> Response:
+    """The explanation, written in a thread: names from a request may be a megabyte of text to escape.
+
+    A text says why there is none.
+    """
+    if isinstance(explanation, str):
+        return error_reply(HTTPStatus.NOT_FOUND, explanation)
+    if form is Format.JSON:
+        return Response(await run_sync(_as_json, explanation), media_type="application/json")
+    return Response(await run_sync(as_text, explanation), media_type="text/plain")
+
+
+def _as_json(explanation: Explanation) -> bytes:
+    return wire.as_line(as_json(explanation))

@@ -1,0 +1,284 @@
+"""Bodies of requests: limits on the length of one, on its number of values, and on all bodies together.
+
+What a body takes when it is decoded is counted before, and taken from the budget of memory. Callers have shares of this
+memory and of the time for decoding.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from allocator import InvalidObjectError
+from extender.framework.wire import WireError
+from extender.tools.fairness.places import Places
+from extender.tools.intake import Budget, Room, Source, json_weight, marks_of
+from extender.tools.offload import Offload, frameless, in_thread, to_the_end
+
+_Decoded = TypeVar("_Decoded")
+
+FREE_BYTES: Final = 256 * 1024
+"""A body of this length is decoded on the event loop, one at a time, unless it has many objects. The names of 5,000
+nodes are half of this."""
+
+LOOKED_BYTES: Final = 16 * 1024
+"""A body of this length is decoded in less than half a millisecond, whatever it has."""
+
+MOST_OBJECTS: Final = 2_000
+"""Objects and lists of a body that is decoded on the event loop: 0.3 ms. A Pod has some hundreds. With 32,000, which
+256 KiB may have, one body takes 5 ms, and those of 200 connections a second."""
+
+SHORT_PAUSE: Final = 3
+"""The pause after a body of up to `FREE_BYTES` that was decoded in a thread, in times of its duration."""
+
+TEXT_BYTES: Final = 2 * 1024 * 1024
+"""The longest stretch of a body without a quotation mark. An API server stores no object of this length. One emoji
+makes each character of its text take four bytes: to decode 20 MB would keep the interpreter busy for 0.2 s."""
+
+TOO_DEEP: Final = "the body is nested too deeply"
+
+_OF_CALLER: Final = 0.8
+"""The share of one caller of the memory for requests."""
+
+UNCOUNTED_BYTES: Final = 48 * 1024
+"""Bytes of each body that do not count as those of all bodies together; 1,280 connections hold 60 MiB."""
+
+BYTES_A_VALUE: Final = 8
+"""The smallest average in a body longer than `FREE_BYTES`. Bodies of kube-scheduler have 13 to 20. A decoded value
+takes 60 bytes or more: 45 MB of ``[]`` would take a gigabyte, and would stop everything for seconds."""
+
+SMALL_BYTES: Final = 64 * 1024
+"""Longest body of a verb that is sent only names: four names of the greatest length, written as escapes, take 6 KiB."""
+
+
+class TooLargeError(Exception):
+    """A body is over the limit."""
+
+
+class BusyError(Exception):
+    """The bodies of other requests leave no room for this one."""
+
+
+class Bodies:
+    """The room that bodies in use take, and the turns in which they are decoded.
+
+    Args:
+        limit: bytes of the longest body, and of all bodies together; `UNCOUNTED_BYTES` of each body do not count.
+        budget: of memory.
+        source: whose part of it. Schedulers are one caller, which may have all of theirs.
+        clock: measures how long callers have bodies decoded, in seconds.
+        off_loop: where bodies are decoded.
+
+    Attributes:
+        most: bytes of the budget that the bodies of one caller take.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        budget: Budget,
+        source: Source = Source.REQUESTS,
+        clock: Callable[[], float] = time.monotonic,
+        off_loop: Offload = in_thread,
+    ) -> None:
+        self.limit = limit
+        self.budget = budget
+        self.source = source
+        share = budget.share(source)
+        self.most = share if source is Source.SCHEDULERS else int(share * _OF_CALLER)
+        self._taken = 0
+        self._of_callers: Counter[str] = Counter()
+        self._clock = clock
+        self._pieces = asyncio.Lock()
+        self._has_looked = False
+        self._places = Places(1, 1, clock)
+        self._decoding = frameless(off_loop, WireError, InvalidObjectError, TooLargeError)
+
+    @property
+    def taken(self) -> int:
+        """Bytes of all bodies in use."""
+        return self._taken
+
+    def take(self, size: int) -> bool:
+        """Take more bytes; False if they are not left."""
+        is_left = self._taken + size <= self.limit
+        self._taken += size if is_left else 0
+        return is_left
+
+    def give_back(self, size: int) -> None:
+        """Give back bytes that were taken."""
+        self._taken -= size
+
+    def weigh(self, caller: str, room: Room, weight: int) -> bool:
+        """Let a room of the caller grow; False, and nothing is taken, if there is no memory left."""
+        has_room = self._of_callers[caller] + weight <= self.most and room.grow(weight)
+        if has_room:
+            self._of_callers[caller] += weight
+        return has_room
+
+    def close(self, caller: str, room: Room) -> None:
+        """Give back what a room of the caller takes."""
+        self._of_callers[caller] -= room.size
+        if not self._of_callers[caller]:
+            del self._of_callers[caller]
+        room.close()
+
+    async def turn(self) -> None:
+        """Wait for a turn to look at a piece of a long body: one piece in a cycle of the event loop.
+
+        To look at the bytes of 200 connections at once would keep other calls waiting for 0.1 s. Of what waits for its
+        turn, the rest stays at the client. A body that is alone never waits.
+        """
+        async with self._pieces:
+            if self._has_looked:
+                await asyncio.sleep(0)
+            self._has_looked = True
+            asyncio.get_running_loop().call_soon(self._begin_cycle)
+
+    def _begin_cycle(self) -> None:
+        self._has_looked = False
+
+    async def decoded(self, caller: str, decode: Callable[..., _Decoded], body: bytes, *args: object) -> _Decoded:
+        """What a function decodes in a thread, or its error. One body at a time, in fair turns of the callers.
+
+        After a body, nothing is decoded for as long as it took, and after a short one for three times as long: a parser
+        in C keeps the interpreter until it is done, so verbs would get little of it. Nobody whom we know sends short
+        bodies that take long. A scheduler sends its next body after our answer, so its bodies need no pause as long as
+        none of them waits.
+
+        A caller that is cancelled waits: its body is in use. An error about the body comes without its traceback.
+
+        Raises:
+            CrowdedError: the bodies of others take long.
+        """
+        place = await self._places.take(caller)
+        began = self._clock()
+        try:
+            return await to_the_end(self._decoding(partial(_readable, decode, (body, *args))))
+        finally:
+            is_alone = self.source is Source.SCHEDULERS and not self._places.waiting
+            times = 0 if is_alone else 1 if len(body) > FREE_BYTES else SHORT_PAUSE
+            pause = times * (self._clock() - began)
+            asyncio.get_running_loop().call_later(pause, place.leave)
+
+
+def is_costly(body: bytes) -> bool:
+    """Whether a body takes long to decode, so that it must not be decoded on the event loop."""
+    if len(body) <= LOOKED_BYTES:
+        return False
+    if len(body) > FREE_BYTES:
+        return True
+    marks = marks_of(body)
+    return len(marks) - marks.count(b",") > MOST_OBJECTS
+
+
+def _readable(decode: Callable[..., _Decoded], args: tuple[object, ...]) -> _Decoded:
+    try:
+        return decode(*args)
+    except RecursionError:
+        raise WireError("", TOO_DEEP) from None
+
+
+class Body:
+    """The body of one request, which gives back its room when the context is left.
+
+    Args:
+        bodies: of all requests.
+        limit: bytes of the longest body, if less than the limit of all requests.
+        free: bytes for which no memory is counted. Bodies that are decoded on the event loop are decoded one at a time.
+        caller: whose share of the memory it takes.
+    """
+
+    def __init__(self, bodies: Bodies, limit: int | None = None, free: int = 0, caller: str = "") -> None:
+        self._bodies = bodies
+        self._caller = caller
+        self._limit = bodies.limit if limit is None else min(limit, bodies.limit)
+        self._free = free
+        self._taken = 0
+        self._room = Room(bodies.budget, bodies.source)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._give_back()
+
+    async def read(self, receive: Receive) -> bytes:
+        """The whole body. A refused body is read to its end and not kept: only then does the client read our answer.
+
+        Raises:
+            ClientDisconnect: the client is gone.
+            TooLargeError: the body is over the limit.
+            BusyError: there is no room for the body.
+            WireError: the body has too many values for its length, or a text that no Pod or Node has.
+        """
+        chunks: list[bytes] = []
+        size, values, unquoted, more = 0, 0, 0, True
+        refusal: Exception | None = None
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            chunk, more = message.get("body", b""), message.get("more_body", False)
+            size += len(chunk)
+            if refusal is not None:
+                continue
+            if size > UNCOUNTED_BYTES:
+                await self._bodies.turn()
+            if size > FREE_BYTES:  # chunk by chunk: to count a long body at once would keep other requests waiting
+                values += len(marks_of(chunk))
+            end = chunk.rfind(b'"')
+            unquoted = len(chunk) - end - 1 if end >= 0 else unquoted + len(chunk)
+            refusal = self._grow(size) or _too_long(unquoted) or self._weigh(chunk, size)
+            chunks.append(chunk)
+            if refusal is not None:
+                chunks.clear()
+        if refusal is not None:
+            raise refusal
+        if values * BYTES_A_VALUE > size:
+            raise WireError("", f"the body has about {values} values in {size} bytes: neither Pods, Nodes nor names")
+        return b"".join(chunks)
+
+    def _grow(self, size: int) -> Exception | None:
+        """Take room for a body of this size, or return why there is none."""
+        if size > self._limit:
+            return TooLargeError(f"the body is longer than the limit of {self._limit} bytes")
+        if size > UNCOUNTED_BYTES:
+            more = size - UNCOUNTED_BYTES - self._taken
+            if not self._bodies.take(more):
+                self._give_back()
+                others = f"{self._bodies.taken} of {self._bodies.limit} bytes"
+                return BusyError(f"the bodies of other requests take {others}; try again")
+            self._taken += more
+        return None
+
+    def _weigh(self, chunk: bytes, size: int) -> Exception | None:
+        """Take memory for a chunk and its values, or return why there is none."""
+        if size <= self._free or self._bodies.weigh(self._caller, self._room, json_weight(chunk)):
+            return None
+        most = self._bodies.most
+        is_too_large = self._room.size + json_weight(chunk) > most
+        self._give_back()
+        if is_too_large:
+            return TooLargeError(f"the body takes more than {most} bytes of memory when it is read (memory.limitBytes)")
+        return BusyError("other requests leave no memory for the body; try again")
+
+    def _give_back(self) -> None:
+        self._bodies.give_back(self._taken)
+        self._taken = 0
+        self._bodies.close(self._caller, self._room)
+
+
+def _too_long(unquoted: int) -> Exception | None:
+    """Why the last bytes of a body, none of which is a quotation mark, are too many; None if they are not."""
+    if unquoted <= TEXT_BYTES:
+        return None
+    return WireError("", f"the body has a text of more than {TEXT_BYTES} bytes: no Pod, Node or name is as long")

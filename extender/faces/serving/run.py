@@ -1,0 +1,279 @@
+"""Running the service: connect a cluster, make the collaborators, and serve until a signal comes."""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import structlog
+import uvloop
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from allocator import DEFAULTS_OF
+from extender.answers.metrics.groups import Metrics
+from extender.answers.metrics.scraped import IntakeMetrics, LogMetrics
+from extender.assembly import Surroundings, make_service, make_solver
+from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
+from extender.config.settings import Settings
+from extender.faces.grpc.opening import open_grpc
+from extender.faces.http.app import Listener, create_app
+from extender.faces.http.callers import Guard, Refusals
+from extender.faces.http.limits.connections import API, OPERATIONS, verbs_within
+from extender.faces.serving.listeners import (
+    FurtherServer,
+    MainServer,
+    Ports,
+    allowed_descriptors,
+    beside,
+    following,
+    open_ports,
+    server_config,
+)
+from extender.faces.serving.memory import (
+    MemoryLimit,
+    give_back_after_bursts,
+    give_back_early,
+    heap_of_process,
+    memory_limit,
+    sparing_survivors,
+)
+from extender.faces.tracing.tracing import UNTRACED, Tracing
+from extender.framework.service import Service
+from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
+from extender.kube.api import Api
+from extender.kube.connection.credentials import Origin
+from extender.kube.discovery import server_gates
+from extender.kube.permissions import EVICTS, WRITES
+from extender.kube.remote import RemoteApi
+from extender.lab.cluster import EmbeddedCluster
+from extender.planning.templates.catalog import Catalog, read_catalog
+from extender.tools import logs
+from extender.tools.intake import BUDGET_SHARE, Budget
+from extender.tools.offload import Searches, switching_soon
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ServedCluster:
+    """A cluster: the API server that we write to, and the state that we know.
+
+    Attributes:
+        live: follows the API server; None for a cluster in this process.
+        gates: the feature gates of the API server; empty: the defaults of `allocator.Features`.
+        budget: of memory for what comes from outside.
+    """
+
+    api: Api
+    state: ClusterState
+    live: LiveCluster | None = None
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    budget: Budget = field(default_factory=Budget)
+
+
+@contextlib.asynccontextmanager
+async def embedded(cluster: EmbeddedCluster, settings: Settings) -> AsyncIterator[ServedCluster]:
+    """A cluster in this process; its controllers run."""
+    async with cluster.running():
+        yield ServedCluster(cluster.api, cluster.state, budget=budget_of(settings))
+
+
+@contextlib.asynccontextmanager
+async def live(origin: Origin, settings: Settings, tracing: Tracing = UNTRACED) -> AsyncIterator[ServedCluster]:
+    """A cluster behind an API server, followed within the context. If following fails for good, the body is cancelled.
+
+    Raises:
+        ConnectError: there is no API server that we can work with.
+    """
+    timing = Timing(follow=FollowTiming(stale=settings.cluster.stale_seconds))
+    scheduling = settings.scheduling
+    evicts, reviews = scheduling.preemption, settings.api.port
+    budget = budget_of(settings)
+    writes = (*WRITES, *((EVICTS,) if evicts else ()), *(REVIEWS if reviews else ()))
+    async with (
+        connect(
+            origin, random=random.random, timing=timing, around=tracing.transport, writes=writes, budget=budget
+        ) as cluster,
+        asyncio.TaskGroup() as tasks,
+    ):
+        gates = await _gates(cluster.api, settings)
+        features = settings.over(gates).features
+        state = ClusterState(
+            counts_cpu=scheduling.counts_cpu,
+            cpu_of_all_pods=scheduling.cpu_of_all_pods,
+            counts_resources=features.node_resources,
+            has_group_claims=features.group_claims,
+        )
+        following = tasks.create_task(cluster.run(state))
+        yield ServedCluster(cluster.api, state, cluster, gates, budget)
+        following.cancel()
+
+
+async def _gates(api: RemoteApi, settings: Settings) -> Mapping[str, bool]:
+    """The feature gates of an API server, logged: what each is, and where that comes from."""
+    told = await server_gates(api.transport)
+    if told.problem:
+        version = ".".join(map(str, DEFAULTS_OF))
+        logger.warning(
+            "feature gates not told",
+            problem=told.problem,
+            instead=f"the defaults of Kubernetes {version}",
+            settings=settings.feature_gates,
+        )
+    else:
+        logger.info("feature gates told", gates=told.gates, settings=settings.feature_gates)
+    return told.gates
+
+
+def run(opening: AbstractAsyncContextManager[ServedCluster], settings: Settings, tracing: Tracing = UNTRACED) -> None:
+    """Serve over a cluster until SIGTERM or SIGINT.
+
+    Raises:
+        TemplateError: the node templates are invalid.
+        ListenError: we cannot listen on a host and port, or not with its certificates.
+        ConnectError: we cannot connect to the cluster.
+        GrpcError: the settings ask for a gRPC server, and there can be none.
+    """
+    give_back_early()
+    catalog = read_catalog(settings)
+    with contextlib.ExitStack() as stack:
+        dropped_lines = stack.enter_context(logs.unhindered(settings.log, tracing.processors))
+        stack.enter_context(_minding_hangups())
+        stack.callback(tracing.close)
+        ports = stack.enter_context(open_ports(settings))
+        stack.enter_context(sparing_survivors(time.monotonic))
+        stack.enter_context(switching_soon())
+        uvloop.run(serve(opening, settings, catalog, ports, tracing=tracing, dropped_lines=dropped_lines))
+
+
+def surroundings_of(cluster: ServedCluster, catalog: Catalog) -> Surroundings:
+    """What is around a service over a cluster: schedulers follow only one that has an API server."""
+    has_schedulers = cluster.live is not None
+    return Surroundings(cluster.live, budget=cluster.budget, catalog=catalog, has_schedulers=has_schedulers)
+
+
+def _service_over(
+    cluster: ServedCluster, settings: Settings, catalog: Catalog, searches: Searches, tracing: Tracing = UNTRACED
+) -> Service:
+    metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
+    off_loop = tracing.off_loop(searches.in_thread)
+    around = surroundings_of(cluster, catalog)
+    return make_service(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
+
+
+def budget_of(settings: Settings) -> Budget:
+    """The budget of memory for what comes from outside; the memory is logged with where its limit comes from."""
+    found = memory_limit()
+    if settings.memory.limit_bytes:
+        found = MemoryLimit(settings.memory.limit_bytes, "memory.limitBytes")
+    logger.debug("memory", limit=found.size, source=found.source)
+    return Budget(found.size // BUDGET_SHARE)
+
+
+async def serve(
+    opening: AbstractAsyncContextManager[ServedCluster],
+    settings: Settings,
+    catalog: Catalog,
+    ports: Ports,
+    *,
+    tracing: Tracing = UNTRACED,
+    dropped_lines: Callable[[], int] = lambda: 0,
+) -> None:
+    """Serve until a signal comes. Then take no new requests, and finish the running ones.
+
+    Args:
+        opening: the cluster.
+        settings: all of them.
+        catalog: of nodes to come.
+        ports: where to listen. The port for operations is served to the end.
+        tracing: of calls and requests.
+        dropped_lines: how many lines of the log were dropped because they were not read.
+
+    Raises:
+        ConnectError: we cannot connect to the cluster.
+        GrpcError: the settings ask for a gRPC server, and there can be none.
+    """
+    async with (
+        opening as cluster,
+        open_grpc(settings, cluster.budget) as start_grpc,
+        asyncio.TaskGroup() as tasks,
+    ):
+        settings = settings.over(cluster.gates)
+        searches = Searches()
+        service = _service_over(cluster, settings, catalog, searches, tracing)
+        solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
+        autoscaler = make_autoscaler(service, solver, settings, catalog, off_loop, cluster.budget)
+        service.metrics.registry.register(LogMetrics(dropped_lines))
+        service.metrics.registry.register(IntakeMetrics(cluster.budget))
+        ProcessCollector(registry=service.metrics.registry)
+        servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
+        tasks.create_task(service.background.run())
+        giving_back = tasks.create_task(give_back_after_bursts(heap_of_process()))
+        urls = {"api": ports.api.url} if servers.api and ports.api else {}
+        logger.info("serving", url=f"{ports.server.url}{settings.server.prefix}", **urls, **service.summary())
+        await start_grpc(autoscaler, service.metrics)
+        async with beside(servers.operations, ports.operations):
+            async with beside(servers.api, ports.api), following(servers.main, ports.server):
+                await servers.main.serve(sockets=[ports.server.socket])
+            unfinished = await service.finish(settings.server.stop_seconds)
+            await service.close()
+        giving_back.cancel()
+        logger.info("stopped", **unfinished)
+
+
+@dataclass(frozen=True, slots=True)
+class _Servers:
+    """A server for each port."""
+
+    main: MainServer
+    operations: FurtherServer | None
+    api: FurtherServer | None
+
+
+def _servers(
+    cluster: ServedCluster, service: Service, autoscaler: Autoscaler, settings: Settings, ports: Ports, tracing: Tracing
+) -> _Servers:
+    """The servers. On a signal the service becomes unready, and two of the servers end at once."""
+
+    def application(listener: Listener) -> FastAPI:
+        return create_app(service, autoscaler, settings, listener, tracing=tracing, budget=cluster.budget)
+
+    refusals = Refusals(service.metrics.callers.refused)
+    operations = api = None
+    if ports.operations:
+        operations = FurtherServer(server_config(application(Listener.OPERATIONS), settings, OPERATIONS))
+    if ports.api and cluster.live:  # a cluster in memory knows no users
+        reviews = Reviews(cluster.live.api.transport, settings.api.audience)
+        guard = Guard(application(Listener.API), Gate(reviews, Clocks(time.monotonic, time.time)), refusals)
+        api = FurtherServer(server_config(guard, settings, API, ports.api.certificates, refusals))
+
+    def stop() -> None:
+        service.stop()
+        if api is not None:
+            api.should_exit = True
+
+    limits = verbs_within(allowed_descriptors())
+    config = server_config(application(Listener.SERVER), settings, limits, ports.server.certificates, refusals)
+    return _Servers(MainServer(config, stop), operations, api)
+
+
+@contextlib.contextmanager
+def _minding_hangups() -> Iterator[None]:
+    """Within the context, SIGHUP is logged and changes nothing; unless there is a terminal, or nohup."""
+    if any(map(os.isatty, range(3))) or signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+        yield
+        return
+    text = "SIGHUP changes nothing: settings are read at the start"
+    signal.signal(signal.SIGHUP, lambda *_: logger.warning(text))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)

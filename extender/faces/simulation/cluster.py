@@ -1,0 +1,384 @@
+"""A cluster in memory as a library: no files are written, nothing is printed, and the caller needs no event loop."""
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from anyio.from_thread import start_blocking_portal
+from prometheus_client import CollectorRegistry
+
+from extender.answers.explain.claim_admission import read_admission
+from extender.answers.explain.explain_claim import explain_claim, unknown_claim
+from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explanation import Explanation, unknown_pod
+from extender.answers.metrics.groups import Metrics
+from extender.assembly import Surroundings, make_service, make_solver, suggestions
+from extender.cluster.objects.pod_groups import PodGroup
+from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.snapshot import Snapshot
+from extender.config.controllers import ControllerSettings, ParameterKind
+from extender.config.settings import Settings
+from extender.faces.simulation.scheduling import Placement, schedule
+from extender.faces.simulation.workloads import Skipped, expanded
+from extender.framework.decisions.solver import Solver
+from extender.framework.pods.stand_in import stand_in
+from extender.framework.service import Service
+from extender.kube.api import ObjectKey
+from extender.kube.claim_rules import check_expression
+from extender.kube.errors import ApiError
+from extender.kube.resources import NAMESPACES, PODS
+from extender.lab.api import MemoryApi
+from extender.lab.cluster import EmbeddedCluster
+from extender.lab.manifests import (
+    DEFAULT_NAMESPACE,
+    LOADED,
+    Loaded,
+    ManifestObject,
+    duplicates,
+    load,
+    load_objects,
+    over_quota,
+    unauthorized,
+)
+from extender.planning.node_choice import NodeChoice
+from extender.planning.templates.catalog import Catalog, read_catalog
+from extender.plugins.negotiation.parameters import resource_of
+from extender.tools.logs import log_quietly
+from extender.tools.offload import at_once
+from extender.tools.user_error import UserError
+
+
+class ParameterObjects:
+    """Finds parameters among the objects of manifests, and keeps them.
+
+    Args:
+        controllers: their settings.
+        api: gets the objects.
+    """
+
+    def __init__(self, controllers: Sequence[ControllerSettings], api: MemoryApi) -> None:
+        kinds = [kind for each in controllers for kind in each.parameters]
+        self._kinds: Mapping[tuple[str, str], ParameterKind] = {(each.group, each.kind): each for each in kinds}
+        self._api = api
+
+    def without(self, documents: Sequence[ManifestObject]) -> Sequence[ManifestObject]:
+        """The objects that are no parameters."""
+        return [each for each in documents if self._kind_of(each) is None]
+
+    def keep(self, documents: Sequence[ManifestObject]) -> None:
+        """Keep those of the objects that are parameters."""
+        for kind, key, each in self._found(documents):
+            self._api.keep(resource_of(kind), key, each.data)
+
+    def _found(self, documents: Sequence[ManifestObject]) -> Iterator[tuple[ParameterKind, ObjectKey, ManifestObject]]:
+        for each in documents:
+            kind = self._kind_of(each)
+            if kind is not None:
+                namespace = (each.namespace or DEFAULT_NAMESPACE) if kind.namespaced else ""
+                yield kind, ObjectKey(namespace, each.name), each
+
+    def _kind_of(self, document: ManifestObject) -> ParameterKind | None:
+        if document.is_used:
+            return None
+        group = str(document.data["apiVersion"]).rpartition("/")[0]
+        return self._kinds.get((group, document.kind))
+
+
+_T = TypeVar("_T")
+
+_GROUP_CLAIMS: Final = "spec.resourceClaims of PodGroups (feature gate DRAWorkloadResourceClaims is off)"
+_SOURCE: Final = "objects"
+"""Stands for the file in messages about objects that come from no file."""
+
+
+class ManifestsError(UserError, ValueError):
+    """Manifests that cannot be used.
+
+    Attributes:
+        problems: each with the file, the object, the field and the value, as far as they are known.
+    """
+
+
+class UnreadableFilesError(ManifestsError):
+    """Files or folders that cannot be opened."""
+
+
+class UnknownPodError(LookupError):
+    """There is no pod of that name; the text names the one that was probably meant."""
+
+
+class UnknownClaimError(LookupError):
+    """There is no claim of that name; the text names the one that was probably meant."""
+
+
+class Cluster:
+    """A cluster in memory: nodes, ResourceSlices, claims and pods, which the extender schedules.
+
+    Workloads (Deployment, StatefulSet, Job, ...) become pods when they are added. `schedule` then gives pods their
+    nodes and devices and changes the cluster; all other methods that return something leave it as it is.
+
+    A cluster is not safe to use from several threads at once.
+
+    Attributes:
+        settings: policy, limits and feature gates of the scheduling.
+        skipped: the objects that a simulation does not use, with the reason for workloads.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """An empty cluster; without settings, it has the defaults of the service."""
+        log_quietly()
+        self.settings = Settings() if settings is None else settings
+        self.skipped: tuple[Skipped, ...] = ()
+        self._embedded = EmbeddedCluster.by_settings(self.settings)
+        self._parameters = ParameterObjects(self.settings.controllers, self._embedded.api)
+        self._namespaces: tuple[ManifestObject, ...] = ()
+
+    @classmethod
+    def from_manifests(
+        cls,
+        paths: str | Path | Iterable[str | Path],
+        *,
+        settings: Settings | None = None,
+        refused: Callable[[str], object] | None = None,
+        warned: Callable[[str], object] | None = None,
+    ) -> "Cluster":
+        """A cluster of YAML and JSON files, and of folders of them.
+
+        Args:
+            paths: a file or folder, or several; ``-`` is standard input.
+            settings: of the scheduling; None: the defaults of the service.
+            refused: called with each problem of an object that is left out; None: a problem is an error.
+            warned: called with each claim whose namespace lacks the label for adminAccess, and the claim is used; and
+                with each object over quota, which is left out, because it would take quota from others. None: such an
+                object is refused, as an API server refuses it.
+
+        Raises:
+            UnreadableFilesError: files cannot be opened.
+            ManifestsError: objects are invalid, and ``refused`` is None.
+        """
+        cluster = cls(settings)
+        each = [paths] if isinstance(paths, str | Path) else paths  # A text is not a list of its letters.
+        cluster._take(load([Path(path) for path in each], check_expression), refused, warned)
+        return cluster
+
+    @classmethod
+    def from_objects(
+        cls,
+        objects: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+        *,
+        settings: Settings | None = None,
+        refused: Callable[[str], object] | None = None,
+    ) -> "Cluster":
+        """A cluster of one API object or several, as decoded JSON; other arguments and errors as `from_manifests`."""
+        cluster = cls(settings)
+        cluster.add(*([objects] if isinstance(objects, Mapping) else objects), refused=refused)
+        return cluster
+
+    def add(self, *objects: Mapping[str, Any], refused: Callable[[str], object] | None = None) -> None:
+        """Add API objects. A DaemonSet gets pods on the nodes that the cluster has by then.
+
+        Raises:
+            ManifestsError: an object is invalid or exists already, and ``refused`` is None. Nothing is added then.
+        """
+        self._take(load_objects(objects, _SOURCE, check_expression), refused)
+
+    def remove(self, kind: str, name: str, namespace: str = "default") -> None:
+        """Delete an object; the devices of a deleted pod are free again.
+
+        Args:
+            kind: e.g. ``Pod``. Workloads are no objects of the cluster any more, only their pods.
+            name: of the object.
+            namespace: ignored for kinds without namespaces.
+
+        Raises:
+            KeyError: there is no such object.
+        """
+        resource = LOADED[kind]
+        key = ObjectKey(namespace if resource.namespaced else "", name)
+        try:
+            self._run(lambda: self._embedded.remove(resource, key))
+        except ApiError as error:
+            raise KeyError(f"{kind} {key}") from error
+
+    def schedule(
+        self,
+        *,
+        before: str = "",
+        choice: NodeChoice | None = None,
+        progress: Callable[[int, int], object] = lambda _done, _all: None,
+    ) -> tuple[Placement, ...]:
+        """Schedule all pending pods by priority, then the oldest first; equal ones in the order in which they came.
+
+        Args:
+            before: ``namespace/name`` of a pod: only the pods that come before it are scheduled.
+            choice: kube-scheduler's part in the choice of a node, such as CPU and memory, which the extender does not
+                know; None: the conditions that the extender knows, then the first of the best nodes.
+            progress: called after each pod with the number of pods that are done, and of all.
+
+        Returns:
+            One placement for each pod, in the order of the scheduling. A pod that stays pending is tried again by the
+            next call.
+
+        Raises:
+            UnknownPodError: ``before`` does not exist.
+        """
+        until = self._pod(before).key if before else None
+        names = self.settings.scheduling.scheduler_names
+
+        async def scheduled() -> tuple[Placement, ...]:
+            try:
+                return await schedule(
+                    self._service, self._embedded, names, choice=choice, before=until, progress=progress
+                )
+            finally:
+                await self._service.close()
+
+        return self._run(scheduled)
+
+    def explain(self, pod: str, nodes: Sequence[str] | None = None) -> Explanation:
+        """Why a pod fits where it fits, or nowhere, and what would change that; in the cluster as it is now.
+
+        Controllers of negotiated claims are asked, as in `schedule`.
+
+        Args:
+            pod: ``name`` or ``namespace/name``; the namespace is ``default`` if none is given.
+            nodes: explain only these nodes; None: all.
+
+        Raises:
+            UnknownPodError: there is no such pod.
+            TemplateError: the node templates of the settings cannot be used.
+        """
+        found = self._pod(pod)
+        self._ask_controllers(found)
+        admission = self._run(lambda: read_admission(found, self.snapshot, self._embedded.api))
+        scheduling = self.settings.scheduling
+        explainer = Explainer.alone(
+            self.snapshot,
+            self._solver,
+            scheduling.scheduler_names,
+            preempts=scheduling.preemption,
+            suggest=suggestions(self._catalog, self.settings),
+        )
+        return explainer.explain(found, nodes, admission)
+
+    def explain_claim(self, claim: str, nodes: Sequence[str] | None = None) -> Explanation:
+        """What a claim holds; or where it can be allocated, or why nowhere and what would change that.
+
+        Its controller is asked, if it has one.
+
+        Args:
+            claim: ``name`` or ``namespace/name``; the namespace is ``default`` if none is given.
+            nodes: explain only these nodes; None: all.
+
+        Raises:
+            UnknownClaimError: there is no such claim.
+        """
+        namespace, _, name = claim.rpartition("/")
+        key = ObjectKey(namespace or "default", name)
+        found = self.snapshot.claims.get(key)
+        if found is None:
+            raise UnknownClaimError(unknown_claim(key, self.snapshot.claims))
+        self._ask_controllers(stand_in(found.claim))
+        return explain_claim(found, Explainer.alone(self.snapshot, self._solver), nodes)
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All pods, in the order in which they were added; ``node_name`` is empty while a pod is pending."""
+        return tuple(map(parse_pod, self._run(lambda: self._embedded.api.list(PODS)).items))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Everything that decisions depend on, as an immutable value: nodes, pools, claims, what is in use."""
+        return self._embedded.state.snapshot
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """What counts in Kubernetes and is ignored here, each once: conditions of pods, and claims of PodGroups."""
+        snapshot = self.snapshot
+        found = {what for pod in snapshot.pods.values() for what in pod.unmodeled}
+        if not snapshot.has_group_claims and any(group.claims for group in snapshot.objects(PodGroup).values()):
+            found.add(_GROUP_CLAIMS)
+        return tuple(sorted(found))
+
+    @cached_property
+    def _solver(self) -> Solver:
+        return make_solver(self.settings)
+
+    @cached_property
+    def _catalog(self) -> Catalog:
+        return read_catalog(self.settings)
+
+    @cached_property
+    def _service(self) -> Service:
+        metrics = Metrics(CollectorRegistry())
+        api, state = self._embedded.api, self._embedded.state
+        around = Surroundings(simulation=True)
+        return make_service(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once)
+
+    def _ask_controllers(self, pod: Pod) -> None:
+        if not self.snapshot.controllers:
+            return
+
+        async def asked() -> None:
+            try:
+                await self._service.binder.negotiation.look(pod)
+            finally:
+                await self._service.close()
+
+        self._run(asked)
+
+    def _pod(self, name: str) -> Pod:
+        namespace, _, own = name.rpartition("/")
+        key = ObjectKey(namespace or "default", own)
+        pods = {pod.key: pod for pod in self.pods}
+        if key not in pods:
+            raise UnknownPodError(unknown_pod(key, pods))
+        return pods[key]
+
+    def _take(
+        self,
+        loaded: Loaded,
+        refused: Callable[[str], object] | None,
+        warned: Callable[[str], object] | None = None,
+    ) -> None:
+        """Add the objects of manifests that are not refused."""
+        if loaded.unreadable:
+            raise UnreadableFilesError(*loaded.unreadable)
+        expansion = expanded(self._parameters.without(loaded.documents), self.snapshot.nodes.values())
+        objects, problems = self._admitted(expansion.objects, warned)
+        problems = (*loaded.problems, *expansion.problems, *problems)
+        if problems and refused is None:
+            raise ManifestsError(*problems)
+        for problem in problems:
+            if refused is not None:
+                refused(problem)
+        self.skipped += tuple(expansion.skipped)
+        self._namespaces += tuple(each for each in objects if each.kind == NAMESPACES.kind)
+        self._embedded.load(objects)
+        self._parameters.keep(loaded.documents)
+        self._embedded.refuse(loaded.refused)
+        self._run(self._embedded.settle)
+
+    def _admitted(
+        self, objects: Sequence[ManifestObject], warned: Callable[[str], object] | None
+    ) -> tuple[Sequence[ManifestObject], tuple[str, ...]]:
+        """The objects that the cluster can have, and the problems of the others."""
+        refusals, lacking = list(duplicates(objects)), list(unauthorized([*self._namespaces, *objects]))
+        over = list(over_quota(objects, self._run(self._embedded.charged)))
+        if warned is None:
+            refusals += [*lacking, *over]
+        else:
+            for each in [*lacking, *over]:
+                warned(str(each))
+        out = {id(refusal.object) for refusal in [*refusals, *over]}
+        there = [each for each in objects if self._embedded.has(each)]
+        problems = (*map(str, refusals), *(f"{each.source}: {each} exists already" for each in there))
+        out |= {id(each) for each in there}
+        return [each for each in objects if id(each) not in out], problems
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """Run a coroutine in an event loop of its own: the caller may have one that runs, or none."""
+        with start_blocking_portal() as portal:
+            found: _T = portal.call(work)
+            return found

@@ -1,0 +1,350 @@
+"""What a bind is to write, decided in the present snapshot."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
+
+from allocator import Allocation, AllocationResult, AllocatorError, InvalidClaimError, Reason, SelectorError
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import group_of
+from extender.cluster.objects.claim_annotations import is_immediate
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import ExtendedClaim, Pod
+from extender.cluster.other_writers import double_allocation
+from extender.cluster.resources import ClaimResources
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.claims.claim_json import Reservation, is_reserved
+from extender.cluster.writes.claims.double_allocations import DoubleAllocations
+from extender.framework.bind_errors import BindError, ControllerRefusesError, DoubleAllocationError, PluginRefusesError
+from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
+from extender.framework.decisions.solver import No, Solver
+from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.late_nodes import LateNodes
+from extender.framework.nominated.held_devices import confirmed, found_on
+from extender.framework.pods.claims import Blocked, PodClaims
+from extender.framework.pods.claims_to_come import foreseen
+from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.gangs import is_alone
+from extender.framework.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
+from extender.framework.pods.node_resources import ShortageError
+from extender.framework.still_holds import still_holds
+from extender.plugins.negotiation.allocating import NegotiationRefusedError
+from extender.plugins.negotiation.merging import only_on
+from extender.plugins.negotiation.negotiation import Negotiation
+from extender.tools.offload import Offload, at_once
+
+MOST_TRIES: Final = 5
+"""The search is made in a thread at most this number of times, if something that it depends on changes meanwhile."""
+
+LAST_SECONDS: Final = 0.01
+"""If one of these searches took no more of a processor, a last one is made on the event loop, where nothing changes
+meanwhile. The time until a search had its turn does not count: it is long when many pods are bound at once, and just
+then binds take the devices from each other."""
+
+
+QUICK_SECONDS: Final = 0.003
+"""A search that took no more of a processor is made on the event loop at once, not in a thread again."""
+
+NOTHING_OF_OURS: Final = AllocationResult()
+"""What our search finds for a claim that a controller serves alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindTimes:
+    """How long binds may take, and how long their searches take.
+
+    Attributes:
+        deadline: seconds of a call, less than the scheduler's timeout.
+        binding_timeout: how long a claim may wait for binding conditions after its allocation.
+        worked: the seconds that the present thread has had of a processor.
+    """
+
+    deadline: float
+    binding_timeout: timedelta
+    worked: Callable[[], float] = time.thread_time
+
+
+@dataclass(frozen=True, slots=True)
+class BindPlan:
+    """What a bind is to write.
+
+    Attributes:
+        reservations: in the order of the writes.
+        stale: special claims of earlier binds, which are deleted first.
+        status: the pod's new status of its special claim.
+        resources: the pod's new status of what its claims take of the node; None: that is not counted.
+        is_negotiated: controllers have allocated for it. Some of them may have written that themselves.
+    """
+
+    reservations: tuple[Reservation, ...]
+    stale: tuple[ClaimObject, ...]
+    status: ExtendedClaim | None
+    resources: tuple[ClaimResources, ...] | None = None
+    is_negotiated: bool = False
+
+    @property
+    def allocates(self) -> bool:
+        """Whether claims are allocated for the pod now."""
+        return self.is_negotiated or any(each.allocates for each in self.reservations)
+
+
+class BindPlanner:
+    """Decides what binds write.
+
+    Attributes:
+        late: the nodes on which binds were late.
+
+    Args:
+        worked: as `BindTimes.worked`. The others are those of `extender.framework.bind.bind.Binder`.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        solver: Solver,
+        double_allocations: DoubleAllocations,
+        off_loop: Offload,
+        negotiation: Negotiation,
+        worked: Callable[[], float],
+    ) -> None:
+        self._state = state
+        self._solver = solver
+        self._worked = worked
+        self._double_allocations = double_allocations
+        self._off_loop = off_loop
+        self._negotiation = negotiation
+        self.late = LateNodes(solver.clock)
+
+    def awaited(self, pod: Pod) -> Collection[str]:
+        """The controllers that `plan` waits for."""
+        return self._negotiation.awaited(pod)
+
+    async def plan(
+        self, pod: Pod, node_name: str, made: list[Reservation], until: float, *, foresees: bool = False
+    ) -> BindPlan:
+        """What a bind is to write. From here on, the new allocations are assumed.
+
+        A search runs in a thread. Its result counts if nothing that it depends on has changed meanwhile, or if its
+        devices still suit: a large pool may change more often than it can be searched. Nothing else runs between that
+        check and the assumed allocations. Where pods are nominated, a search may depend on all that changes; so a short
+        one is made on the event loop in the end.
+
+        Args:
+            pod: the pod to bind.
+            node_name: the node to bind it to.
+            made: gets a claim whose allocation is void, because it is to be given back.
+            until: when the search ends, by the loop's clock.
+            foresees: decide for claims that are not made yet by their templates (`Reservation.is_to_come`).
+
+        Raises:
+            BindError: the pod can't be bound to the node.
+        """
+        cycle, node = self._opened(pod, node_name, made, foresees=foresees)
+        quickest = math.inf
+        for _ in range(MOST_TRIES):
+            decided, seconds = await self._found(cycle, node, until, self._off_loop)
+            quickest = min(quickest, seconds)
+            before, now = cycle, self._state.snapshot
+            reach = self._state.since(before.snapshot.version)
+            if still_holds(cycle, node, now, reach) and not self._state.not_ready:
+                return await self._decided(pod, cycle, node, decided)
+            cycle, node = self._opened(pod, node_name, made, foresees=foresees)
+            confirmed = self._confirmed(cycle, node, before, decided)
+            if confirmed is not None:
+                return await self._decided(pod, cycle, node, confirmed)
+            if quickest <= QUICK_SECONDS:
+                break
+        if quickest <= LAST_SECONDS:
+            decided, _ = await self._found(cycle, node, until, at_once)
+            return await self._decided(pod, cycle, node, decided)
+        self.late.note(cycle, node)
+        raise BindError("its devices change all the time", node_name)
+
+    async def _decided(self, pod: Pod, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
+        """The plan with devices that suit at present. The new allocations are assumed."""
+        claims, now = cycle.claims.negotiated, self._state.snapshot
+        if problem := self._negotiation.problem_of(claims):
+            raise BindError(problem, node.name)
+        _check_planned(cycle, node, found, now)
+        plan = _plan_of(cycle.pod, cycle.claims, node, found, now)
+        plan = self._assumed(self._promised(plan, replace(cycle, snapshot=now), node, found), pod)
+        return await self._negotiated(plan, pod, node, claims) if claims else plan
+
+    def _opened(self, pod: Pod, node_name: str, made: list[Reservation], *, foresees: bool) -> tuple[Cycle, NodeObject]:
+        """The pod's cycle in the present snapshot, and the node."""
+        if self._state.not_ready:
+            raise BindError(f"not ready: {self._state.not_ready}")
+        snapshot = self._state.snapshot
+        node = snapshot.nodes.get(node_name)
+        if node is None:
+            raise BindError(UNKNOWN_NODE.in_words(), node_name)
+        if refused := self._solver.plugins.pre_enqueue(pod, snapshot):
+            raise BindError(str(refused.refusal))
+        if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
+            raise BindError(kept_elsewhere(pod.kept.node).in_words(), node_name)
+        cycle = open_cycle(pod, snapshot, self._solver)
+        if isinstance(cycle, Cycle) and cycle.claims.negotiated:
+            cycle = open_cycle(pod, ready_to_bind(cycle.claims.negotiated, snapshot), self._solver)
+        if isinstance(cycle, Blocked) and foresees and (found := foreseen(pod, snapshot)) is not None:
+            cycle = open_cycle(found.pod, found.snapshot, self._solver)
+        if not isinstance(cycle, Blocked):
+            return cycle, node
+        if cycle.void is None:
+            raise BindError(cycle.reason.in_words())
+        made += to_give_back(pod, [cycle.void], snapshot)
+        self._double_allocations.found(cycle.void, double_allocation(snapshot, cycle.void.claim.uid), snapshot)
+        raise DoubleAllocationError(cycle.reason.in_words())
+
+    async def _found(self, cycle: Cycle, node: NodeObject, until: float, off_loop: Offload) -> tuple[Allocation, float]:
+        """What the pod's claims would get: here if that takes a millisecond at most, else in a thread.
+
+        Returns:
+            The allocation, and the seconds that a search took of a processor.
+
+        Raises:
+            BindError: nothing, and why; or there was too little time.
+        """
+        solver = self._solver.within(self._solver.clock() + until - asyncio.get_running_loop().time())
+
+        def search() -> tuple[Allocation | No, float]:
+            began = self._worked()
+            return found_on(node, cycle.pod, cycle.snapshot, solver), self._worked() - began
+
+        try:
+            at_hand = found_at_hand(replace(cycle, solver=solver), node)
+            found, seconds = await off_loop(search) if at_hand is None else (at_hand, 0.0)
+        except (InvalidClaimError, SelectorError) as error:
+            raise BindError(error.told(request_nouns(cycle.pod))) from error
+        except TimeoutError as error:
+            self.late.note(cycle, node)
+            raise BindError(f"out of time: devices of node {node.name} were still looked for") from error
+        if isinstance(found, No):
+            raise BindError(found.reason.in_words(request_nouns(cycle.pod)), node.name)
+        return found, seconds
+
+    def _confirmed(self, cycle: Cycle, node: NodeObject, before: Cycle, found: Allocation) -> Allocation | None:
+        """The devices that were found, in the present snapshot; None: they have to be searched again."""
+        try:
+            return confirmed(cycle, node, before, found)
+        except (AllocatorError, TimeoutError):
+            return None  # the search meets it again, and tells it
+
+    def _promised(self, plan: BindPlan, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
+        """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""
+        needs = cycle.claims.on(node)
+        if not cycle.counts_resources or isinstance(needs, Reason):
+            return plan
+        try:
+            resources = cycle.resources(node, needs, found)
+        except ShortageError as shortage:
+            raise BindError(str(shortage), node.name) from shortage
+        self._state.promise(cycle.pod, node.name, cycle.pod.resources.with_claims(resources))
+        return replace(plan, resources=resources)
+
+    async def _negotiated(
+        self, plan: BindPlan, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim]
+    ) -> BindPlan:
+        """The plan with what controllers allocate for the node. If one does not, nothing is assumed any more.
+
+        Raises:
+            ControllerRefusesError: a controller does not allocate.
+        """
+        is_done, uids = False, {each.uid for each in claims}
+        for each in plan.reservations:
+            if each.uid in uids:
+                self._state.assume(each.uid, only_on(node.node, each.allocation), pod.uid, each.claim.claim.spec)
+        try:
+            reservations = await self._negotiation.allocate(pod, node, claims, plan.reservations)
+            is_done = True
+        except NegotiationRefusedError as error:
+            raise ControllerRefusesError(str(error), node.name) from error
+        finally:
+            if not is_done:
+                self._state.give_up(pod)
+                for each in plan.reservations:
+                    self._state.forget(each.uid)
+        for each in reservations:
+            if each.uid in uids and not each.allocates:
+                self._state.forget(each.uid)  # the claim itself has its allocation
+        return self._assumed(replace(plan, reservations=reservations, is_negotiated=True), pod)
+
+    def _assumed(self, plan: BindPlan, pod: Pod) -> BindPlan:
+        for each in plan.reservations:
+            if each.allocates:
+                self._state.assume(each.uid, each.allocation, pod.uid, each.claim.claim.spec)
+        return plan
+
+
+def _check_planned(cycle: Cycle, node: NodeObject, found: Allocation, now: Snapshot) -> None:
+    """Ask the plugins about what a pod would get on a node.
+
+    Raises:
+        PluginRefusesError: one refuses.
+        BindError: there was not enough time.
+    """
+    needs, plugins = cycle.claims.on(node), cycle.solver.plugins
+    if isinstance(needs, Reason):
+        return
+    try:
+        refused = plugins.reserve(cycle.pod, cycle.claims, needs, found, now, cycle.solver)
+    except TimeoutError as error:
+        raise BindError(f"out of time: {error}") from error
+    if refused is not None:
+        raise PluginRefusesError(str(refused.refusal), plugins.events[refused.by])
+
+
+def verify(claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: Solver) -> None:
+    """Ask the plugins about an allocation that was written for a pod.
+
+    Raises:
+        PluginRefusesError: one refuses, so the allocation is to be given back.
+        BindError: there was not enough time.
+    """
+    try:
+        refused = solver.plugins.verify(claim, pod, snapshot, solver)
+    except TimeoutError as error:
+        raise BindError(f"out of time: {error}") from error
+    if refused is not None:
+        raise PluginRefusesError(str(refused.refusal), solver.plugins.events[refused.by])
+
+
+def to_give_back(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> list[Reservation]:
+    """Reservations that give the claims back when they are undone."""
+    found = [(each, each.claim.allocation, group_of(pod, each.claim, snapshot)) for each in claims]
+    return [
+        Reservation(each, pod, allocation or AllocationResult(), allocates=False, frees=True, group=group)
+        for each, allocation, group in found
+        if allocation is not None or each.special_of
+    ]
+
+
+def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> BindPlan:
+    """Claims that are allocated already come first, then those to be allocated, a special claim last."""
+    needs = claims.on(node)
+    if isinstance(needs, Reason):
+        raise BindError(needs.in_words(), node.name)
+    there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
+    new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
+    new += zip(needs.pending, decided.results, strict=True)
+    reservations = [*_reserved(pod, there, snapshot), *(_allocated(pod, *each, snapshot) for each in new)]
+    return BindPlan(tuple(reservations), needs.stale, needs.status)
+
+
+def _allocated(pod: Pod, claim: ClaimObject, allocation: AllocationResult, snapshot: Snapshot) -> Reservation:
+    """The reservation of a claim that is to be allocated. Other pods of a PodGroup rely on the allocation at once."""
+    group = group_of(pod, claim.claim, snapshot)
+    return Reservation(claim, pod, allocation, allocates=True, frees=group is None, group=group)
+
+
+def _reserved(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) -> Iterator[Reservation]:
+    for each in claims:
+        if each.claim.allocation is not None:
+            resumed, group = each.claim.uid in snapshot.assumed, group_of(pod, each.claim, snapshot)
+            is_own = group is None and not is_immediate(each.claim)
+            frees = is_own and (resumed or is_reserved(each.claim, pod.uid))
+            yield Reservation(each, pod, each.claim.allocation, allocates=resumed, frees=frees, group=group)

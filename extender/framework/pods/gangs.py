@@ -1,0 +1,223 @@
+"""Gangs: pods that get devices all or none.
+
+Devices are kept for the pods of a gang (`extender.cluster.objects.pods.Keeping`). No pod of the gang may be
+bound before the pods that have a node or kept devices are as many as the gang's size. So the conditions of the pods are
+the state of a gang: every replica, and a process that starts, reads it from there.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from typing import Final
+
+from immutables import Map
+
+from allocator import Reason
+from allocator.reason import Cause
+from allocator.tools import Printable, printable
+from extender.cluster.indexes import Stage, is_live
+from extender.cluster.objects.pod_groups import PodGroup
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GangKey, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.framework.pods.lost_members import lost_members
+from extender.kube.api import ObjectKey
+from extender.kube.resources import POD_GROUPS
+
+GANG: Final = "gang"
+"""The name of the plugin that refuses pods because of their gangs."""
+
+_WRONG: Final = Cause("group-wrong", "{detail}")
+_NO_GROUP: Final = Cause("group-missing", "PodGroup {detail}")
+_AWAITS_PODS: Final = Cause("group-awaits-pods", "waiting for the pods of group {detail}")
+_AWAITS_DEVICES: Final = Cause("group-awaits-devices", "waiting for devices for {detail}")
+
+
+@dataclass(frozen=True)
+class Gang:
+    """A gang in a snapshot.
+
+    Attributes:
+        members: its pods, the most important first, then the oldest. Pods that terminate, are finished, or have a
+            scheduling gate are left out: no scheduler can bind them.
+        size: the number of pods with devices that get them together. Pods of a PodGroup without devices count for its
+            ``minCount``, and are taken off here.
+        topology: the label or attribute whose value is the same for the gang, if possible; empty: none.
+        problem: why the gang gets no devices, whatever is free; empty if there is no reason.
+    """
+
+    key: GangKey
+    members: tuple[Pod, ...]
+    size: int
+    topology: str
+    problem: str
+    _snapshot: Snapshot
+
+    @cached_property
+    def bound(self) -> tuple[Pod, ...]:
+        """The members that have a node."""
+        return tuple(pod for pod in self.members if pod.node_name)
+
+    @cached_property
+    def kept(self) -> tuple[Pod, ...]:
+        """The pending members for which a node is kept."""
+        return tuple(pod for pod in self.members if pod.kept.node and not pod.node_name)
+
+    @cached_property
+    def free(self) -> tuple[Pod, ...]:
+        """The pending members for which nothing is kept."""
+        return tuple(pod for pod in self.members if not (pod.node_name or pod.kept.node))
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether as many members as the size have a node."""
+        return len(self.bound) >= self.size
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether as many members as the size have a node, or a node is kept for them."""
+        return len(self.bound) + len(self.kept) >= self.size
+
+    @cached_property
+    def succeeded(self) -> int:
+        """The number of its pods that are there and have succeeded: nobody waits for them any more."""
+        pods = map(self._snapshot.pod, self._snapshot.gangs.members.get(self.key, ()))
+        return sum(pod is not None and pod.phase == "Succeeded" for pod in pods)
+
+    @property
+    def runs_in_part(self) -> bool:
+        """Whether some members have a node, and too few: one of them has gone, or the others get no devices."""
+        is_part = bool(self.bound) and not self.has_enough and not self.problem
+        return is_part and len(self.bound) + self.succeeded < self.size
+
+    @cached_property
+    def lost(self) -> tuple[Pod, ...]:
+        """The members that can't get what is kept for them any more."""
+        return lost_members(self.key, self._snapshot)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the members for which a node is kept may be bound."""
+        return not self.problem and self.has_enough and not self.lost
+
+    @property
+    def order(self) -> tuple[int, bool, str, GangKey]:
+        """Gangs are planned in this order: by priority, those with bound members first, then by age."""
+        return -self.members[0].priority, not self.bound, min(pod.created for pod in self.members), self.key
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
+    """The gang of that name; None if it has no members, or if it is a PodGroup whose pods need not run together."""
+    pods = (pod for uid in snapshot.gangs.members.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
+    members = tuple(sorted((pod for pod in pods if is_live(pod)), key=attrgetter("order")))
+    if not members:
+        return None
+    if key.is_pod_group:
+        group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
+        if group is None or not group.size:
+            return None
+        return Gang(key, members, _size_of_group(group, key, snapshot), group.topology, "", snapshot)
+    said = [pod.gang for pod in members if pod.gang is not None]
+    return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)
+
+
+def gangs_in_part(snapshot: Snapshot) -> Iterator[Gang]:
+    """The gangs that run in part. Looks at the pods of no other gang."""
+    for key, parts in snapshot.gangs.numbers.items():
+        stages = _stages(key, snapshot)
+        if not stages[Stage.BOUND]:
+            continue
+        size = next(iter(parts)).said.size
+        if key.is_pod_group:
+            group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
+            size = 0 if group is None else _size_of_group(group, key, snapshot)
+        if stages[Stage.BOUND] + stages[Stage.KEPT] < size and (gang := gang_at(key, snapshot)) and gang.runs_in_part:
+            yield gang
+
+
+def in_part_words(gang: Gang) -> Printable:
+    """What is to be said of a gang that runs in part."""
+    waiting = len(gang.free) + len(gang.kept)
+    more = {0: "no pod of the group waits for the rest", 1: "1 more pod waits"}.get(
+        waiting, f"{waiting} more pods wait"
+    )
+    have = f"{len(gang.bound)} of {gang.size} pods have a node, and keep it with their devices"
+    return printable(f"group {gang.key.name} runs in part: {have}; {more}")
+
+
+def is_alone(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod gets devices by itself: it is in no gang, or the policy of its PodGroup is ``basic``."""
+    if pod.gang is None or not pod.gang.is_pod_group:
+        return pod.gang is None
+    group = snapshot.objects(PodGroup).get(ObjectKey(pod.namespace, pod.gang.name))
+    return group is not None and not group.size
+
+
+def gang_refusal(pod: Pod, snapshot: Snapshot) -> Reason | None:
+    """Why a pod may not be bound now because of its gang; None if it may."""
+    key = pod.gang_key
+    if pod.gang is None or key is None:
+        return None
+    if pod.gang.problem:
+        return Reason(_WRONG, detail=pod.gang.problem)
+    size = pod.gang.size
+    if key.is_pod_group:
+        found = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
+        if found is None:
+            problem = snapshot.problems.get((POD_GROUPS.kind, ObjectKey(key.namespace, key.name)))
+            why = f"can't be read: {problem}" if problem else "does not exist"
+            return Reason(_NO_GROUP, detail=f"{key.name} {why}")
+        if not found.size:
+            return None
+        size = _size_of_group(found, key, snapshot)
+    members = snapshot.gangs.numbers.get(key, Map())
+    said = {part.said for part in members}
+    if (len(said) > 1 or any(each.problem for each in said)) and (gang := gang_at(key, snapshot)) and gang.problem:
+        return Reason(_WRONG, detail=gang.problem)
+    if members and _may_run(key, pod, size if key.is_pod_group else next(iter(said)).size, snapshot):
+        return None
+    there = sum(members.values())
+    if there < size:
+        return Reason(_AWAITS_PODS, detail=f"{key.name}: {there} of {size} are there")
+    bound = _stages(key, snapshot)[Stage.BOUND]
+    whom = f"{size - bound} of the {size} pods of group {key.name}: {bound} have a node"
+    return Reason(_AWAITS_DEVICES, detail=whom if bound else f"{size} pods of group {key.name} together")
+
+
+def _size_of_group(group: PodGroup, key: GangKey, snapshot: Snapshot) -> int:
+    """How many pods of a PodGroup get devices together: those without devices count for its ``minCount``, too."""
+    return group.size - len(snapshot.gangs.companions.get(key, ()))
+
+
+def _stages(key: GangKey, snapshot: Snapshot) -> dict[Stage, int]:
+    """How many members of a gang have come how far. Looks at no member."""
+    numbers = dict.fromkeys(Stage, 0)
+    for part, number in snapshot.gangs.numbers.get(key, Map()).items():
+        numbers[part.stage] += number
+    return numbers
+
+
+def _may_run(key: GangKey, pod: Pod, size: int, snapshot: Snapshot) -> bool:
+    """Whether a gang without problems is placed, or ready with something kept for the pod. Looks at no other member."""
+    numbers = _stages(key, snapshot)
+    if numbers[Stage.BOUND] >= size:
+        return True
+    return (
+        bool(pod.kept.node) and numbers[Stage.BOUND] + numbers[Stage.KEPT] >= size and not lost_members(key, snapshot)
+    )
+
+
+def _problem(members: Iterable[Pod]) -> str:
+    """Why pods with annotations can't get devices together; empty if they can."""
+    said = [(pod.name, pod.gang) for pod in members if pod.gang is not None]
+    for name, membership in said:
+        if membership.problem:
+            return f"pod {name} of the group: {membership.problem}"
+    sizes = sorted({membership.size for _, membership in said})
+    if len(sizes) < 2:
+        return ""
+    text = f"annotation {GROUP_SIZE}: the pods with the same {GROUP} have different sizes: {', '.join(map(str, sizes))}"
+    return printable(text)

@@ -1,0 +1,1 @@
+"""Rejected pods: which change wakes which pod, and in which order."""

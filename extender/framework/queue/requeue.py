@@ -1,0 +1,282 @@
+"""Whom to wake: pending pods that some node would take now, and no more of them than the devices suffice for."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.writer import Writer
+from extender.framework.cycle import refreshed
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.framework.queue.rejected_pods import (
+    MOST_AT_ONCE,
+    Attention,
+    Candidate,
+    RejectedPod,
+    backoff,
+    judge_pods,
+)
+from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.tools.fairness.fair_memory import ReportingMemory
+from extender.tools.fairness.turns import Turns
+from extender.tools.faults import Faults
+from extender.tools.offload import Offload, in_thread
+
+MOST_PODS: Final = 1024
+"""Rejected pods that are remembered, in shares by namespace. A pod that is forgotten is found again after a change that
+may help it (`extender.framework.queue.rescan`)."""
+
+
+WAKE_SECONDS: Final = 0.2
+"""How long a look waits for the writes that wake pods. A slow one, for example in admission, goes on beside the next
+looks; at most `MOST_AT_ONCE` of one namespace do."""
+
+ANSWER_SECONDS: Final = 15.0
+"""What a pod was woken for is kept for it for this time: longer than the longest backoff, so that it has been tried by
+then, or something else than devices keeps it from being tried."""
+
+
+BINDING_SECONDS: Final = 5.0
+"""The same, once filter has found a node for the pod: its bind comes soon, or something else keeps it from its node."""
+
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class _Waking:
+    """A pod of a namespace that is being woken."""
+
+    namespace: str
+    write: asyncio.Task[None]
+
+
+class Requeue(BackgroundTask):
+    """Remembers pods that filter left no node, and wakes each once when one of its nodes would take it.
+
+    Args:
+        state: the cluster.
+        kept: what pods find beside what is kept for others. The clock of its solver counts.
+        writer: writes to the cluster.
+        count: counts pods that were woken.
+        off_loop: where pods are judged.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        kept: ClusterWithKept,
+        writer: Writer,
+        count: Callable[[int], None],
+        off_loop: Offload = in_thread,
+    ) -> None:
+        self._state = state
+        self._count = count
+        self._off_loop = off_loop
+        self._writer = writer
+        self._kept, self._decider = kept, kept.of_cluster
+        self._seen = state.snapshot
+        self._turns, self._plugins = Turns(self._decider.solver.clock), self._decider.solver.plugins
+        self._rejected = ReportingMemory[RejectedPod](MOST_PODS)
+        self._missed: frozenset[str] = frozenset()
+        self._woken: dict[str, float] = {}
+        self._waking: dict[str, _Waking] = {}
+        self._names = NodeLists()
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """The writes that wake pods."""
+        return [each.write for each in self._waking.values()]
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the pod with the nodes that it was asked about. A pod that waits for its gang is woken with it."""
+        pod, names, snapshot = rejection.sent, rejection.names, rejection.snapshot
+        before = self._rejected.pop(pod.uid)
+        self._release(pod.uid)
+        if not self._plugins.self_waking.isdisjoint(rejection.result.by):
+            return
+        own = None if len(names) >= len(snapshot.nodes) else self._names.shared(sorted(names))
+        missed = snapshot.version < self._seen.version
+        now, tries = self._decider.solver.clock(), 1 if before is None else before.tries + 1
+        attention = Attention.NOW if missed else self._least
+        rejected = RejectedPod(pod, own, attention, ready=now + backoff(tries), tries=tries)
+        self._rejected.keep(rejection.share, pod.uid, rejected)
+        if rejection.result.is_undecided and not missed:
+            rejected.postpone(now)
+
+    def _is_woken_by_plugin(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a plugin refuses a pod whose feature wakes its pods itself."""
+        refused = self._plugins.pre_enqueue(pod, snapshot)
+        return refused is not None and refused.by in self._plugins.self_waking
+
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Remember the pod, if there is room in the share of its namespace or in the place of a pod that was judged."""
+        if pod.uid in self._rejected or pod.uid in self._woken or self._is_woken_by_plugin(pod, snapshot):
+            return Found.KNOWN
+        if not self._rejected.make_room(pod.namespace, lambda oldest: oldest.was_judged):
+            return Found.FULL
+        self._rejected.keep(pod.namespace, pod.uid, RejectedPod(pod, None, Attention.NOW))
+        return Found.KNOWN
+
+    def missed(self) -> Collection[str]:
+        """The namespaces of which pods were forgotten, once something has changed that may help them."""
+        found, self._missed = self._missed, frozenset()
+        return found
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has a node, and is bound soon."""
+        self.forget(pod)
+        if pod.uid in self._woken:
+            self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
+
+    async def tick(self) -> None:
+        """Wake those that can be helped."""
+        await self.look()
+
+    def judge_anew(self, pod: Pod) -> None:
+        """Something has changed that no snapshot tells: the pod may fit now."""
+        rejected = self._rejected.get(pod.uid)
+        if rejected is not None:
+            rejected.attention = Attention.NOW
+
+    def forget(self, pod: Pod) -> None:
+        """Filter has found a node for a pod, or it has been woken by other means."""
+        self._rejected.pop(pod.uid)
+
+    async def look(self) -> int:
+        """Wake those that can be helped by what has changed since the last look; returns how many were woken."""
+        if self._state.not_ready:
+            return 0
+        self._drop_gone(self._state.snapshot)
+        before, snapshot = self._seen, self._state.snapshot
+        self._seen = snapshot
+        if not self._rejected and not self._rejected.forgotten:
+            return 0
+        self._recall()
+        news = queueing_hint(self._state.since(before.version), before, snapshot)
+        if news != NO_HINT:
+            self._missed |= self._rejected.look_again()
+        if news == NO_HINT and all(each.attention is not Attention.NOW for each in self._rejected.values()):
+            return 0
+        candidates = list(self._candidates(news, snapshot))
+        if not candidates:
+            return 0
+        for each, _, _ in candidates:
+            each.attention = Attention.NOW
+        judge = partial(judge_pods, candidates, snapshot, self._kept, self._turns)
+        judged = await self._off_loop(judge)
+        fitting = [(each, kept) for each, kept in judged.fitting if self._rejected.get(each.pod.uid) is each]
+        for each, kept in fitting:
+            self._keep(each.pod, kept)
+        for each in judged.refused:
+            each.refuse(self._least)
+        for each in judged.undecided:
+            each.postpone(self._decider.solver.clock())
+        now = asyncio.get_running_loop().time
+        until, woken = now() + WAKE_SECONDS, list[str]()
+        for each, _ in fitting:
+            await asyncio.wait((self._begin(each, woken),), timeout=max(0.0, until - now()))
+        return len(woken)
+
+    def _begin(self, rejected: RejectedPod, woken: list[str]) -> asyncio.Task[None]:
+        """Begin to wake a pod. If its write takes long, it goes on beside the next looks."""
+        pod = rejected.pod
+        wake = asyncio.create_task(self._woke(rejected, woken))
+        self._waking[pod.uid] = _Waking(pod.namespace, wake)
+        wake.add_done_callback(lambda _: self._waking.pop(pod.uid))
+        return wake
+
+    async def _woke(self, rejected: RejectedPod, woken: list[str]) -> None:
+        is_woken, uid = False, rejected.pod.uid
+        with self._faults.of(f"pod {rejected.pod}"):
+            is_woken = await self._wake(rejected)
+        if is_woken:
+            woken.append(uid)
+            self._count(1)
+        elif self._rejected.get(uid) is rejected:
+            self._release(uid)
+
+    async def _wake(self, rejected: RejectedPod) -> bool:
+        """Wake a pod, unless filter has been asked about it meanwhile."""
+        pod = rejected.pod
+        if self._rejected.get(pod.uid) is not rejected:
+            return False
+        try:
+            await self._writer.wake(pod)
+        except OutcomeUnknownError as error:
+            logger.info("pod not woken", pod=str(pod), error=str(error))
+            return False
+        except WriteRefusedError as error:
+            logger.info("pod not woken", pod=str(pod), error=str(error))
+            rejected.postpone(self._decider.solver.clock())
+            return False
+        if self._rejected.get(pod.uid) is rejected:
+            self._rejected.pop(pod.uid)
+            self._woken[pod.uid] = self._decider.solver.clock() + ANSWER_SECONDS
+        logger.info("pod woken", pod=str(pod))
+        return True
+
+    def _keep(self, pod: Pod, kept: Keeping) -> None:
+        """Keep for a pod what it is woken for, also from filter. Nothing is written: the pod is asked about soon."""
+        self._woken[pod.uid] = self._decider.solver.clock() + ANSWER_SECONDS
+        if kept.devices:
+            self._state.keep_for(pod.uid, kept)
+
+    def _candidates(self, news: QueueingHint, snapshot: Snapshot) -> Iterator[Candidate]:
+        """Rejected pods that may be helped, in their order."""
+        now = self._decider.solver.clock()
+        writes, every = Counter(each.namespace for each in self._waking.values()), tuple(snapshot.nodes)
+        for each in sorted(self._rejected.values(), key=lambda rejected: rejected.turn(now)):
+            if snapshot.pod(each.pod.uid) is None:
+                each.attention = Attention.NOW  # once the watch shows the pod: perhaps a caller has made it up
+                continue
+            if each.pod.uid in self._waking or writes[each.pod.namespace] >= MOST_AT_ONCE:
+                continue
+            pod = refreshed(each.pod, snapshot)
+            targets = each.targets(pod, news, every)
+            if targets:
+                yield each, pod, targets
+
+    @property
+    def _least(self) -> Attention:
+        """When a pod is looked at again for which there is no node: perhaps devices are kept for another pod."""
+        return Attention.RELEASE if self._woken else Attention.CHANGES
+
+    @property
+    def _faults(self) -> Faults:
+        return self._decider.solver.faults
+
+    def _recall(self) -> None:
+        """Pods whose search was stopped have their turn again."""
+        now = self._decider.solver.clock()
+        for each in self._rejected.values():
+            if each.again <= now:
+                each.attention = Attention.NOW
+
+    def _drop_gone(self, snapshot: Snapshot) -> None:
+        """Forget pods that need not be woken any more, and devices that were kept for woken pods for long enough."""
+        for each in self._rejected.values():
+            if not self._state.still_waits(each.pod):
+                self._rejected.pop(each.pod.uid)
+        now = self._decider.solver.clock()
+        for uid, until in list(self._woken.items()):
+            pod = snapshot.pod(uid)
+            if now >= until or pod is None or not pod.is_pending:
+                self._release(uid)
+
+    def _release(self, uid: str) -> None:
+        """What was kept for a woken pod may be had by others."""
+        if self._woken.pop(uid, None) is not None:
+            self._state.keep_for(uid, NOTHING_KEPT)
+            for each in self._rejected.values():
+                if each.attention is Attention.RELEASE:
+                    each.attention = Attention.NOW

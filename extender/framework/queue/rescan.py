@@ -1,0 +1,240 @@
+"""Rescan: finds the pods that wait, and of which no background task knows.
+
+A process that starts knows no rejection, and no memory of rejections is without a bound. So the snapshot is read again:
+once at the start, for a scheduler once it has begun to ask this process, and for a namespace of which a task had to
+forget pods. What is found counts as rejected.
+
+Only the replica that schedulers ask may act for a pod. So at the start, one pod of each scheduler is woken first: if
+its scheduler then asks this process, all pods of that scheduler are found.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import structlog
+
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.writer import Writer
+from extender.framework.asked import Asked
+from extender.framework.task import UNSEEN, BackgroundTask, Found
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
+from extender.tools.fairness.backlog import Backlog
+from extender.tools.faults import Faults
+
+READ_AT_ONCE: Final = 2000
+"""Pods of the snapshot that are read in one turn: they take some milliseconds."""
+
+FOUND_AT_ONCE: Final = 100
+"""Pods that the tasks are told of in one turn."""
+
+WOKEN_AT_ONCE: Final = 5
+"""Pods that are woken in one turn, so that their schedulers ask about them."""
+
+PAUSE_SECONDS: Final = 10.0
+"""From the end of a rescan to the next one."""
+
+GRACE_SECONDS: Final = 1.0
+"""A scheduler that has just begun to ask comes to many of its pods within this time."""
+
+PROBES: Final = 3
+"""Pods of one scheduler that are woken to find out whether it asks this process."""
+
+PROBE_SECONDS: Final = 2.0
+"""From one of these to the next. The first one may be in the backoff of its scheduler."""
+
+_MOST_PROBED: Final = 16
+"""Pods of one scheduler that may be woken for that. Some are gone or bound by then."""
+
+logger = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Unmet:
+    """A scheduler that has not asked this process.
+
+    Attributes:
+        uids: some of its pods that waited at the start.
+        probes: how many of them were woken to find out whether it asks.
+        again: when to wake the next one, by the clock.
+    """
+
+    uids: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_PROBED))
+    probes: int = 0
+    again: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The pods that are read.
+
+    Attributes:
+        shares: as `BackgroundTask.missed` tells them.
+        schedulers: those that have begun to ask.
+    """
+
+    shares: frozenset[str]
+    schedulers: frozenset[str]
+
+    def has(self, pod: Pod) -> bool:
+        """Whether a pod may be one of those that are looked for."""
+        return UNSEEN in self.shares or pod.namespace in self.shares or pod.scheduler_name in self.schedulers
+
+
+class Rescan(BackgroundTask):
+    """Tells other tasks of pods that wait and of which they do not know, in turns of the namespaces.
+
+    Args:
+        state: the cluster.
+        writer: wakes pods.
+        tasks: are told.
+        asked: which schedulers ask this process.
+        clock: measures durations, in seconds.
+        faults: gets unexpected errors, each with its pod.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        writer: Writer,
+        tasks: Sequence[BackgroundTask],
+        asked: Asked,
+        clock: Callable[[], float],
+        faults: Faults,
+    ) -> None:
+        self._state = state
+        self._writer = writer
+        self._tasks = tasks
+        self._asked = asked
+        self._clock = clock
+        self._faults = faults
+        self._met: frozenset[str] = frozenset()
+        self._new: dict[str, float] = {}
+        """The schedulers that have begun to ask since the start was read, and when to look for their pods."""
+        self._unmet: dict[str, _Unmet] = {}
+        self._unread: Iterator[Pod] | None = None
+        self._scope: _Scope | None = None
+        """What is read; None: everything, because this process has just started."""
+        self._missed: set[str] = set()
+        self._backlog = Backlog(self._still_waits)
+        """The uids of the pods that wait and that the tasks are to be told of."""
+        self._has_begun = False
+        self._again = 0.0
+
+    async def tick(self) -> None:
+        """Read some pods, and tell the tasks of some."""
+        if self._state.not_ready:
+            return
+        snapshot = self._state.snapshot
+        self._meet()
+        for task in self._tasks:
+            self._missed.update(task.missed())
+        self._begin(snapshot)
+        self._read()
+        asked = [*self._probes(snapshot), *self._find(snapshot)]
+        for pod in asked:
+            with self._faults.of(f"pod {pod}"):
+                await self._wake(pod)
+
+    def _meet(self) -> None:
+        """Take over the schedulers that ask this process."""
+        met = frozenset(self._asked.schedulers)
+        if self._has_begun:  # what is read from now on has all of its pods
+            self._new.update(dict.fromkeys(met - self._met, self._clock() + GRACE_SECONDS))
+        self._new = {name: due for name, due in self._new.items() if name in met}
+        self._met = met
+
+    def _begin(self, snapshot: Snapshot) -> None:
+        """Begin to read, if there is reason to and the last rescan is over."""
+        now = self._clock()
+        if self._unread is not None or self._backlog:
+            self._again = now + PAUSE_SECONDS
+        if self._unread is not None:
+            return
+        begun = frozenset(name for name, due in self._new.items() if now >= due)
+        if not self._has_begun:
+            self._has_begun = True
+        elif not self._unmet.keys().isdisjoint(begun) or ((self._missed or begun) and now >= self._again):
+            self._scope, self._missed = _Scope(frozenset(self._missed), begun), set()
+            for name in begun:
+                del self._new[name]
+                self._unmet.pop(name, None)
+        else:
+            return
+        self._unread = iter(snapshot.pods.values())
+
+    def _read(self) -> None:
+        """Read the next pods of the snapshot."""
+        if self._unread is None:
+            return
+        pods = list(islice(self._unread, READ_AT_ONCE))
+        for pod in pods:
+            if pod.is_pending and (self._scope is None or self._scope.has(pod)) and self._is_tried(pod):
+                if pod.scheduler_name in self._met:
+                    self._backlog.add(pod.namespace, pod.uid)
+                elif self._scope is None:
+                    self._unmet.setdefault(pod.scheduler_name, _Unmet()).uids.append(pod.uid)
+        if len(pods) < READ_AT_ONCE:
+            self._unread = None
+
+    def _is_tried(self, pod: Pod) -> bool:
+        return pod.needs_devices and not no_attempt(pod, self._asked.named)
+
+    def _still_waits(self, uid: str) -> bool:
+        pod = self._state.snapshot.pod(uid)
+        return pod is not None and pod.is_pending
+
+    def _probes(self, snapshot: Snapshot) -> Sequence[Pod]:
+        """A pod of each scheduler of which it is not known whether it asks this process."""
+        if self._unread is not None:
+            return ()
+        now, found = self._clock(), []
+        for name, unmet in self._unmet.items():
+            if name in self._met or unmet.probes >= PROBES or now < unmet.again:
+                continue
+            unmet.uids.rotate(-1)
+            pod = snapshot.pod(unmet.uids[-1])
+            if pod is None or not pod.is_pending:
+                continue
+            unmet.probes, unmet.again = unmet.probes + 1, now + PROBE_SECONDS
+            found.append(pod)
+            logger.info("scheduler tried", scheduler=name or DEFAULT_SCHEDULER, pod=str(pod))
+        return found
+
+    def _find(self, snapshot: Snapshot) -> Sequence[Pod]:
+        """Tell the tasks of pods, one of each namespace after the other; returns those that are to be asked about."""
+        asked: list[Pod] = []
+
+        def tell(uid: str) -> bool:
+            pod = snapshot.pod(uid)
+            if pod is None:
+                return True
+            found = self._told(pod, snapshot)
+            if found is Found.FULL or (found is Found.ASK and len(asked) == WOKEN_AT_ONCE):
+                return False
+            if found is Found.ASK:
+                asked.append(pod)
+            return True
+
+        self._backlog.offer(tell, FOUND_AT_ONCE)
+        return asked
+
+    def _told(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """What the tasks say to a pod."""
+        said = [Found.KNOWN]
+        self._asked.remember(pod, snapshot)
+        for task in self._tasks:
+            with self._faults.of(f"pod {pod}"):
+                said.append(task.on_found(pod, snapshot))
+        return max(said)
+
+    async def _wake(self, pod: Pod) -> None:
+        try:
+            await self._writer.wake(pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("pod not woken", pod=str(pod), error=str(error))

@@ -1,0 +1,360 @@
+"""The four verbs over one cluster: a snapshot in, a decision out, and what is remembered in between.
+
+HTTP and simulation both come through here. Solves leave the event loop, over an immutable snapshot, so that health
+checks and other calls are answered meanwhile. Pods that need no devices are answered at once, and so are filter calls
+whose answers are known: on a busy machine the change to a thread and back takes longer than the look-up.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, TypeVar
+
+from allocator.tools import JSON
+from extender.answers.explain.explanation_service import Explanations
+from extender.answers.metrics.groups import Metrics
+from extender.cluster.cluster_state import NOT_SYNCED
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject, parse_node_object
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.config.settings import SchedulingSettings
+from extender.framework.background_runner import BackgroundRunner
+from extender.framework.bind.bind import Binder
+from extender.framework.bind_errors import BindError
+from extender.framework.claim_arrival import ClaimArrival
+from extender.framework.cycle import refreshed
+from extender.framework.decision_store import Decision, DecisionStore
+from extender.framework.decisions.evaluate import MOST_NEW_NODES
+from extender.framework.decisions.solver import Solver
+from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
+from extender.framework.nominated.cluster_with_kept import ClusterWithKept
+from extender.framework.open_pods import OpenPods
+from extender.framework.pods.claims_to_come import Foreseen
+from extender.framework.pods.policy import policy_of
+from extender.framework.ranking import Merits, score_by_cpu, score_nodes
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
+from extender.kube.api import ObjectKey
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.resources import RESOURCES
+from extender.plugins.immediate_claims.allocating import ImmediateClaims
+from extender.plugins.preemption.preempt import choose_victims
+from extender.tools.fairness.waiting_budget import WaitingBudget
+from extender.tools.faults import Faults, RefusedError
+from extender.tools.offload import Offload, in_thread
+
+_T = TypeVar("_T")
+
+_SOLVING_SHARE = 0.8
+"""The share of a verb's time for the search. The rest is for reading, writing and the change between threads."""
+
+SEARCH_SHARE: Final = 0.1
+"""Of each second that a scheduler may wait for searches at hard nodes that end in vain, for all namespaces together."""
+
+_SYNC_SHARE: Final = 0.5
+"""The share of a verb's time for which calls, all of them together, wait for the first lists."""
+
+_SYNC_POLL_SECONDS: Final = 0.02
+
+_MOST_NAMES = 10_000
+"""At most this number of nodes is looked up on the event loop. For unknown nodes this takes up to 10 ms."""
+
+
+class Service:
+    """Decides what a kube-scheduler asks about a cluster.
+
+    Args:
+        explanations: of the cluster that is decided about.
+        background: told of what filter has answered. The caller must run it.
+        scheduling: how long verbs may take, and how many nodes are named.
+        off_loop: where verbs are solved.
+    """
+
+    def __init__(
+        self,
+        kept: ClusterWithKept,
+        binder: Binder,
+        background: BackgroundRunner,
+        metrics: Metrics,
+        explanations: Explanations,
+        *,
+        scheduling: SchedulingSettings,
+        off_loop: Offload = in_thread,
+    ) -> None:
+        self.explanations, self.verb_priority = explanations, explanations.verb_priority
+        self.overview = overview = explanations.overview
+        self._state = overview.state
+        self._kept, self._decider = kept, kept.of_cluster
+        self._solver = self._decider.solver
+        self.binder = binder
+        self.background = background
+        self.metrics = metrics
+        self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
+        self._most = scheduling.most_nodes
+        self._off_loop = off_loop
+        self._decisions = DecisionStore()
+        self._open_pods = OpenPods(overview.state, binder.has_decided)
+        self._search_budget = WaitingBudget(SEARCH_SHARE)
+        self._claim_arrival = ClaimArrival(overview.state)
+        self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
+        """How many seconds calls may still wait for the first lists, all of them together."""
+        self.is_stopping = False
+
+    @property
+    def faults(self) -> Faults:
+        """Collects unforeseen errors, each with its pod."""
+        return self._solver.faults
+
+    @property
+    def not_ready(self) -> str:
+        """Why pods with devices can't be decided now; empty if they can."""
+        return "stopping" if self.is_stopping else self._state.not_ready
+
+    def stop(self) -> None:
+        """Say from now on that we are not ready; calls are still answered."""
+        self.is_stopping = True
+
+    async def finish(self, seconds: float) -> dict[str, int]:
+        """Let binds and background tasks come to their end, also binds whose callers have given up.
+
+        Returns:
+            how much of each has not ended in time.
+        """
+        binds, tasks = await asyncio.gather(self.binder.finish(seconds), self.background.finish(seconds))
+        return {"unfinished_binds": binds, "unfinished_tasks": tasks}
+
+    async def close(self) -> None:
+        """Close the connections to controllers. A later call opens new ones."""
+        await self.binder.negotiation.close()
+
+    def summary(self) -> dict[str, int]:
+        """How much there is of what."""
+        snapshot = self._state.snapshot
+        return {
+            "nodes": len(snapshot.nodes),
+            "slices": len(snapshot.inventory.slices),
+            "pools": len(snapshot.inventory.pools),
+            "deviceClasses": len(snapshot.classes),
+            "claims": len(snapshot.claims),
+            "podsWithDevices": len(snapshot.pods),
+        }
+
+    def seen(self) -> dict[str, int]:
+        """Up to which revision everything of each kind is known, by the kind's plural."""
+        return {resource.plural: self._state.seen(resource) for resource in RESOURCES.values()}
+
+    async def filter(self, args: FilterArgs) -> FilterResult:
+        """Which nodes will do. Nothing follows from the answer if the pod does not exist.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+            TimeoutError: time was up before any node was found.
+            InvalidObjectError: one of the nodes that were sent.
+        """
+        pod = args.pod
+        if not pod.needs_devices:
+            self._decisions.keep(Decision(pod, Merits()))
+            return FilterResult(args.names)
+        solver = self._for_call()
+        await self._first_sync()
+        await self._open_pods.wait_for_volumes(pod)
+        snapshot, result = await self._decided(args, solver)
+        is_real = not self._state.is_made_up(pod)
+        if is_real and result.is_blocked:
+            snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
+        if is_real and await self._is_overtaken(pod, result):
+            snapshot, result = await self._decided(args, solver)
+        self._note(args, result)
+        if is_real:
+            if result.passed:
+                self._open_pods.add(pod)
+            self.background.note(args, result, snapshot)
+        return result
+
+    async def _first_sync(self) -> None:
+        """Wait while this process starts. Its scheduler would try a pod that is refused only after a longer backoff."""
+        while self._state.not_ready == NOT_SYNCED and self._sync_patience > 0.0:
+            self._sync_patience -= _SYNC_POLL_SECONDS
+            await asyncio.sleep(_SYNC_POLL_SECONDS)
+
+    async def _decided(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
+        """The present snapshot, and what is decided on it."""
+        snapshot = self._state.known()
+        if snapshot.controllers:
+            sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
+            await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
+            snapshot = self._state.known()
+        return snapshot, await self._filtered(args, snapshot, solver)
+
+    async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
+        """Whether pods before may have taken what was found. Waits until what they have is known."""
+        if not result.passed or not self._open_pods.open:
+            return False
+        policy = policy_of(pod, self._solver.policy)
+        return policy is not None and await self._open_pods.wait_for_devices(pod, result.merits, policy)
+
+    async def _with_its_claims(
+        self, args: FilterArgs, solver: Solver, snapshot: Snapshot, result: FilterResult
+    ) -> tuple[Snapshot, FilterResult]:
+        """The same once claims that were missing are there; or a decision from their templates."""
+        if await self._claim_arrival.wait(args.pod, snapshot):
+            return await self._decided(args, solver)
+        now = self._state.known()
+        found = self._claim_arrival.foresee(args.pod, now)
+        if found is None:
+            return snapshot, result
+        bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
+        return now, await self._search(args.pod, partial(self._filtered_foreseen, found, args, now, solver), bounds)
+
+    def _filtered_foreseen(
+        self, found: Foreseen, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
+    ) -> FilterResult:
+        decider = self._decider
+        decider.follow(snapshot)
+        pod, world = found
+        return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
+
+    async def prioritize(self, args: FilterArgs) -> Sequence[int]:
+        """A score for every node, in the order asked. If filter was not asked about the pod, its work is done here.
+
+        Raises:
+            RefusedError, TimeoutError, InvalidObjectError: as `filter`.
+        """
+        policy = policy_of(args.pod, self._solver.policy)
+        if policy is None or not args.pod.needs_devices:
+            return await self._scores_without_devices(args)
+        known = self._decisions.of(args.pod.uid)
+        merits = known.merits if known and known.merits else None
+        if merits is None:
+            result = await self._filtered(args, self._state.known(), self._for_call())
+            self._note(args, result)
+            merits = result.merits
+        return score_nodes(args.names, merits, policy)
+
+    async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
+        """Scores for a pod without devices: its CPU may keep other pods from devices."""
+        snapshot, solver = self._state.snapshot, self._solver
+        if not solver.policy.weighs_leftover or snapshot.others is None or self.not_ready:
+            return [0] * len(args.names)
+        call = partial(score_by_cpu, args.pod, args.names, snapshot, self._for_call(), self._decider)
+        return await self._solve(call)
+
+    async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
+        """Whom to evict, per node that this makes room on.
+
+        Raises:
+            RefusedError: the cluster is not known well enough.
+            TimeoutError: time was up.
+        """
+        if not args.pod.needs_devices:
+            return args.victims
+        pod, solver = refreshed(args.pod, self._state.known()), self._for_call()
+        if is_there := not self._state.is_made_up(pod):
+            await self.background.before_preempt(pod, args.victims, self._state.snapshot)
+        snapshot = self._state.known()
+        pod = refreshed(args.pod, snapshot)
+        found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, solver))
+        return await self.background.allowed(pod, found) if is_there else found
+
+    async def bind(self, args: BindArgs) -> None:
+        """Allocate, reserve and bind; see `extender.framework.bind.bind`.
+
+        Raises:
+            RefusedError: the pod is not bound, and why.
+        """
+        known, key = self._decisions.of(args.uid), ObjectKey(args.namespace, args.name)
+        try:
+            await self.binder.bind(key, args.uid, args.node, seen=known.pod if known else None)
+        except BindError as error:
+            self.background.note_bind_failed(args.uid, args.node, error)
+            raise RefusedError(str(error)) from error
+        self._decisions.drop(args.uid)
+
+    async def serve_pinned(self, pod: Pod) -> None:
+        """Allocate and reserve the claims of a pod that has a node; see `extender.plugins.pinned_claims.serving`.
+
+        Raises:
+            RefusedError: the pod does not have its claims, and why.
+        """
+        try:
+            await self.binder.pinned.serve(pod)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            raise RefusedError(str(error)) from error
+
+    async def allocate_claim(self, claim: ClaimObject) -> None:
+        """Allocate an immediate claim, which no pod needs yet.
+
+        Raises:
+            RefusedError: it cannot be allocated now.
+        """
+        try:
+            binder = self.binder
+            claims = ImmediateClaims(self._state, self._decider, binder.pinned, self._off_loop, binder.negotiation)
+            await claims.allocate(claim)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            raise RefusedError(str(error)) from error
+
+    def _note(self, args: FilterArgs, result: FilterResult) -> None:
+        """Remember a result for prioritize and bind, and count it."""
+        self._decisions.keep(Decision(args.pod, result.merits))
+        self.metrics.verbs.filtered(
+            passed=len(result.passed),
+            failed=len(result.failed),
+            unresolvable=len(result.unresolvable),
+            steps=result.steps,
+        )
+
+    async def _filtered(self, args: FilterArgs, snapshot: Snapshot, solver: Solver) -> FilterResult:
+        """Filter on the event loop if all is known; in a thread if nodes have to be examined, searched or weighed."""
+        pod, decider = refreshed(args.pod, snapshot), self._decider
+        policy = policy_of(pod, solver.policy)
+        bounds = Bounds(solver.until, self._most(len(args.names)), self.binder.late)
+        is_long = args.nodes is not None or len(args.names) > _MOST_NAMES
+        is_long |= policy is not None and policy.weighs_leftover and solver.is_learning(pod, snapshot)
+        is_long = is_long or solver.plugins.are_slow(pod, snapshot, solver)
+        if is_long or snapshot.nominated or pod.nominated_node or not decider.is_near(snapshot):
+            return await self._search(pod, partial(self._filtered_anew, pod, args, snapshot, solver), bounds)
+        decider.follow(snapshot)
+        question = ask(pod, args.names, snapshot, solver, decider, bounds=bounds)
+        if isinstance(question, FilterResult):
+            return question
+        searches = bool(question.checks) or question.cycle.counts_resources or bool(question.late)
+        if searches or (not question.is_uniform and len(args.names) > MOST_NEW_NODES):
+            return await self._search(pod, lambda bounds: replace(question, bounds=bounds).result(), bounds)
+        known = question.lookup(args.names)
+        if known.is_complete:
+            return question.finish(known)
+        return await self._search(pod, lambda bounds: replace(question, bounds=bounds).finish(known), bounds)
+
+    def _filtered_anew(
+        self, pod: Pod, args: FilterArgs, snapshot: Snapshot, solver: Solver, bounds: Bounds
+    ) -> FilterResult:
+        world, decider = self._kept.world_of(pod, snapshot, solver)
+        return filter_nodes(pod, args.names, world, solver, decider=decider, sent=args.nodes, bounds=bounds)
+
+    async def _search(self, pod: Pod, work: Callable[[Bounds], FilterResult], bounds: Bounds) -> FilterResult:
+        """Filter in a thread, with the patience for hard nodes that the pod's namespace has left."""
+        clock, budget = self._solver.clock, self._search_budget
+        began = clock()
+        result = None
+        try:
+            result = await self._solve(partial(work, replace(bounds, patience=budget.left(pod.namespace, began))))
+        finally:
+            in_vain = clock() - began if result is None else result.in_vain
+            if in_vain:
+                budget.spend(pod.namespace, in_vain)
+        return result
+
+    def _for_call(self) -> Solver:
+        """The allocator for one call that begins now: whatever is done for it, it has this time."""
+        return self._solver.within(self._solver.clock() + self._solving_seconds)
+
+    async def _solve(self, work: Callable[[], _T]) -> _T:
+        """Run a verb in a thread."""
+        with self.verb_priority.verb():
+            return await self._off_loop(work)
+
+
+def _read_nodes(names: Sequence[str], nodes: Mapping[str, Mapping[str, JSON]]) -> Mapping[str, NodeObject]:
+    return {name: parse_node_object(nodes[name]) for name in names}

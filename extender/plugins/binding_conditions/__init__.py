@@ -1,0 +1,1 @@
+"""Devices that have to become ready before their pod is bound."""

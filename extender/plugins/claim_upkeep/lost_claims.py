@@ -1,0 +1,76 @@
+"""Losses: a bound pod had a claim and does not have it any more. Each loss is counted, and told by an Event on the pod.
+
+A Binding has no precondition on claims. So no bind can stop others who delete a claim and make it anew, or deallocate
+it, just before the Binding or at any time after it. Such a loss can only be noticed.
+
+A pod that has not started and was never seen with its claims is a pinned pod: `extender.plugins.pinned_claims.task`.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from allocator.tools import printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import claim_keys
+from extender.cluster.objects.pods import Pod
+from extender.cluster.writes.events import Note
+from extender.framework.bound_pods import BoundPods, lacking, lacks
+from extender.framework.task import BackgroundTask
+from extender.kube.api import Api, ObjectKey
+
+logger = structlog.get_logger()
+
+
+class LostClaims(BackgroundTask):
+    """Looks at bound pods in turns, some at a time.
+
+    Args:
+        state: the cluster.
+        api: confirms a loss: the watch of pods may be ahead of the watch of claims.
+        count: counts one loss.
+        tell: writes an Event on the pod.
+    """
+
+    def __init__(
+        self, state: ClusterState, api: Api, count: Callable[[], None], tell: Callable[[Pod, Note], None]
+    ) -> None:
+        self._state = state
+        self._api = api
+        self._count = count
+        self._tell = tell
+        self._pods = BoundPods(state)
+        self._had: set[str] = set()
+        """Uids of pods that had their claims in the last round."""
+        self._have: set[str] = set()
+        """Uids of pods that have had their claims in this round or before."""
+        self._told: set[tuple[str, ObjectKey]] = set()
+
+    async def tick(self) -> None:
+        """Look at some bound pods, and at the rest next time."""
+        if self._state.not_ready:
+            return
+        uids = self._pods.next_uids()
+        if not uids:
+            snapshot = self._state.snapshot
+            self._had, self._have = self._have, set()
+            self._told = {each for each in self._told if snapshot.pod(each[0]) is not None}
+        async for pod in self._pods.pods(uids):
+            missing = lacking(pod, self._state.snapshot)
+            self._told.difference_update((pod.uid, key) for key in claim_keys(pod) if key not in missing)
+            has_had = not missing or pod.uid in self._had
+            if has_had:
+                self._have.add(pod.uid)
+            for key in missing if pod.has_started or has_had else ():
+                if (pod.uid, key) not in self._told and await lacks(self._api, pod, key):
+                    self._found(pod, key)
+
+    def _found(self, pod: Pod, key: ObjectKey) -> None:
+        self._told.add((pod.uid, key))
+        self._count()
+        text = (
+            f"the pod has node {pod.node_name}, and claim {key.name} is not allocated and reserved for it any more: "
+            "others have changed the claim"
+        )
+        self._tell(pod, Note("ClaimLost", printable(text), "Binding"))
+        logger.warning("claim lost", pod=str(pod), claim=str(key))

@@ -1,0 +1,223 @@
+"""Search for seats: one pod after the other gets the best node by its policy.
+
+If a pod finds no node, the search goes back and gives an earlier pod another node, or the same node in another way, if
+the claims of the pod leave a choice. Pods of one kind that may go to the same nodes are interchangeable: a place that
+did not help one of them is not tried for the next.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TypeAlias
+
+from allocator import AllocationResult, Claim
+from extender.cluster.objects.pods import Keeping, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.framework.decisions.solver import No
+from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.reduced_claims import left_out
+from extender.planning.grant import Grant
+from extender.planning.planner import Planner
+from extender.plugins.gangs.node_ranking import Options, options_after, options_of
+from extender.plugins.gangs.plan import GangPlan, Seat, Seating, Shortfall
+from extender.plugins.gangs.topology import Domain
+
+_Place: TypeAlias = tuple[str, int]
+"""A node, and the number of the way in which the pod is served there."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """One pod of the search, and the places that are left to try.
+
+    Attributes:
+        number: of the pod in the queue.
+        fork: the cluster before.
+        seats: of the pods before.
+        left: the places that are left to try; None at the end: the pod stays without a node.
+        tried: places that were tried for this pod, and that need not be tried for later pods of its kind.
+        options: the nodes that take the pod in the first way; None: there is no pod to place.
+    """
+
+    number: int
+    fork: Snapshot
+    seats: GangPlan
+    left: Iterator[_Place | None] = field(default_factory=lambda: iter(()))
+    tried: set[_Place] = field(default_factory=set)
+    options: Options | None = None
+
+
+@dataclass(slots=True)
+class GangSearch:
+    """One search with a given order of the pods.
+
+    Attributes:
+        snapshot: the cluster that the search begins with, or a fork.
+        planner: for as long as there is time.
+        names_of: the nodes on which kube-scheduler might bind a pod, apart from devices.
+        queue: the pods, each with its kind; those of one kind together. Each pod stands there once for each way to
+            serve it, in the order in which the ways are tried. Pods of one kind have the same ways.
+        wanted: the number of pods that need a seat.
+        domain: where the seats are.
+        left: places that may be tried.
+        backtracks: earlier pods may get other nodes. Not if each node takes as many pods in whatever order.
+        shortfall: the largest number of pods that had seats at the same time, and why there was no further one.
+        stuck: the kind of the first pod that found no node.
+        is_complete: everything was tried.
+    """
+
+    snapshot: Snapshot
+    planner: Planner
+    names_of: Callable[[Pod], Sequence[str]]
+    queue: Sequence[tuple[Hashable, Sequence[Pod]]]
+    wanted: int
+    domain: Domain
+    left: int
+    backtracks: bool
+    shortfall: Shortfall = field(init=False)
+    stuck: Hashable = None
+    is_complete: bool = False
+
+    def __post_init__(self) -> None:
+        self.shortfall = Shortfall(0, self.wanted, "")
+
+    def run(self, fork: Snapshot) -> Seating | None:
+        """Seats for as many pods as are wanted; None if none are found.
+
+        Raises:
+            TimeoutError: the planner's time is up.
+        """
+        trail = [self._step(0, fork, ())]
+        while trail:
+            step = trail[-1]
+            if len(step.seats) == self.wanted:
+                return Seating(step.seats, step.fork)
+            if step.number == len(self.queue):
+                trail.pop()
+                continue
+            following = self._next(step)
+            if following is not None:
+                trail.append(following)
+            elif self.left <= 0:
+                return None
+            elif self.backtracks:
+                trail.pop()
+            else:
+                break
+        self.is_complete = True
+        return None
+
+    def _next(self, step: _Step) -> _Step | None:
+        """The step after the next place that takes the pod; None if there is none."""
+        for place in step.left:
+            if place is None:
+                return self._step(step.number + 1, step.fork, step.seats, step.tried, step.options)
+            if self.left <= 0:
+                return None
+            self.left -= 1
+            self.planner.solver.look()
+            before = frozenset(step.tried)
+            step.tried.add(place)
+            name, way = place
+            pod = self.queue[step.number][1][way]
+            found = self._grant(pod, name, step.fork)
+            if found is not None:
+                return self._placed(step, found, pod, name, before)
+        return None
+
+    def _grant(self, pod: Pod, name: str, fork: Snapshot) -> Grant | None:
+        among, planner = self.domain.devices, self.planner
+        found = (planner if among is None else planner.among(among)).take(pod, name, fork)
+        return None if isinstance(found, No) else found
+
+    def _placed(self, step: _Step, found: Grant, pod: Pod, name: str, tried: Collection[_Place]) -> _Step:
+        """The step after a pod, in one of its ways, has got a node. ``tried`` as in `_step`."""
+        number = step.number + 1
+        fork = found.held(pod, name, step.fork)
+        seats = (*step.seats, Seat(replace(pod, nominated_node=name, kept=_keeping(found, name, self.snapshot))))
+        options = None
+        is_local = found.pools.issubset(fork.inventory.local.get(name, ()))
+        if is_local and step.options is not None and len(seats) < self.wanted and self._is_same_kind(number):
+            following = self.queue[number][1][0]
+            options = options_after(step.options, following, name, fork, self.planner)
+        return self._step(number, fork, seats, tried, options)
+
+    def _is_same_kind(self, number: int) -> bool:
+        """Whether the pod at this place of the queue is of the kind of the pod before."""
+        return 0 < number < len(self.queue) and self.queue[number - 1][0] == self.queue[number][0]
+
+    def _step(
+        self,
+        number: int,
+        fork: Snapshot,
+        seats: GangPlan,
+        tried: Collection[_Place] = (),
+        options: Options | None = None,
+    ) -> _Step:
+        """The step of a pod.
+
+        Args:
+            number: of the pod in the queue.
+            fork: the cluster before.
+            seats: of the pods before.
+            tried: places that need not be tried for another pod of the kind of the pod before.
+            options: the nodes that take another pod of that kind in the first way; None: they are not known.
+        """
+        if number == len(self.queue) or len(seats) == self.wanted:
+            return _Step(number, fork, seats)
+        is_same = self._is_same_kind(number)
+        known = set(tried) if is_same else set()
+        if options is None or not is_same or options.places.keys() <= _names(known, 0):
+            options = self._options(self.queue[number][1][0], fork, _names(known, 0))
+        left: Iterator[_Place | None] = self._places(number, fork, len(seats), known, options)
+        if len(self.queue) - number > self.wanted - len(seats):
+            left = chain(left, (None,))
+        return _Step(number, fork, seats, left, known, options)
+
+    def _places(
+        self, number: int, fork: Snapshot, placed: int, known: Collection[_Place], first: Options
+    ) -> Iterator[_Place]:
+        """The places that take a pod and are not known, for each way the best node first.
+
+        ``first`` are the nodes of the first way.
+        """
+        kind, ways = self.queue[number]
+        is_stuck = True
+        for way, pod in enumerate(ways):
+            options = self._options(pod, fork, _names(known, way)) if way else first
+            is_stuck = is_stuck and not options.places
+            yield from ((name, way) for name in options.best_first(()) if (name, way) not in known)
+        if is_stuck:
+            self._note(kind, ways[0], first, placed)
+
+    def _options(self, pod: Pod, fork: Snapshot, tried: Collection[str]) -> Options:
+        """The nodes that take a pod, of those that were not tried."""
+        names = [name for name in self.domain.among(self.names_of(pod)) if name not in tried]
+        return options_of(pod, names, fork, self.planner)
+
+    def _note(self, kind: Hashable, pod: Pod, options: Options, placed: int) -> None:
+        if self.stuck is None:
+            self.stuck = kind
+        if placed >= self.shortfall.placed:
+            counts = options.reasons.counts(request_nouns(pod))
+            commonest = max(counts, key=lambda reason: (counts[reason], reason), default="there is no node for it")
+            self.shortfall = Shortfall(placed, self.wanted, commonest)
+
+
+def _names(places: Collection[_Place], way: int) -> set[str]:
+    """The nodes of the places of one way."""
+    return {name for name, each in places if each == way}
+
+
+def _keeping(found: Grant, name: str, snapshot: Snapshot) -> Keeping:
+    """What is to be kept for a pod of a fork: what its claims do not hold in the cluster yet."""
+    results: list[tuple[Claim, AllocationResult]] = []
+    for pending, result in zip(found.needs.pending, found.results, strict=True):
+        results.append((pending.claim, result))
+    for each in found.claims.allocated:  # perhaps for another pod of this plan
+        known = snapshot.claim(each.claim.uid)
+        if each.claim.allocation is not None and known is not None and known.claim.allocation is None:
+            results.append((each.claim, each.claim.allocation))
+    devices = {each.device for _, result in results for each in result.results}
+    without = dict.fromkeys(label for claim, result in results for label in left_out(claim, result))
+    return Keeping(name, tuple(sorted(devices)), without=tuple(without))

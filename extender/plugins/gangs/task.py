@@ -1,0 +1,519 @@
+"""Gangs: keeps devices for the pods of a gang together, and gives them back together.
+
+Each gang is planned on one snapshot, for all of its pods or for none. So two gangs never wait for each other's devices.
+Plans begin in an order: by priority, gangs with bound members first, then the oldest. What is kept stands in the
+conditions of the pods (`extender.framework.pods.gangs`), and any process carries on from there: it plans the rest of a
+gang with what is kept, or gives everything back. Only one process does so at a time: the one whose scheduler asks about
+the members.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from operator import is_
+from types import MappingProxyType
+from typing import Final
+
+import structlog
+
+from extender.answers.metrics.groups import GangMetrics
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.indexes import Stage
+from extender.cluster.objects.pod_groups import PodGroup
+from extender.cluster.objects.pods import GangKey, Keeping, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.writer import Writer
+from extender.framework.cycle import refreshed
+from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Solver
+from extender.framework.pods.gangs import GANG, Gang, gang_at, is_alone
+from extender.framework.queue.queueing_hints import NO_HINT, queueing_hint
+from extender.framework.task import BackgroundTask, Found, Rejection
+from extender.kube.api import ObjectKey
+from extender.plugins.gangs.plan import GangPlan, Shortfall
+from extender.plugins.gangs.plans import GangPlans
+from extender.plugins.gangs.rejected_members import RejectedMember, RejectedMembers
+from extender.plugins.gangs.time_limits import (
+    AGAIN_SECONDS,
+    ASKING_SECONDS,
+    FIRST_PAUSE_SECONDS,
+    IDLE_SECONDS,
+    KEPT_SECONDS,
+    LONG_PLANS,
+    LONGEST_PAUSE_SECONDS,
+    LONGEST_PLAN_SECONDS,
+    PLANNING_SECONDS,
+    POLL_SECONDS,
+    SEEN_SECONDS,
+    SHOWN_SECONDS,
+)
+from extender.plugins.gangs.writes import GangWrites, at_most
+from extender.tools.fairness.turns import Turns
+from extender.tools.offload import Offload
+
+logger = structlog.get_logger()
+
+LOST: Final = "node {} is gone, or another claim or pod has a device that was kept for the pod"
+
+SHOWN_NODES: Final = 16
+"""Nodes in one line of the log. The conditions of the pods name all of them."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What this process knows of one gang.
+
+    Attributes:
+        members: the size, and the claims that were made for each pod by its uid, at the last look.
+        is_due: something has changed that may help.
+        again: no plan is made before, by the solver's clock.
+        pause: from devices that are given back to the next plan.
+        is_planning: a plan is being made.
+        overdue: the end of the first turn in which a plan was to be made, and time did not suffice; infinite: none.
+        is_overtaken: others have got devices of the latest plan while it was made.
+        writing: what was written for pods, until the watch shows it.
+        written: when that was.
+        begun: when devices were kept first; None while nothing is kept.
+        bound: how many members had a node at the last look.
+        until: when devices are given back.
+        active: when this process was last asked about a member, or has last written a plan.
+        shortfall: why there was no plan.
+        making_room: until when the scheduler of a member makes room on the kept node by evictions, by the pod's uid.
+    """
+
+    members: tuple[int, Mapping[str, Mapping[str, str | None]]] = (0, MappingProxyType({}))
+    is_due: bool = True
+    again: float = 0.0
+    pause: float = FIRST_PAUSE_SECONDS
+    is_planning: bool = False
+    overdue: float = inf
+    is_overtaken: bool = False
+    writing: dict[str, Keeping] = field(default_factory=dict)
+    written: float = 0.0
+    begun: float | None = None
+    bound: int = 0
+    until: float = 0.0
+    active: float = -inf
+    shortfall: Shortfall | None = None
+    making_room: dict[str, float] = field(default_factory=dict)
+
+    def asked_again(self, now: float) -> None:
+        """A scheduler tries a member again: something may have changed that is not known here, such as free CPU."""
+        if not self.is_due:
+            self.is_due, self.again = True, max(self.again, now + AGAIN_SECONDS)
+
+
+class _Settled:
+    """Gangs of which all members have a node: nothing is to be done for them until something of them changes.
+
+    A change of a pod or PodGroup makes new values in the snapshot, so a comparison by identity finds it. The timeline
+    does not tell of pods without devices, which count, too.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[GangKey, tuple[object, ...]] = {}
+
+    def others(self, snapshot: Snapshot) -> list[Gang]:
+        """The other gangs that have members."""
+        keys = [key for key in snapshot.gangs.members if not self._is_same(key, snapshot)]
+        return [gang for key in keys if (gang := gang_at(key, snapshot)) is not None]
+
+    def note(self, gangs: Iterable[Gang], snapshot: Snapshot) -> None:
+        """Remember which gangs are settled, and forget those that are gone. The gangs were served in this snapshot."""
+        self._known = {key: basis for key, basis in self._known.items() if self._is_same(key, snapshot)}
+        for gang in gangs:
+            if gang.is_placed and not (gang.free or gang.kept):
+                self._known[gang.key] = _basis(gang.key, snapshot)
+
+    def _is_same(self, key: GangKey, snapshot: Snapshot) -> bool:
+        return key in self._known and all(map(is_, self._known[key], _basis(key, snapshot)))
+
+
+def _basis(key: GangKey, snapshot: Snapshot) -> tuple[object, ...]:
+    """What a gang is made of."""
+    group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name)) if key.is_pod_group else None
+    return snapshot.gangs.members.get(key), snapshot.gangs.companions.get(key), group
+
+
+class Gangs(BackgroundTask):
+    """Plans gangs of the cluster.
+
+    Args:
+        state: the cluster.
+        decider: remembers where pods fit. Its solver has the clock and the faults.
+        nominator: writes what is kept.
+        writer: wakes pods.
+        is_binding: whether a bind of the pod with this uid is running.
+        metrics: counts plans.
+        off_loop: runs plans in a thread.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        decider: Decider,
+        nominator: Nominator,
+        writer: Writer,
+        is_binding: Callable[[str], bool],
+        metrics: GangMetrics,
+        off_loop: Offload,
+    ) -> None:
+        self._state = state
+        self._solver = decider.solver
+        self._clock = decider.solver.clock
+        self._writes = GangWrites(nominator, writer)
+        self._is_binding = is_binding
+        self._metrics = metrics
+        self._seen = state.snapshot
+        self._watches: dict[GangKey, Watch] = {}
+        self._rejected = RejectedMembers(self._clock, KEPT_SECONDS)
+        self._plans = GangPlans(state, decider, self._rejected, self._written, off_loop)
+        self._strays: dict[str, float] = {}
+        self._settled = _Settled()
+        self._turns = Turns(self._clock)
+        self._long: dict[asyncio.Task[None], Gang] = {}
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """The plans that go on between the turns."""
+        return tuple(self._long)
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        """Remember the nodes of a member. The latest call counts for what it knows of the kept node."""
+        key = rejection.sent.gang_key
+        if key is None or GANG not in rejection.result.by:
+            return
+        was_known, watch = self._rejected.note(rejection), self._shown(key)
+        if watch is not None:
+            watch.active = self._clock()
+            if was_known:
+                watch.asked_again(self._clock())
+
+    def on_passed(self, pod: Pod) -> None:
+        """The pod has its node."""
+        if pod.gang_key is not None:
+            self._rejected.answered(pod)
+            if (watch := self._shown(pod.gang_key)) is not None:
+                watch.active = self._clock()
+
+    def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
+        """Have a member's scheduler ask about the member: a plan needs the nodes that the scheduler takes."""
+        is_member = pod.gang_key is not None and not is_alone(pod, snapshot)
+        return Found.ASK if is_member and self._rejected.names(pod) is None else Found.KNOWN
+
+    def judge_anew(self, pod: Pod) -> None:
+        """Something has changed that no snapshot tells: the gang of a pod may fit now."""
+        if pod.gang_key is not None and pod.gang_key in self._watches:
+            self._watches[pod.gang_key].is_due = True
+
+    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        """The scheduler of a member would evict others. The gang is planned at once if it is complete.
+
+        Later is too late: if all nodes lack CPU, no write wakes the scheduler, and filter is never asked.
+        """
+        snapshot = self._state.snapshot
+        if pod.gang_key is None or is_alone(pod, snapshot):
+            return
+        if not pod.kept.node:
+            self._rejected.note_evictions(pod, nodes, snapshot)
+        watch, now = self._shown(pod.gang_key), self._clock()
+        if watch is None:
+            return
+        watch.active = now
+        if not pod.kept.node:
+            await self._plan_at_once(pod.gang_key, watch, now)
+        snapshot = self._state.snapshot
+        if snapshot.pod(pod.uid) is not None and refreshed(pod, snapshot).kept.node in nodes:
+            self._rejected.answered(pod)
+            watch.making_room[pod.uid] = now + KEPT_SECONDS
+        else:
+            watch.making_room.pop(pod.uid, None)
+
+    async def _plan_at_once(self, key: GangKey, watch: Watch, now: float) -> None:
+        """Plan a gang that is complete, and wait until the watch shows the plan."""
+        snapshot = self._state.snapshot
+        gang = gang_at(key, snapshot)
+        if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
+            return
+        self._note_changes(snapshot)
+        self._note(gang, watch, now)
+        if watch.is_due and now >= watch.again and self._acts(gang, watch, now):
+            await self._plan(gang, watch, self._solver.within(now + PLANNING_SECONDS), set())
+            for _ in range(round(SHOWN_SECONDS / POLL_SECONDS)):
+                if self._is_shown(watch):
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+        else:
+            watch.asked_again(now)
+
+    async def tick(self) -> None:
+        """Look after each gang, the most important first; then plan those that lack something."""
+        if self._state.not_ready:
+            return
+        snapshot = self._state.snapshot
+        self._note_changes(snapshot)
+        gangs = sorted(self._settled.others(snapshot), key=lambda gang: gang.order)
+        await self._forget(gangs, snapshot)
+        due = []
+        for gang in gangs:
+            with self._solver.faults.of(f"group {gang}"):
+                if await self._serve(gang):
+                    due.append(gang)
+        await self._plan_due(due)
+        await self._end_strays(snapshot, {gang.key for gang in gangs})
+        self._settled.note(gangs, snapshot)
+
+    async def prepare(self, pod: Pod) -> None:
+        """Plan the gang of a pod at once: all pods of a simulation are there."""
+        key = pod.gang_key
+        gang = None if key is None else gang_at(key, self._state.snapshot)
+        if gang is None or gang.problem or len(gang.members) < gang.size or gang.has_enough:
+            return
+        watch = self._watch(gang.key)
+        await self._plan(gang, watch, self._solver, set())
+        watch.writing = {}
+
+    def _watch(self, key: GangKey) -> Watch:
+        return self._watches.setdefault(key, Watch())
+
+    def _shown(self, key: GangKey) -> Watch | None:
+        """What is known of a gang that a caller names; None if the watch shows no pod of it."""
+        return self._watch(key) if key in self._state.snapshot.gangs.members else None
+
+    def _written(self) -> Iterable[tuple[str, Keeping]]:
+        """What was written for pods, until the watch shows it."""
+        return (each for watch in self._watches.values() for each in watch.writing.items())
+
+    def _note_changes(self, snapshot: Snapshot) -> None:
+        """Note that something has changed that may help gangs."""
+        before, self._seen = self._seen, snapshot
+        if before is snapshot or not self._watches:
+            return
+        news = queueing_hint(self._state.since(before.version), before, snapshot)
+        if news != NO_HINT:
+            for watch in self._watches.values():
+                watch.is_due = True
+
+    async def _forget(self, gangs: Iterable[Gang], snapshot: Snapshot) -> None:
+        """Forget gangs and pods that are gone. Wake pods that need not wait for a gang any more."""
+        known = {gang.key for gang in gangs}
+        self._watches = {key: watch for key, watch in self._watches.items() if key in known or watch.is_planning}
+        left = self._rejected.forget({pod.uid for gang in gangs for pod in (*gang.free, *gang.kept)}, snapshot)
+        alone = [pod for pod in left if pod.is_pending and is_alone(pod, snapshot)]
+        await at_most([partial(self._writes.wake, pod) for pod in alone])
+
+    async def _serve(self, gang: Gang) -> bool:
+        """Look after what is kept for a gang; returns whether the gang is to be planned."""
+        watch, now = self._watch(gang.key), self._clock()
+        self._note(gang, watch, now)
+        if gang.is_placed:
+            await self._finish(gang, watch, now)
+        elif not self._acts(gang, watch, now):
+            return False
+        elif gang.kept and now > watch.until:
+            await self._give_back_late(gang, watch, now)
+        elif gang.problem or len(gang.members) < gang.size:
+            await self._give_back(gang, watch, gang.problem or "a pod of the group is gone")
+        elif gang.has_enough:
+            await self._look_after(gang)
+        else:
+            return self._may_plan(gang, watch, now)
+        return False
+
+    def _note(self, gang: Gang, watch: Watch, now: float) -> None:
+        """Note what has changed since the last look."""
+        members = gang.size, {pod.uid: pod.claim_statuses for pod in gang.members}
+        if members != watch.members:
+            if members[1].keys().isdisjoint(watch.members[1]):  # other pods have got the name of the group since
+                watch.again, watch.pause = 0.0, FIRST_PAUSE_SECONDS
+            watch.members, watch.is_due = members, True
+        if len(gang.bound) != watch.bound:
+            watch.bound, watch.until, watch.is_due = len(gang.bound), now + KEPT_SECONDS, True
+        if not (gang.kept or gang.is_placed or watch.writing):
+            watch.begun = None
+        if gang.kept and watch.begun is None:
+            watch.begun, watch.until = now, now + KEPT_SECONDS
+        if watch.writing and (self._is_shown(watch) or now > watch.written + SEEN_SECONDS):
+            watch.writing = {}
+        watch.making_room = {uid: until for uid, until in watch.making_room.items() if until > now}
+
+    def _acts(self, gang: Gang, watch: Watch, now: float) -> bool:
+        """Whether this process may write now. Two that look after one gang at once would mix two plans in it."""
+        if watch.writing or watch.is_planning or any(self._is_binding(pod.uid) for pod in (*gang.kept, *gang.free)):
+            return False
+        return not gang.kept or now <= watch.active + IDLE_SECONDS or now > watch.until + KEPT_SECONDS
+
+    def _is_shown(self, watch: Watch) -> bool:
+        pods = ((self._state.snapshot.pod(uid), keeping) for uid, keeping in watch.writing.items())
+        return all(pod is None or not pod.is_pending or pod.kept == keeping for pod, keeping in pods)
+
+    async def _end_strays(self, snapshot: Snapshot, known: Collection[GangKey]) -> None:
+        """Give back what is kept for pods whose gang is gone. Not at once: a PodGroup may be shown after its pods."""
+        now, numbers = self._clock(), snapshot.gangs.numbers.items()
+        keys = [key for key, parts in numbers if key not in known and any(part.stage is Stage.KEPT for part in parts)]
+        pods = (snapshot.pod(uid) for key in keys for uid in snapshot.gangs.members[key])
+        found = [pod for pod in pods if pod is not None and pod.is_pending and pod.kept.node]
+        found = [pod for pod in found if not is_alone(pod, snapshot)]
+        self._strays = {pod.uid: self._strays.get(pod.uid, now) for pod in found}
+        over = [pod for pod in found if now > self._strays[pod.uid] + SEEN_SECONDS and not self._is_binding(pod.uid)]
+        await self._end(over, "the group of the pod is gone")
+
+    async def _finish(self, gang: Gang, watch: Watch, now: float) -> None:
+        """The size is reached. Each further pod is on its own now: it is woken, or gives back what is kept for it."""
+        if watch.begun is not None:
+            self._metrics.placed(now - watch.begun)
+            watch.begun, watch.pause = None, FIRST_PAUSE_SECONDS
+        watch.shortfall = None
+        further = [pod for pod, _ in self._rejected.unanswered(gang.free)]
+        await at_most([partial(self._writes.wake, pod) for pod in further])
+        if gang.kept and not any(self._is_binding(pod.uid) for pod in gang.kept):
+            await self._end(gang.kept, "enough pods of the group have a node")
+
+    # --- plan -----------------------------------------------------------------------------------------------
+
+    def _may_plan(self, gang: Gang, watch: Watch, now: float) -> bool:
+        """Whether a plan may be made. What is kept for a part of a gang is completed or given back at once."""
+        if gang.kept:
+            return now >= watch.again
+        asked = self._rejected.since(gang.free)
+        if not (asked and watch.is_due) or now < watch.again:
+            return False
+        return len(asked) == len(gang.free) or now >= min(asked) + ASKING_SECONDS
+
+    async def _plan_due(self, gangs: Iterable[Gang]) -> None:
+        """Plan gangs until the turn is over, in fair turns of their namespaces.
+
+        Of one namespace, or of namespaces in credit, those go first that earlier turns did not get to.
+        """
+        hopeless, now = set[Hashable](), self._clock()
+        until = now + PLANNING_SECONDS
+        due = sorted(gangs, key=lambda each: self._watch(each.key).overdue)
+        for gang in self._turns.ordered(due, lambda each: each.key.namespace):
+            watch = self._watch(gang.key)
+            watch.overdue = min(watch.overdue, until) if now >= until else inf
+            if now >= until or self._waits(gang):
+                continue
+            own = sum(each.key.namespace == gang.key.namespace for each in self._long.values())
+            is_brief = len(self._long) >= (LONG_PLANS if own else 2 * LONG_PLANS)
+            seconds = PLANNING_SECONDS if is_brief else LONGEST_PLAN_SECONDS
+            plan = asyncio.create_task(self._planned(gang, watch, self._solver.within(now + seconds), hopeless))
+            self._long[plan] = gang
+            plan.add_done_callback(self._long.pop)
+            with self._turns.of(gang.key.namespace):
+                await asyncio.wait([plan], timeout=None if is_brief else until - now)
+            now = self._clock()
+
+    def _waits(self, gang: Gang) -> bool:
+        """Whether a more important gang is planned that others have overtaken before: it gets its devices first."""
+        return any(each.order < gang.order and self._watch(each.key).is_overtaken for each in self._long.values())
+
+    async def _planned(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> None:
+        """Plan a gang, and log what comes of it."""
+        with self._solver.faults.of(f"group {gang}"):
+            before = watch.shortfall
+            plan = await self._plan(gang, watch, solver, hopeless)
+            if plan:
+                nodes = Counter(seat.keeping.node for seat in plan)
+                few, more = dict(nodes.most_common(SHOWN_NODES)), max(0, len(nodes) - SHOWN_NODES)
+                logger.info("group planned", group=str(gang), pods=len(plan), nodes=few, more_nodes=more)
+            elif watch.shortfall is not None and watch.shortfall != before:
+                lack = watch.shortfall
+                logger.info("group waits", group=str(gang), pods=lack.wanted, fit=lack.placed, reason=lack.reason)
+
+    async def _plan(self, gang: Gang, watch: Watch, solver: Solver, hopeless: set[Hashable]) -> GangPlan:
+        """Plan a gang, and keep what is planned; returns the plan, empty if there is none."""
+        if watch.is_planning or watch.writing:
+            return ()  # a call of preempt has begun meanwhile to plan it
+        watch.is_due = False  # what changes from here on may help
+        kind = self._plans.kind(gang)
+        if kind in hopeless:
+            return ()
+        began, watch.is_planning = self._clock(), True
+        try:
+            found = await self._plans.made(gang, solver)
+        finally:
+            watch.is_planning = False
+        watch.is_overtaken = found is None
+        if not isinstance(found, Shortfall):
+            watch.is_due = True
+            if found is not None:
+                await self._keep(watch, found)
+            return found or ()
+        watch.shortfall = found
+        if not found.is_final:
+            watch.is_due, watch.again = True, self._clock() + max(AGAIN_SECONDS, 4 * (self._clock() - began))
+        elif kind is not None:
+            hopeless.add(kind)
+        if gang.kept:
+            await self._give_back(gang, watch, f"the other pods of the group can't get devices: {found.reason}")
+        return ()
+
+    async def _keep(self, watch: Watch, plan: GangPlan) -> None:
+        """Write what is kept for each pod. What could not be written is planned again, or all is given back."""
+        watch.writing, watch.making_room = {seat.pod.uid: seat.keeping for seat in plan}, {}
+        watch.written, watch.shortfall = self._clock(), None
+        self._state.assume_kept(seat.pod for seat in plan)
+        for seat in plan:
+            self._rejected.answered(seat.pod)
+
+        async def keep(pod: Pod, keeping: Keeping) -> None:
+            before = None
+            try:
+                before = await self._writes.keep(pod, keeping)
+            finally:
+                if before is None:
+                    self._state.forget_kept(pod)
+                    watch.writing.pop(pod.uid, None)
+                    watch.again = self._clock() + AGAIN_SECONDS
+            if before is not None:
+                self._state.settle_kept(before)
+
+        await at_most([partial(keep, seat.pod, seat.keeping) for seat in plan])
+        if watch.begun is None:
+            watch.begun = self._clock()
+        watch.active = self._clock()
+        watch.until = watch.active + KEPT_SECONDS
+        self._metrics.planned()
+
+    # --- look after what is kept ------------------------------------------------------------------------------
+
+    async def _give_back_late(self, gang: Gang, watch: Watch, now: float) -> None:
+        watch.again, watch.pause = now + watch.pause, min(2 * watch.pause, LONGEST_PAUSE_SECONDS)
+        await self._give_back(gang, watch, f"not all pods of the group were bound within {KEPT_SECONDS:.0f} s")
+
+    async def _look_after(self, gang: Gang) -> None:
+        """End what a member can't use; wake members that were asked too early."""
+        if gang.lost:
+            await self._writes.end(gang.lost, lambda pod: LOST.format(pod.kept.node))
+            return
+        making, now = self._watch(gang.key).making_room, self._clock()
+        pods = [pod for pod in gang.kept if making.get(pod.uid, 0.0) <= now]
+        await at_most([partial(self._answer, *each) for each in self._rejected.unanswered(pods)])
+
+    async def _answer(self, pod: Pod, rejected: RejectedMember) -> None:
+        """Wake a member whose gang is ready now, or end what is kept for it on a node that its scheduler rejects.
+
+        A search that a limit has stopped says nothing about the node: it is made again, as long as devices are kept.
+        """
+        if not rejected.was_ready or rejected.is_undecided:
+            await self._writes.wake(pod)
+        elif pod.kept.node in rejected.latest:
+            await self._end([pod], f"the pod can't get devices on node {pod.kept.node} any more")
+        elif not await self._writes.nominate_again(pod):
+            await self._end([pod], f"the scheduler of the pod does not take node {pod.kept.node} any more")
+
+    async def _give_back(self, gang: Gang, watch: Watch, why: str) -> None:
+        """Give back all that is kept for members without a node."""
+        if not gang.kept:
+            return
+        watch.begun, watch.is_due = None, True
+        await self._end(gang.kept, why)
+        self._metrics.given_back()
+        logger.info("devices of group given back", group=str(gang), pods=len(gang.kept), reason=why)
+
+    async def _end(self, pods: Collection[Pod], why: str) -> None:
+        await self._writes.end(pods, lambda _: why)

@@ -1,0 +1,1 @@
+"""Claims that are allocated before any pod needs them."""

@@ -1,0 +1,231 @@
+"""Immediate claims: allocated as soon as that is possible, before a pod needs them (KEP-3063, "Allocation modes")."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import Final
+
+from allocator import Claim
+from allocator.tools import Recent, printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.kinds import Topic
+from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
+from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.timeline import Reach
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.lease import SharedLease
+from extender.framework.bind_errors import BindError
+from extender.framework.bound_pods import AT_ONCE
+from extender.framework.decisions.solver import Solver
+from extender.framework.leased_work import LeasedWork, WaitingWork
+from extender.framework.pods.stand_in import stand_in
+from extender.framework.queue.queueing_hints import queueing_hint
+from extender.framework.queue.rejected_pods import Attention, RejectedPod
+from extender.framework.queue.unserved import PATIENCE
+from extender.framework.task import BackgroundTask
+from extender.kube.api import ObjectKey
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.plugins.immediate_claims.allocating import ImmediateClaims, in_order
+from extender.tools.fairness.backlog import Backlog
+from extender.tools.fairness.fair_memory import ReportingMemory
+
+WAITS: Final = "ClaimNotAllocated"
+INVALID: Final = "InvalidAnnotation"
+_KEPT: Final = 4096
+
+MOST_CLAIMS: Final = 1024
+"""Claims that are tried in turn, in shares by namespace. Others wait until one of their namespace was tried in vain."""
+
+REREAD_SECONDS: Final = 10.0
+"""Claims that were tried in vain and made room for others are found again after this time."""
+
+
+@dataclass(slots=True)
+class _Waiting(WaitingWork):
+    """An immediate claim that is to be allocated, or checked; its pod is a stand-in."""
+
+    claim: ClaimObject = field(kw_only=True)
+
+
+class ImmediateAllocation(BackgroundTask):
+    """Looks for immediate claims and allocates each: at once, after changes that may help it, and from time to time.
+
+    One replica does so at a time. A claim that waits for its controller holds up no other. Claims with annotations that
+    contradict each other get an Event.
+
+    Args:
+        state: the cluster.
+        claims: allocates a claim.
+        lease: this replica holds it while it allocates.
+        solver: has the clock and the faults.
+        tell: writes an Event on a claim, which its stand-in names.
+        now: the time.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        claims: ImmediateClaims,
+        lease: SharedLease,
+        solver: Solver,
+        tell: Callable[[Pod, Note], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._claims = claims
+        self._solver = solver
+        self._tell = tell
+        self._now = now
+        self._seen = state.snapshot
+        self._unread: Iterator[ObjectKey] | None = None
+        self._backlog = Backlog(self._is_to_be_tried)
+        self._waiting = ReportingMemory[_Waiting](MOST_CLAIMS)
+        self._again = 0.0
+        self._work = LeasedWork(lease, solver, claims.negotiation.awaited, self._serve)
+        self._told: Recent[str] = Recent(_KEPT)
+        self._checked: Recent[str] = Recent(_KEPT)
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """Allocations by controllers."""
+        return self._work.running
+
+    def released(self, controller: str) -> None:
+        """A controller has released a claim, so it may allocate others.
+
+        A claim that it has refused at the last moment is left out: its own release would cause the next try.
+        """
+        negotiation = self._claims.negotiation
+        for uid, each in self._waiting.items():
+            if each.heeds_changes and controller in negotiation.awaited(each.rejected.pod):
+                negotiation.forget([uid])
+                each.rejected.attention = Attention.NOW
+
+    async def tick(self) -> None:
+        """Look for immediate claims, tell those that could not be allocated why, and allocate the due ones.
+
+        So a question that is asked in this turn has the time of a turn for its answer, before a claim is told of it.
+        """
+        if self._state.not_ready:
+            return
+        before, snapshot = self._seen, self._state.snapshot
+        reach = self._state.since(before.version)
+        self._seen = snapshot
+        for key in self._to_read(snapshot, reach):
+            self._read(snapshot, key)
+        self._backlog.offer(self._admit, AT_ONCE)
+        if self._waiting:
+            self._note_changes(before, snapshot, reach)
+        self._tell_due()
+        await self._serve_due()
+
+    def _to_read(self, snapshot: Snapshot, reach: Reach) -> list[ObjectKey]:
+        """The claims that have changed; at first, and if the changes are not known, all claims, some in each turn."""
+        now, is_short = self._solver.clock(), bool(self._waiting.forgotten) and not self._backlog
+        changed = reach.keys(Topic.CLAIM)
+        if self._unread is None or changed is None or (is_short and now >= self._again):
+            self._waiting.look_again()
+            self._again = now + REREAD_SECONDS
+            self._unread = iter(list(snapshot.claims))
+        return [*islice(self._unread, AT_ONCE), *(changed or ())]
+
+    def _read(self, snapshot: Snapshot, key: ObjectKey) -> None:
+        found = snapshot.claims.get(key)
+        if found is None or not found.claim.annotations:
+            return
+        claim, problem = found.claim, mode_problem(found.claim.annotations)
+        if problem and claim.allocation is None:
+            text = printable(f"the claim is not allocated: {problem}")
+            self._say(found, Note(INVALID, text, of_claim=True))
+        if _is_wanted(claim) and self._has_work(found):
+            known = self._waiting.get(claim.uid)
+            if known is None:
+                self._backlog.add(key.namespace, key)
+            else:
+                known.claim = found
+
+    def _admit(self, key: ObjectKey) -> bool:
+        """Let a claim be tried from now on, if there is room for it or in the place of one that was tried in vain."""
+        found = self._state.snapshot.claims[key]
+        if not self._waiting.make_room(key.namespace, self._work.was_in_vain):
+            return False
+        rejected = RejectedPod(stand_in(found.claim), None, Attention.NOW)
+        waiting_claim = _Waiting(f"claim {key}", rejected, self._now(), claim=found)
+        self._waiting.keep(key.namespace, found.claim.uid, waiting_claim)
+        return True
+
+    def _is_to_be_tried(self, key: ObjectKey) -> bool:
+        found = self._state.snapshot.claims.get(key)
+        if found is None or found.claim.uid in self._waiting:
+            return False
+        return _is_wanted(found.claim) and self._has_work(found)
+
+    def _has_work(self, found: ClaimObject) -> bool:
+        """Whether a claim is not allocated, or its allocation was never checked by this process."""
+        claim = found.claim
+        if claim.deleting or claim.uid in self._state.snapshot.assumed:
+            return not claim.deleting and claim.allocation is None
+        if claim.allocation is None:
+            return True
+        return not claim.reserved_for and self._checked.find(claim.uid) != _version(found)
+
+    def _note_changes(self, before: Snapshot, snapshot: Snapshot, reach: Reach) -> None:
+        """Forget claims that need nothing any more. The others are due if a change may help, or if it is time."""
+        hint, now, every = queueing_hint(reach, before, snapshot), self._solver.clock(), tuple(snapshot.nodes)
+        for uid, each in self._waiting.items():
+            found = snapshot.claim(uid)
+            if found is None or not _is_wanted(found.claim) or not self._has_work(found):
+                self._waiting.pop(uid)
+                continue
+            each.claim = found
+            if each.is_due(now, is_helped=bool(each.rejected.targets(each.rejected.pod, hint, every))):
+                each.rejected.attention = Attention.NOW
+
+    async def _serve_due(self) -> None:
+        due = [each for each in self._waiting.values() if each.rejected.attention is Attention.NOW]
+        await self._work.turn(in_order(due, lambda each: each.claim))
+
+    async def _serve(self, waiting_claim: _Waiting) -> None:
+        uid = waiting_claim.claim.claim.uid
+        found = self._state.snapshot.claim(uid)
+        if found is None:
+            return
+        try:
+            if found.claim.allocation is None:
+                await self._claims.allocate(found)
+            else:
+                await self._claims.check(found)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            waiting_claim.fail(error)
+            return
+        self._waiting.pop(uid)
+        now = self._state.snapshot.claim(uid)
+        if now is not None:
+            self._checked.keep(uid, _version(now))
+
+    def _tell_due(self) -> None:
+        due = self._now() - PATIENCE
+        for each in self._waiting.values():
+            if each.reason and each.since <= due:
+                text = printable(f"the claim waits to be allocated: {each.reason}")
+                self._say(each.claim, Note(WAITS, text, of_claim=True))
+
+    def _say(self, claim: ClaimObject, note: Note) -> None:
+        """Write an Event on a claim, unless it was the last one."""
+        if self._told.find(claim.claim.uid) != note.text:
+            self._told.keep(claim.claim.uid, note.text)
+            self._tell(stand_in(claim.claim), note)
+
+
+def _is_wanted(claim: Claim) -> bool:
+    return is_immediate(claim) and not mode_problem(claim.annotations)
+
+
+def _version(claim: ClaimObject) -> str:
+    """Names an allocation of a claim: the devices."""
+    allocation = claim.claim.allocation
+    return "" if allocation is None else f"{allocation.timestamp} {[each.device for each in allocation.results]}"

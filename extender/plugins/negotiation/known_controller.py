@@ -1,0 +1,150 @@
+"""Controllers that the settings name, with what is known of each: its version, its pace, and since when it is away."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from typing import Final, Protocol
+
+from allocator.tools import NO_TEXT, Printable, printable
+from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited
+from extender.kube.raw import timestamp
+from extender.plugins.negotiation.controller import (
+    Controller,
+    ControllerAwayError,
+    ControllerError,
+    ControllerPendingError,
+)
+from extender.plugins.negotiation.parameters import ParameterReader
+from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
+from extender.plugins.negotiation.questions import claim_ask
+from extender.tools.fairness.waiting_budget import WaitingBudget
+
+_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+"""Pauses between tries of a controller that is away. Each failed try doubles the pause."""
+
+MOST_AT_ONCE: Final = 8
+"""Questions about nodes that one controller is asked at the same time in the background."""
+
+
+class QuestionMetrics(Protocol):
+    """Is told how controllers answer, for metrics."""
+
+    def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
+        """A question was asked; ``code``: ok, refused, pending or error."""
+        ...
+
+    def waited(self, controller: str, seconds: float) -> None:
+        """A scheduler has waited for an answer."""
+        ...
+
+    def deferred(self, controller: str) -> None:
+        """A scheduler did not wait for an answer any more, or not at all: the budget is spent."""
+        ...
+
+
+@dataclass(slots=True)
+class KnownController:
+    """One controller.
+
+    Attributes:
+        name: as device classes name it.
+        controller: is asked.
+        labels: the labels of nodes that it is told.
+        allocation_seconds: how long an allocation may take.
+        clock: measures durations, in seconds.
+        now: the time.
+        metrics: is told of each question.
+        parameters: reads the objects that claims name for it; None: it reads them itself.
+        budget: how long schedulers may wait for its answers.
+        timeout_seconds: how long a question about nodes may take.
+        writes_claims: it writes allocations into claims itself, so it serves all requests of a claim.
+        answer_seconds: how long its latest answer about nodes took.
+        version: of its latest answer.
+        problem: why it is away, and since when; empty if it is not.
+    """
+
+    name: str
+    controller: Controller
+    labels: tuple[str, ...]
+    allocation_seconds: float
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    metrics: QuestionMetrics
+    parameters: ParameterReader | None
+    budget: WaitingBudget
+    timeout_seconds: float
+    writes_claims: bool = False
+    answer_seconds: float = 0.0
+    version: str = ""
+    problem: Printable = NO_TEXT
+    since: datetime | None = None
+    _again: float = 0.0
+    _pause: float = _PAUSE_SECONDS
+    _answered: float = -inf
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is away, and is not asked again yet."""
+        return bool(self.problem) and self.clock() < self._again
+
+    def at_once(self, seconds: float) -> int:
+        """The number of questions that it answers in time one after the other, if each takes so many seconds."""
+        return max(1, int(min(MOST_AT_ONCE, self.timeout_seconds / seconds))) if seconds > 0 else MOST_AT_ONCE
+
+    async def about(self, claim: NegotiatedClaim, attempt: int = 0) -> ClaimAsk:
+        """A claim in a question to it. Raises ParametersError: its parameters cannot be handed over."""
+        return claim_ask(claim, attempt, () if self.parameters is None else await self.parameters.of(claim))
+
+    async def ask(self, question: NegotiatedQuestion) -> NegotiatedAnswer:
+        """The answer to a question.
+
+        Raises:
+            ControllerAwayError: there is none, and other questions are better asked after a pause.
+            ControllerPendingError: there is none yet.
+            ControllerError: there is none.
+        """
+        began, code = self.clock(), "error"
+        try:
+            answer = await self.controller.ask(question)
+            code = "refused" if answer.refused else "ok"
+        except ControllerAwayError as error:
+            if self._answered > began:  # it has answered another question meanwhile: it is slow, and not away
+                raise ControllerPendingError(awaited(self.name)) from error
+            self._fail(str(error))
+            raise
+        except ControllerPendingError:
+            code = "pending"
+            self._answers()
+            raise
+        except ControllerError:
+            self._answers()
+            raise
+        finally:
+            seconds = self.clock() - began
+            self.metrics.asked(self.name, question.kind, code, seconds)
+            if question.kind == UNSUITABLE_NODES:
+                self.answer_seconds = seconds
+        self._answers()
+        self.version = answer.version
+        return answer
+
+    def _answers(self) -> None:
+        self.problem, self.since, self._pause = NO_TEXT, None, _PAUSE_SECONDS
+        self._answered = self.clock()
+
+    def _fail(self, text: str) -> None:
+        if self.since is None:
+            self.since = self.now()
+        self.problem = printable(f"waiting for controller {self.name} since {timestamp(self.since)}: {text}")
+        self._again = self.clock() + self._pause
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+
+    def problem_of(self, claim: NegotiatedClaim) -> Printable:
+        """Why it cannot serve a claim as it is written; empty if it can."""
+        if not (self.writes_claims and claim.has_rest):
+            return NO_TEXT
+        others = ", ".join(each.name for each in claim.rest.claim.spec.requests)
+        text = f"spec.devices.requests: controller {self.name} serves all requests of a claim or none, and not {others}"
+        return printable(f"claim {claim.claim.claim.name}: {text}")

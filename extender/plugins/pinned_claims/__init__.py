@@ -1,0 +1,1 @@
+"""Claims of pods that have a node before they have their claims."""

@@ -1,0 +1,186 @@
+"""Pinned pods: they have a node without their claims, usually because their author set ``spec.nodeName``.
+
+Such a pod comes to no scheduler, and kubelet does not start it. So its claims are allocated here (KEP-3063, "Scheduled
+pods with unallocated or unreserved claims"), or an Event on the pod says why not.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from allocator.tools import Recent, printable
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.events import Note
+from extender.cluster.writes.lease import SharedLease
+from extender.framework.asked import Asked
+from extender.framework.bind_errors import BindError
+from extender.framework.bound_pods import BoundPods, lacking, lacks, needs_claims
+from extender.framework.decisions.solver import Solver
+from extender.framework.leased_work import LeasedWork, WaitingWork
+from extender.framework.pods.claims import bound_pod
+from extender.framework.pods.extended_resources.special_claim import without_devices
+from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.framework.queue.rejected_pods import Attention, RejectedPod
+from extender.framework.queue.unserved import PATIENCE
+from extender.framework.task import BackgroundTask
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.planning.kube_scheduler import no_attempt
+from extender.plugins.pinned_claims.serving import PinnedClaims
+from extender.tools.fairness.fair_memory import FairMemory
+
+REASON: Final = "ClaimsNotAllocated"
+
+HEAD_START: Final = timedelta(seconds=2)
+"""The replica that schedulers ask serves pinned pods this much earlier than others. It knows its own binds, so it never
+gives one device to both."""
+
+_ASKED_SECONDS: Final = 60.0
+"""A replica that no scheduler has asked for this time has no head start."""
+
+_KEPT: Final = 4096
+
+MOST_PODS: Final = 1024
+"""Pods that are tried in turn, in shares by namespace. Others wait until one of their namespace was tried in vain."""
+
+
+class PinnedPods(BackgroundTask):
+    """Looks for pinned pods, and tries to serve each: at once, after changes that may help it, and from time to time.
+
+    A pod that waits for a controller holds up no other.
+
+    Args:
+        state: the cluster.
+        claims: serves a pod.
+        lease: this replica holds it while it serves pods.
+        solver: has the clock, the features and the faults.
+        asked: when a scheduler has asked this replica last. Pods of schedulers that do not call the extender are left
+            alone.
+        tell: writes an Event on a pod, with the reason why it is not served.
+        now: the time.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        claims: PinnedClaims,
+        lease: SharedLease,
+        solver: Solver,
+        asked: Asked,
+        tell: Callable[[Pod, Note], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._state = state
+        self._claims = claims
+        self._solver = solver
+        self._tell = tell
+        self._now = now
+        self._pods = BoundPods(state)
+        self._seen = state.snapshot
+        self._waiting = FairMemory[WaitingWork](MOST_PODS)
+        self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
+        self._told: Recent[str] = Recent(_KEPT)
+        self._asked = asked
+
+    @property
+    def unfinished(self) -> Sequence[asyncio.Task[None]]:
+        """Pods that controllers are asked for."""
+        return self._work.running
+
+    async def tick(self) -> None:
+        """Look for pinned pods, write Events on those that could not be served for a while, and serve the due ones.
+
+        So a question that is asked in this turn has the time of a turn for its answer, before a pod is told of it.
+        """
+        if self._state.not_ready:
+            return
+        await self._find()
+        self._note_changes()
+        await self._tell_due()
+        await self._serve_due()
+
+    async def _find(self) -> None:
+        async for pod in self._pods.pods(self._pods.next_uids()):
+            snapshot = self._state.snapshot
+            if not is_pinned(pod) or no_attempt(pod, self._asked.named):
+                continue
+            if pod.uid not in self._waiting and lacks_some(pod, snapshot):
+                self._admit(pod)
+            reason = without_devices(pod, snapshot, self._solver.features)
+            if reason and self._told.find((pod.uid, reason)) is None:
+                self._told.keep((pod.uid, reason), reason)
+                self._tell(pod, Note(REASON, printable(reason)))
+
+    def _admit(self, pod: Pod) -> None:
+        """Let a pod be tried from now on, if there is room. If there is none, the pod is found again later."""
+        if not self._waiting.make_room(pod.namespace, self._work.was_in_vain):
+            return
+        rejected = RejectedPod(pod, (pod.node_name,), Attention.NOW)
+        self._waiting.keep(pod.namespace, pod.uid, WaitingWork(f"pod {pod}", rejected, self._now()))
+
+    def _note_changes(self) -> None:
+        """Forget pods that need nothing any more. The others are due if a change may help them, or if it is time."""
+        before, snapshot = self._seen, self._state.snapshot
+        self._seen = snapshot
+        hint = queueing_hint(self._state.since(before.version), before, snapshot) if self._waiting else NO_HINT
+        now = self._solver.clock()
+        for uid, each in self._waiting.items():
+            pod, rejected = snapshot.pod(uid), each.rejected
+            if pod is None or not is_pinned(pod):
+                self._waiting.pop(uid)
+            elif each.is_due(now, is_helped=_may_help(rejected, pod, hint, snapshot)):
+                rejected.attention = Attention.NOW
+            if pod is not None:
+                rejected.pod = pod
+
+    async def _serve_due(self) -> None:
+        """Serve the pods that are due, the most important first, as long as there is time."""
+        is_asked = self._solver.clock() < self._asked.at + _ASKED_SECONDS
+        latest = self._now() - (timedelta() if is_asked else HEAD_START)
+        due = [
+            each for each in self._waiting.values() if each.rejected.attention is Attention.NOW and each.since <= latest
+        ]
+        await self._work.turn(sorted(due, key=lambda each: -each.rejected.pod.priority))
+
+    async def _serve(self, pinned: WaitingWork) -> None:
+        pod = pinned.rejected.pod
+        try:
+            await self._claims.serve(pod)
+        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
+            pinned.fail(error)
+        else:
+            self._waiting.pop(pod.uid)
+
+    async def _tell_due(self) -> None:
+        due = self._now() - PATIENCE
+        for each in self._waiting.values():
+            pod = each.rejected.pod
+            text = f"the pod has node {pod.node_name}, and its claims are not allocated there: {each.reason}"
+            if not each.reason or each.since > due or self._told.find(pod.uid) == text:
+                continue
+            if await self._still_lacks(pod):
+                self._told.keep(pod.uid, text)
+                self._tell(pod, Note(REASON, printable(text)))
+
+    async def _still_lacks(self, pod: Pod) -> bool:
+        """Whether the pod lacks a claim: another replica may have served it while a write of this one was refused."""
+        snapshot = self._state.snapshot
+        keys = lacking(pod, snapshot)
+        return lacks_some(pod, snapshot) and (not keys or await lacks(self._claims.api, pod, keys[0]))
+
+
+def _may_help(rejected: RejectedPod, pod: Pod, hint: QueueingHint, snapshot: Snapshot) -> bool:
+    return pod != rejected.pod or bool(rejected.targets(pod, hint, tuple(snapshot.nodes)))
+
+
+def is_pinned(pod: Pod) -> bool:
+    """Whether kubelet would start the pod if it had its claims. A started pod without claims has lost them."""
+    return needs_claims(pod) and not pod.has_started
+
+
+def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a pod that has a node has not all of its claims."""
+    bound = bound_pod(pod)
+    return bound is not None and bool(bound.unmade or lacking(pod, snapshot))

@@ -1,0 +1,243 @@
+"""Nominations: pods for which devices are kept, from the choice of their victims until they are bound.
+
+A nomination ends when the pod is bound or gone, when it can't get its devices any more, or `KEPT_SECONDS` after its
+victims have gone. Until then the pod waits for its devices, but at most `WAITING_SECONDS`: some victims take hours to
+terminate, or are on a node that is down.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from allocator.tools import Recent
+from extender.answers.metrics.groups import PreemptionMetrics
+from extender.cluster.cluster_state import ClusterState
+from extender.cluster.consumers import holders_near
+from extender.cluster.objects.pods import Keeping, Pod
+from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.pods.nominations import Nominator
+from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
+from extender.framework.decisions.solver import Solver
+from extender.framework.nominated.held_devices import are_leaving
+from extender.framework.pods.gangs import is_alone
+from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.raw import revision
+from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
+from extender.plugins.preemption.outcome import is_in_vain
+
+logger = structlog.get_logger()
+
+KEPT_SECONDS: Final = 60.0
+"""A nomination lasts this time after the victims have gone: by then a scheduler has tried the pod, or never will."""
+
+WAITING_SECONDS: Final = 60.0
+"""The longest time that a pod waits for its own devices although it might get others."""
+
+CHECK_SECONDS: Final = 3.0
+"""Between two checks whether the pod can still get what is kept for it. After two in a row that fail, the nomination
+ends: a driver that publishes its devices anew takes less time."""
+
+RETRY_SECONDS: Final = 20.0
+"""After a bind that has failed, a nomination lasts this time at least: kube-scheduler tries a pod again after 10 s at
+the latest."""
+
+_MOST_ENDED: Final = 1024
+"""At most this number of nominations is remembered that dra-extender has ended, until the watch shows their end."""
+
+
+@dataclass(slots=True)
+class Nomination:
+    """A pod for which devices are kept.
+
+    Attributes:
+        keeping: the devices that are kept, their node, and the victims.
+        since: when the victims were chosen, in seconds of the clock.
+        victims: how many pods were evicted for it.
+        free_since: since when no terminating pod holds devices that the node reaches; None while one does.
+        leaving_since: since when all victims are gone or terminating; None while one is not.
+        checked: when it was checked last whether the pod can get what is kept for it.
+        is_lost: the last check has failed.
+        evicted: the latest evictions for the pod; None: this process has evicted no pod for it.
+        failed: when a bind of the pod has failed last; None: none has.
+        refusals: how many binds were refused.
+        cause: why the last one was refused; empty if none was.
+    """
+
+    pod: Pod
+    keeping: Keeping
+    since: float
+    victims: int = 0
+    free_since: float | None = None
+    leaving_since: float | None = None
+    checked: float = 0.0
+    is_lost: bool = False
+    evicted: Evicted | None = None
+    failed: float | None = None
+    refusals: int = 0
+    cause: str = ""
+
+    def is_retried(self, now: float) -> bool:
+        """Whether a bind has failed not long ago, so that the pod's scheduler tries the pod again."""
+        return self.failed is not None and now < self.failed + RETRY_SECONDS
+
+
+class Nominations:
+    """The nominations of a cluster, also those that another process has written.
+
+    Args:
+        state: the cluster.
+        solver: its clock and its features count.
+        nominator: writes nominations.
+        is_binding: whether a bind of the pod with this uid is running.
+        metrics: counts what victims were good for.
+        limits: remember evictions in vain.
+        planned: the cluster after all chosen preemptions.
+    """
+
+    def __init__(
+        self,
+        state: ClusterState,
+        solver: Solver,
+        nominator: Nominator,
+        is_binding: Callable[[str], bool],
+        metrics: PreemptionMetrics,
+        limits: EvictionLimits,
+        planned: Callable[[], Snapshot],
+    ) -> None:
+        self._state = state
+        self._solver = solver
+        self._nominator = nominator
+        self._is_binding = is_binding
+        self._metrics = metrics
+        self._limits = limits
+        self._planned = planned
+        self._known: dict[str, Nomination] = {}
+        self._ended: Recent[int] = Recent(_MOST_ENDED)
+
+    def of(self, pod: Pod, keeping: Keeping) -> Nomination:
+        """The nomination of a pod. It begins now if it is not known."""
+        now = self._solver.clock()
+        return self._known.setdefault(pod.uid, Nomination(pod, keeping, since=now, checked=now))
+
+    def is_ended(self, pod: Pod) -> bool:
+        """Whether dra-extender has ended the nomination of this pod, and the watch does not show that yet."""
+        return revision(pod.resource_version) <= (self._ended.find(pod.uid) or 0)
+
+    async def look_after(self, chosen: Collection[str]) -> None:
+        """End the nominations whose time is up. ``chosen``: uids of pods whose victims are being checked."""
+        snapshot = self._state.snapshot
+        for name in snapshot.nominated:
+            for pod in snapshot.nominated_to(name):
+                if pod.kept.node and pod.uid not in snapshot.woken and is_alone(pod, snapshot):
+                    self.of(pod, pod.kept)
+        for nomination in list(self._known.values()):
+            with self._solver.faults.of(f"pod {nomination.pod}"):
+                await self._look_after(nomination, chosen)
+
+    def due(self, chosen: Collection[str]) -> Sequence[Pod]:
+        """The pods for which it is to be checked whether they can get what is kept for them. ``chosen``: as above."""
+        now, found = self._solver.clock(), []
+        for uid, nomination in self._known.items():
+            pod = self._state.snapshot.pod(uid)
+            is_idle = uid not in chosen and not self._is_binding(uid) and now >= nomination.checked + CHECK_SECONDS
+            if is_idle and pod is not None and pod.is_pending and pod.kept.node:
+                nomination.checked = now
+                found.append(pod)
+        return found
+
+    def bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        """A pod was not bound to a node. Its devices are kept until the next try, but refusals are counted."""
+        nomination = self._known.get(uid)
+        if nomination is None or nomination.keeping.node != node:
+            return
+        nomination.failed = self._solver.clock()
+        if isinstance(error, ControllerRefusesError | PluginRefusesError):
+            nomination.refusals += 1
+            nomination.cause = error.why
+
+    async def checked(self, pod: Pod, *, is_lost: bool) -> None:
+        """A pod was checked. ``is_lost``: it can't get what is kept for it, even if its victims go."""
+        nomination = self.of(pod, pod.kept)
+        if is_lost and nomination.is_lost and not nomination.is_retried(self._solver.clock()):
+            await self.give_up(pod, f"the pod can't get devices on node {pod.kept.node} any more")
+        nomination.is_lost = is_lost
+
+    async def give_up(self, pod: Pod, why: str) -> None:
+        """End a nomination. The write wakes the pod's scheduler. Once the pod is rejected, it may preempt again."""
+        self._forget(pod.uid)
+        try:
+            before = await self._nominator.end(pod, why)
+            if before is not None:
+                self._ended.keep(pod.uid, revision(before.resource_version))
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("nomination not ended", pod=str(pod), error=str(error))
+
+    async def _look_after(self, nomination: Nomination, chosen: Collection[str]) -> None:
+        snapshot, uid, now = self._state.snapshot, nomination.pod.uid, self._solver.clock()
+        pod = snapshot.pod(uid)
+        if pod is None or not pod.is_pending:
+            del self._known[uid]
+            if nomination.victims:
+                self._count_outcome(nomination, "" if pod is None else pod.node_name)
+            return
+        if uid in chosen or self._is_binding(uid):
+            return
+        if not pod.kept.node:
+            self._forget(uid)
+            return
+        nomination.free_since = _since(nomination.free_since, now, holds=not self._is_waiting(pod, snapshot))
+        is_leaving = bool(pod.kept.victims) and are_leaving(pod.kept, snapshot)
+        nomination.leaving_since = _since(nomination.leaving_since, now, holds=is_leaving)
+        if nomination.refusals >= MOST_REFUSALS:
+            await self.give_up(pod, f"the pod was not bound: {nomination.cause}")
+        elif _has_passed(nomination.free_since, KEPT_SECONDS, now) and not nomination.is_retried(now):
+            await self.give_up(pod, "the pod was not bound in time")
+        elif _has_passed(nomination.leaving_since, WAITING_SECONDS, now):
+            await self._let_go(pod)
+
+    def _is_waiting(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a pod near the kept node is terminating."""
+        node = snapshot.nodes.get(pod.kept.node)
+        return node is not None and any(each.deleting for each in holders_near(node, snapshot, self._solver.features))
+
+    async def _let_go(self, pod: Pod) -> None:
+        """From now on, the pod may take other devices. The write wakes the pod's scheduler."""
+        try:
+            await self._nominator.let_go(pod)
+        except (WriteRefusedError, OutcomeUnknownError) as error:
+            logger.info("pod not let go", pod=str(pod), error=str(error))
+
+    def _count_outcome(self, nomination: Nomination, bound_to: str) -> None:
+        """Count what the victims of a pod were good for that waits no more. ``bound_to``: empty if it is gone."""
+        if bound_to and nomination.evicted is not None:
+            self._limits.note_served(nomination.evicted)
+        if bound_to == nomination.keeping.node:
+            self._metrics.took(self._solver.clock() - nomination.since)
+        else:
+            self._count_unused(nomination, is_bound=bool(bound_to))
+
+    def _count_unused(self, nomination: Nomination, *, is_bound: bool = False) -> None:
+        if not is_in_vain(nomination.pod, nomination.keeping, self._planned()):
+            return
+        self._metrics.in_vain(nomination.victims)
+        if nomination.evicted is not None and not is_bound:
+            self._limits.note_in_vain(nomination.evicted, nomination.cause)
+
+    def _forget(self, uid: str) -> None:
+        """Count that the pod does not take the devices of its victims."""
+        nomination = self._known.pop(uid, None)
+        if nomination is not None:
+            self._count_unused(nomination)
+
+
+def _since(before: float | None, now: float, *, holds: bool) -> float | None:
+    """Since when something holds, in seconds of the clock; None if it does not."""
+    if not holds:
+        return None
+    return now if before is None else before
+
+
+def _has_passed(since: float | None, seconds: float, now: float) -> bool:
+    return since is not None and now - since > seconds

@@ -1,1 +1,0 @@
-"""Preempt, and which pods of a node become victims."""

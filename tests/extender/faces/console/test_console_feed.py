@@ -1,0 +1,285 @@
+"""The feed of the console: each change is told once, to all pages alike, and what it costs has a bound."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from extender.answers.observe.fleet import Fleet
+from extender.faces.console.feed import MOST_READERS, PERIOD, Feed, FullError
+from extender.framework.service import Service
+from extender.kube.api import ObjectKey
+from extender.kube.raw import Event, EventType
+from extender.kube.resources import NODES, SLICES
+from extender.tools.offload import at_once
+from tests.kit import virtualtime
+from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, node, pod, taint_rule
+
+OBJECTS = (
+    GPU,
+    *(each for name in "ab" for each in (node(name), local_slice(name, devices=2))),
+    claim("c"),
+    pod("p", "c"),
+)
+
+
+class Scene:
+    """A cluster with a feed, and what a page reads of it."""
+
+    def __init__(self, first: int = 1000) -> None:
+        self.cluster = Cluster.of(*OBJECTS)
+        self.service: Service = self.cluster.service(off_loop=at_once)
+        overview = self.service.overview
+        self.feed = Feed(overview, Fleet(overview.devices), lambda: self.service.is_stopping, first)
+
+    def change(self, *objects: Object) -> None:
+        for each in objects:
+            self.cluster.load(each)
+
+    def decide(self, name: str = "p", count: int = 1) -> None:
+        for _ in range(count):
+            with self.service.overview.decision_log.deciding(
+                "filter", ObjectKey("ns", name), f"uid-{name}", share="ns"
+            ) as draft:
+                draft.nodes(1, {})
+
+
+class Page:
+    """A page that reads the stream."""
+
+    def __init__(self, stream: AsyncIterator[bytes]) -> None:
+        self._stream = stream
+
+    async def message(self, *, within: float = 5.0) -> tuple[str, Any]:
+        """The event and the data of the next message, apart from signs of life."""
+        async with asyncio.timeout(within):
+            async for data in self._stream:
+                fields = dict(line.split(b": ", 1) for line in data.splitlines() if b": " in line)
+                if fields.get(b"event", b"alive") != b"alive":
+                    return fields[b"event"].decode(), orjson.loads(fields[b"data"])
+        raise AssertionError("the stream has ended")
+
+    async def rest(self) -> list[bytes]:
+        return [data async for data in self._stream]
+
+    async def begin(self) -> "Page":
+        assert await anext(self._stream) == b"retry: 500\n\n"
+        return self
+
+
+def played(scene: Callable[[Scene], Awaitable[None]]) -> None:
+    """Play a scene in virtual time."""
+
+    async def play() -> None:
+        await scene(Scene())
+
+    virtualtime.run(play())
+
+
+async def opened(scene: Scene) -> Page:
+    return await Page(scene.feed.open(scene.feed.position())).begin()
+
+
+def test_a_change_of_a_pool_is_told_with_its_row_alone() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.change(claim("held", allocated=["a/gpu-1"], at="a"))
+        event, data = await page.message()
+        assert (event, data["pools"]) == ("changes", [{"driver": DRIVER, "pool": "a"}])
+        assert [(row["pool"], row["states"]) for row in data["rows"]] == [("a", "04")]
+
+    played(scene)
+
+
+def test_a_pool_that_is_gone_is_named_without_a_row() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        await given.cluster.api.delete(SLICES, ObjectKey("", "slice-a"))
+        _, data = await page.message()
+        assert (data["pools"], data["rows"]) == ([{"driver": DRIVER, "pool": "a"}], [])
+
+    played(scene)
+
+
+def test_a_node_that_comes_changes_the_states_of_its_pools() -> None:
+    async def scene(given: Scene) -> None:
+        given.change(local_slice("c"))
+        page = await opened(given)
+        given.change(node("c"))
+        _, data = await page.message()
+        assert [(row["pool"], row["states"]) for row in data["rows"]] == [("c", "0")]
+
+    played(scene)
+
+
+def test_a_label_of_a_node_moves_its_pools_to_another_group() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        labelled = node("a", labels={"topology.kubernetes.io/zone": "east"})
+        labelled["metadata"]["resourceVersion"] = "1000000"
+        given.cluster.state.apply(Event(EventType.MODIFIED, NODES, labelled))
+        _, data = await page.message()
+        (row,) = data["rows"]
+        assert dict(zip(data["labels"], data["groups"][row["group"]], strict=True)) == {
+            "node.kubernetes.io/instance-type": "",
+            "topology.kubernetes.io/zone": "east",
+        }
+
+    played(scene)
+
+
+def test_a_page_of_another_process_reads_everything_again_even_if_both_began_at_once() -> None:
+    async def scene(given: Scene) -> None:
+        other = Scene(first=2000)
+        page = await Page(other.feed.open(given.feed.position())).begin()
+        assert await page.message() == ("reset", {})
+
+    played(scene)
+
+
+def test_a_decision_is_told_with_the_pod_that_it_concerns() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.decide()
+        _, data = await page.message()
+        assert [(each["verb"], each["pod"]) for each in data["decisions"]] == [("filter", "p")]
+        assert [(each["pod"], each["state"], each["reason"]) for each in data["pods"]] == [
+            ("p", "pending", "its devices fit on 1 node")
+        ]
+
+    played(scene)
+
+
+def test_a_pod_that_is_not_known_is_only_named() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.decide("gone")
+        _, data = await page.message()
+        assert data["pods"] == [{"namespace": "ns", "pod": "gone"}]
+
+    played(scene)
+
+
+def test_changes_within_a_period_are_one_message() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.decide(count=30)
+        _, data = await page.message()
+        assert (len(data["decisions"]), len(data["pods"])) == (30, 1)
+
+    played(scene)
+
+
+def test_more_decisions_than_a_page_can_show_are_counted() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.decide(count=250)
+        _, data = await page.message()
+        assert (len(data["decisions"]), data["skipped"]) == (200, 50)
+
+    played(scene)
+
+
+def test_pages_get_the_same_bytes() -> None:
+    async def scene(given: Scene) -> None:
+        one, other = await opened(given), await opened(given)
+        given.decide()
+        assert await one.message() == await other.message()
+
+    played(scene)
+
+
+@pytest.mark.parametrize("late", [1, 3])
+def test_a_page_that_comes_back_gets_what_it_missed(late: int) -> None:
+    async def scene(given: Scene) -> None:
+        stays = await opened(given)
+        position = given.feed.position()
+        for _ in range(late):
+            given.decide()
+            await stays.message()
+        page = await Page(given.feed.open(position)).begin()
+        _, data = await page.message()
+        assert len(data["decisions"]) == 1
+
+    played(scene)
+
+
+@pytest.mark.parametrize("after", [0, 1, 10**15], ids=["none", "long ago", "of another process"])
+def test_a_page_that_missed_too_much_reads_everything_again(after: int) -> None:
+    async def scene(given: Scene) -> None:
+        page = await Page(given.feed.open(after)).begin()
+        assert await page.message() == ("reset", {})
+
+    played(scene)
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        (taint_rule("broken", driver=DRIVER, pool="b", device="gpu-1"),),
+        tuple(each for number in range(1001) for each in (local_slice(f"n{number}"),)),
+    ],
+    ids=["a rule for any pool", "a thousand pools"],
+)
+def test_what_concerns_everything_is_read_again(objects: tuple[Object, ...]) -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        given.change(*objects)
+        assert await page.message() == ("reset", {})
+
+    played(scene)
+
+
+def test_a_page_that_read_between_two_looks_misses_nothing() -> None:
+    async def scene(given: Scene) -> None:
+        given.decide()
+        page = await opened(given)
+        given.decide()
+        _, data = await page.message()
+        assert len(data["decisions"]) == 1
+
+    played(scene)
+
+
+def test_a_silent_stream_shows_that_it_lives_and_ends_after_a_minute() -> None:
+    async def scene(given: Scene) -> None:
+        page, began = await opened(given), asyncio.get_running_loop().time()
+        assert set(await page.rest()) == {b"event: alive\ndata: {}\n\n"}
+        assert 60 <= asyncio.get_running_loop().time() - began <= 70
+
+    played(scene)
+
+
+def test_streams_end_when_the_service_stops() -> None:
+    async def scene(given: Scene) -> None:
+        page, began = await opened(given), asyncio.get_running_loop().time()
+        reading = asyncio.create_task(page.rest())
+        await virtualtime.elapse(1)
+        given.service.stop()
+        assert await reading == []
+        assert asyncio.get_running_loop().time() - began < 1 + 2 * PERIOD
+
+    played(scene)
+
+
+def test_nothing_runs_while_no_page_is_open() -> None:
+    async def scene(given: Scene) -> None:
+        page = await opened(given)
+        await page.rest()
+        await virtualtime.elapse(1)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    played(scene)
+
+
+def test_one_page_too_many_is_refused() -> None:
+    async def scene(given: Scene) -> None:
+        pages = [await opened(given) for _ in range(MOST_READERS)]
+        with pytest.raises(FullError, match="64 pages are open already; close one"):
+            given.feed.open(0)
+        await asyncio.gather(*(page.rest() for page in pages))
+        assert await (await opened(given)).rest()
+
+    played(scene)

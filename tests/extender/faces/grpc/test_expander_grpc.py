@@ -1,0 +1,352 @@
+"""Cluster Autoscaler's gRPC expander: what is answered, and how errors and certificates are."""
+
+import asyncio
+import gc
+import sys
+import threading
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from extender.answers.metrics.groups import Metrics
+from extender.autoscaler.autoscaler import Autoscaler
+from extender.cluster.cluster_state import ClusterState
+from extender.config.settings import Settings
+from extender.faces.grpc import messages
+from extender.faces.grpc.messages import SHORT_BYTES
+from extender.faces.grpc.opening import GrpcError, open_grpc
+from extender.faces.grpc.server import Newest
+from extender.kube.certificates import CertificateFiles, Certificates
+from extender.tools.intake import Budget, Source
+from extender.tools.offload import in_thread
+from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
+from tests.kit.certificates import HOST, Authority, Pair
+from tests.kit.clusters import GPU, claim_template, state_of
+from tests.kit.measure import resident_peak
+from tests.kit.process import free_port
+from tests.kit.protobuf import answer, encoded, request
+
+T = TypeVar("T")
+
+METHOD = "/grpcplugin.Expander/BestOptions"
+BIG, SMALL = node_template("big", 4), node_template("small", 1)
+NODES = {name: machine("template", name, cpu="8", memory="8Gi") for name in ("big", "small", "unknown")}
+PODS = [pod_of(f"p{index}", "gpu") for index in range(4)]
+
+
+def autoscaler() -> Autoscaler:
+    return autoscaler_over(state_of([GPU, claim_template()]), BIG, SMALL)
+
+
+@asynccontextmanager
+async def serving(subject: Autoscaler, **settings: Any) -> AsyncIterator[str]:
+    """The address of a server."""
+    port = free_port()
+    budget = settings.pop("budget", None)
+    wanted = Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port, **settings}})
+    async with open_grpc(wanted, budget or Budget()) as start:
+        await start(subject, Metrics(CollectorRegistry()))
+        yield f"127.0.0.1:{port}"
+
+
+async def call(address: str, body: bytes, credentials: grpc.ChannelCredentials | None = None) -> bytes:
+    options = [("grpc.ssl_target_name_override", HOST)] if credentials else []
+    channel = (
+        grpc.aio.secure_channel(address, credentials, options=options)
+        if credentials
+        else grpc.aio.insecure_channel(address)
+    )
+    async with channel:
+        return bytes(await channel.unary_unary(METHOD)(body, timeout=5))
+
+
+async def test_the_best_group_is_answered_with_its_reason() -> None:
+    body = request({"big": (1, PODS), "small": (4, PODS)}, NODES)
+    async with serving(autoscaler()) as address:
+        reason = "pods that get a place: 4 of 4; new nodes: 1; stranded devices: 0; devices of a new node: template big"
+        assert answer(await call(address, body)) == [("big", 1, reason)]
+
+
+async def test_the_messages_of_older_autoscalers_are_the_same_with_other_numbers() -> None:
+    pods = b"".join(b"\x22" + _sized(encoded("Pod", pod)) for pod in PODS)
+    option = b"\x0a" + _sized(b"big") + b"\x10\x01" + pods
+    entry = b"\x0a" + _sized(b"big") + b"\x12" + _sized(encoded("Node", NODES["big"]))
+    async with serving(autoscaler()) as address:
+        found = answer(await call(address, b"\x0a" + _sized(option) + b"\x12" + _sized(entry)))
+        assert [name for name, _, _ in found] == ["big"]
+
+
+async def test_a_group_gets_only_pods_that_its_option_has() -> None:
+    body = request({"big": (1, PODS[:1]), "small": (3, PODS[1:])}, NODES)
+    async with serving(autoscaler()) as address:
+        [(name, _, reason)] = answer(await call(address, body))
+        assert name == "small"
+        assert reason.startswith("pods that get a place: 3 of 4; new nodes: 3;")
+
+
+async def test_no_group_is_answered_if_none_helps() -> None:
+    body = request({"small": (2, [pod_of("p", "nothing")])}, NODES)
+    async with serving(autoscaler()) as address:
+        assert answer(await call(address, body)) == []
+
+
+async def test_groups_whose_devices_are_not_known_are_left_to_the_next_expander() -> None:
+    body = request({"unknown": (1, PODS), "small": (0, PODS)}, NODES)
+    async with serving(autoscaler()) as address:
+        [(name, _, reason)] = answer(await call(address, body))
+        assert name == "unknown"
+        assert reason.startswith("nothing is known of the devices of these groups, and no other group helps: ns/p0: ")
+
+
+async def test_a_call_takes_its_room_until_its_threads_have_ended_although_its_caller_has_left() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    async def held(work: Callable[[], T]) -> T:
+        if begun.is_set():
+            return work()
+
+        def wait() -> T:
+            begun.set()
+            assert go.wait(10)
+            return work()
+
+        return await in_thread(wait)
+
+    budget, body = Budget(), request({"big": (1, PODS)}, NODES)
+    async with serving(replace(autoscaler(), off_loop=held), budget=budget) as address:
+        asking = asyncio.create_task(call(address, body))
+        assert await asyncio.to_thread(begun.wait, 10)
+        taken = budget.taken[Source.GRPC]
+        asking.cancel()
+        await asyncio.wait([asking])
+        await call(address, b"")
+        assert 0 < budget.taken[Source.GRPC] == taken
+        go.set()
+    assert not any(budget.taken.values())
+
+
+async def test_no_options_no_answer() -> None:
+    async with serving(autoscaler()) as address:
+        assert answer(await call(address, b"")) == []
+
+
+NAMELESS: dict[str, Any] = {"metadata": {}, "spec": {"containers": []}}
+ODD: dict[str, Any] = {"metadata": {"name": "p", "uid": "u"}, "spec": {"resourceClaims": [{"name": "x"}]}}
+
+INVALID: dict[str, tuple[bytes, str]] = {
+    "no message": (b"\xff\xff", "is not a BestOptionsRequest in protocol buffers"),
+    "no name": (request({"": (1, [])}, NODES), "options[0].nodeGroupId: missing"),
+    "twice": (request({"big": (1, [])}, NODES) * 2, "options[1].nodeGroupId: node group big is there twice"),
+    "no node": (request({"other": (1, [])}, NODES), "nodeBytesMap: has no node of node group other"),
+    "negative": (request({"big": (-1, [])}, NODES), "options[0].nodeCount: must not be negative, not -1"),
+    "pod without name": (
+        request({"big": (1, [NAMELESS])}, NODES),
+        "options[0].podBytes[0]: metadata.name: is required",
+    ),
+    "odd claim": (
+        request({"big": (1, [ODD])}, NODES),
+        "spec.resourceClaims[0]: exactly one of resourceClaimName and resourceClaimTemplateName must be set",
+    ),
+    "odd node": (
+        request({"big": (1, [])}, {"big": {"status": {"allocatable": {"cpu": "much"}}}}),
+        'nodeBytesMap[big]: status.allocatable[cpu]: "much" is not a quantity',
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "message"), INVALID.values(), ids=INVALID)
+async def test_an_invalid_request_is_told_by_object_and_field(body: bytes, message: str) -> None:
+    async with serving(autoscaler()) as address:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call(address, body)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert message in (error.value.details() or "")
+
+
+async def test_a_cluster_that_is_not_known_is_unavailable() -> None:
+    async with serving(autoscaler_over(ClusterState())) as address:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call(address, request({"big": (1, PODS)}, NODES))
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "not ready: " in (error.value.details() or "")
+
+
+async def test_calls_are_counted() -> None:
+    registry, port = CollectorRegistry(), free_port()
+    async with open_grpc(Settings.model_validate({"grpc": {"host": "127.0.0.1", "port": port}}), Budget()) as start:
+        await start(autoscaler(), Metrics(registry))
+        await call(f"127.0.0.1:{port}", b"")
+    assert (
+        'dra_extender_verb_duration_seconds_count{code="ok",verb="best_options"} 1.0'
+        in generate_latest(registry).decode()
+    )
+
+
+async def test_without_a_port_nothing_is_served() -> None:
+    async with open_grpc(Settings(), Budget()) as start:
+        metrics = Metrics(registry := CollectorRegistry())
+        await start(autoscaler(), metrics)
+    assert "best_options" not in generate_latest(registry).decode()
+
+
+async def test_an_address_in_use_is_told() -> None:
+    async with serving(autoscaler()) as address:
+        host, _, port = address.partition(":")
+        taken = Settings.model_validate({"grpc": {"host": host, "port": int(port)}})
+        with pytest.raises(GrpcError, match=rf"cannot listen on {address}"):
+            async with open_grpc(taken, Budget()):
+                pass
+
+
+async def test_without_the_packages_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "extender.faces.grpc.server", raising=False)
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(GrpcError, match=r"pip install 'dra-extender\[grpc\]'"):
+        async with open_grpc(Settings.model_validate({"grpc": {"port": 1, "host": "127.0.0.1"}}), Budget()):
+            pass
+
+
+# --- certificates -------------------------------------------------------------------------------------------
+
+
+def files(folder: Path, pair: Pair) -> dict[str, str]:
+    certificate, key = pair.write(folder)
+    return {"certificate": str(certificate), "key": str(key)}
+
+
+def trusting(authority: Authority, client: Pair | None = None) -> grpc.ChannelCredentials:
+    shown = (client.key, client.certificate) if client else (None, None)
+    return grpc.ssl_channel_credentials(authority.pem, *shown)
+
+
+async def test_as_cluster_autoscaler_calls_with_tls_and_no_certificate_of_its_own(tmp_path: Path) -> None:
+    authority = Authority()
+    async with serving(autoscaler(), **files(tmp_path, authority.server())) as address:
+        assert answer(await call(address, b"", trusting(authority))) == []
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call(address, b"", trusting(Authority("other")))
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_with_authorities_for_clients_a_client_needs_a_certificate(tmp_path: Path) -> None:
+    authority, clients = Authority(), Authority("clients")
+    (tmp_path / "clients.crt").write_bytes(clients.pem)
+    settings = {**files(tmp_path, authority.server()), "clientCa": str(tmp_path / "clients.crt")}
+    async with serving(autoscaler(), **settings) as address:
+        assert answer(await call(address, b"", trusting(authority, clients.client("autoscaler")))) == []
+        for client in (None, authority.client("autoscaler")):
+            with pytest.raises(grpc.aio.AioRpcError):
+                await call(address, b"", trusting(authority, client))
+
+
+def test_a_renewed_certificate_is_used_from_the_next_connection_on(tmp_path: Path) -> None:
+    certificate, key = Authority().server().write(tmp_path)
+    certificates = Certificates(CertificateFiles(certificate, key))
+    newest = Newest(certificates)
+    assert newest() is None
+    Authority().server().write(tmp_path)
+    assert certificates.refresh()
+    assert isinstance(newest(), grpc.ServerCertificateConfiguration)
+    assert newest() is None
+
+
+async def test_a_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    settings = {"port": 1, **files(tmp_path, Authority().server())}
+    (tmp_path / "tls.key").write_text("x")
+    with pytest.raises(GrpcError, match=r"grpc: .*tls\.crt and .*tls\.key: "):
+        async with open_grpc(Settings.model_validate({"grpc": settings}), Budget()):
+            pass
+
+
+def _sized(data: bytes) -> bytes:
+    """The bytes after their number, as a varint."""
+    number, size = len(data), b""
+    while number > 0x7F:
+        size += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return size + bytes([number]) + data
+
+
+# --- memory --------------------------------------------------------------------------------------------------
+
+EMPTY_OPTIONS = b"\x0a\x00" * 500_000
+FULL_POD = b"\x12" + b"\xc0\x96\xb1\x02" + b"\x12\x00" * 2_500_000
+"""A pod with 2.5 million empty containers."""
+
+DENSE = {
+    "options": EMPTY_OPTIONS,
+    "fields of a number": b"\x10\x01" * 500_000,
+    "entries of a map": b"\x1a\x00" * 500_000,
+    "containers": b"\x0a" + _sized(b"\x0a\x01a" + b"\x2a" + _sized(FULL_POD)) + b"\x1a\x03\x0a\x01a",
+    "a group, and then options": b"\x0b\x0c" + EMPTY_OPTIONS,
+}
+
+
+@pytest.mark.parametrize("body", DENSE.values(), ids=DENSE)
+async def test_a_message_with_millions_of_fields_is_refused_before_they_are_built(body: bytes) -> None:
+    budget = Budget(256 * 1024 * 1024)
+    before = resident_peak()
+    async with serving(autoscaler(), budget=budget) as address:
+        with pytest.raises(grpc.RpcError) as refused:
+            await call(address, body)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "with more than 250000 fields, or with groups" in (refused.value.details() or "")
+    assert resident_peak() - before < 100_000_000, "they would take 100 bytes each, and more"
+    assert not any(budget.taken.values())
+
+
+@pytest.mark.parametrize("has_room", [True, False], ids=["refused for its fields", "refused for want of memory"])
+async def test_what_a_refused_message_took_is_freed_at_once(has_room: bool) -> None:
+    """Nothing waits for Python to look for cycles."""
+    budget = Budget(64 * 1024 * 1024)
+    if not has_room:
+        assert budget.take(Source.GRPC, budget.share(Source.GRPC))
+
+    async def refused(address: str) -> None:
+        with pytest.raises(grpc.RpcError):
+            await call(address, EMPTY_OPTIONS)
+
+    async with serving(autoscaler(), budget=budget) as address:
+        await refused(address)
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                await refused(address)
+            assert tracemalloc.get_traced_memory()[0] < 3 * len(EMPTY_OPTIONS)
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+
+
+async def test_a_message_for_which_others_leave_no_memory_may_come_again() -> None:
+    budget = Budget(64 * 1024 * 1024)
+    body = request({"big": (1, PODS)}, NODES)
+    async with serving(autoscaler(), budget=budget) as address:
+        assert budget.take(Source.GRPC, budget.share(Source.GRPC))
+        with pytest.raises(grpc.RpcError) as refused:
+            await call(address, body)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        budget.give_back(Source.GRPC, budget.share(Source.GRPC))
+        assert answer(await call(address, body))
+
+
+async def test_a_message_is_no_longer_than_a_part_of_the_memory() -> None:
+    async with serving(autoscaler(), budget=Budget(64 * 1024 * 1024)) as address:
+        with pytest.raises(grpc.RpcError) as refused:
+            await call(address, b"\x00" * 3_000_000)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_what_an_autoscaler_sends_has_few_fields() -> None:
+    body = request({f"group-{number}": (1, PODS * 250) for number in range(50)}, NODES)
+    assert len(body) > SHORT_BYTES
+    assert not messages.counts.is_over("BestOptionsRequest", body)

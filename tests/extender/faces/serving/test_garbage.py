@@ -1,0 +1,79 @@
+"""The garbage collector is spared what has survived it, but not for ever."""
+
+import gc
+from collections.abc import Iterator
+from weakref import ref
+
+import pytest
+
+from extender.faces.serving.memory import sparing_survivors, undisturbed
+
+
+class Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _collected_before_and_after() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.collect()
+
+
+def test_what_has_survived_is_not_looked_at_again() -> None:
+    kept = Cycle()
+    alive = ref(kept)
+    with sparing_survivors(lambda: 0.0):
+        gc.collect()
+        del kept
+        gc.collect()
+        assert alive() is not None
+    gc.collect()
+    assert alive() is None
+
+
+def test_garbage_that_is_new_is_collected() -> None:
+    with sparing_survivors(lambda: 0.0):
+        gc.collect()
+        alive = ref(Cycle())
+        gc.collect()
+    assert alive() is None
+
+
+def test_after_a_while_everything_is_looked_at() -> None:
+    now = 0.0
+    kept = Cycle()
+    alive = ref(kept)
+    with sparing_survivors(lambda: now, every=10.0):
+        gc.collect()
+        del kept
+        now = 9.0
+        gc.collect()
+        assert alive() is not None
+        now = 10.0
+        gc.collect()
+        assert alive() is None
+
+
+def test_afterwards_the_collector_is_as_it_was() -> None:
+    before = list(gc.callbacks)
+    with sparing_survivors(lambda: 0.0):
+        gc.collect()
+        assert gc.get_freeze_count() > 0
+    assert gc.callbacks == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_is_made_undisturbed_is_neither_collected_nor_looked_at_later() -> None:
+    with undisturbed():
+        kept = Cycle()
+        alive = ref(kept)
+        del kept
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.collect()
+    assert alive() is not None
+    gc.unfreeze()
+    gc.collect()
+    assert alive() is None

@@ -1,0 +1,369 @@
+"""What is decided once, what again, and that nodes which differ in anything that counts are not taken for one."""
+
+import gc
+from dataclasses import replace
+from types import FrameType
+
+import pytest
+
+from allocator import AllocationResult, Device, DeviceId, DeviceResult, Features, Limits, Selectors
+from allocator.cel import Expired, never
+from allocator.pools import NodePool
+from extender.cluster.indexes import ANY_NODE_SUITS
+from extender.cluster.objects.nodes import parse_node_object
+from extender.framework.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup
+from extender.framework.decisions.node_index import NodeIndex
+from extender.framework.decisions.node_view import NodeViewBuilder, Numbers
+from extender.framework.decisions.verdict import Verdict, Verdicts
+from extender.framework.decisions.verdict_index import VerdictIndex
+from extender.kube.raw import EventType
+from tests.extender.decisions_scene import NAMES, Scene, asked, named, pool_of, texts
+from tests.kit.clusters import (
+    DRIVER,
+    GPU,
+    Object,
+    device_class,
+    local_slice,
+    network_slice,
+    node,
+    request,
+    solver,
+    state_of,
+    taint_rule,
+)
+
+MODEL = f'device.attributes["{DRIVER}"].model == "x"'
+ROOT = f"{DRIVER}/root"
+
+
+def yes(decided: Decided) -> list[bool]:
+    return [verdict.merit is not None for verdict in decided.verdicts]
+
+
+def three(*devices: Object) -> list[Object]:
+    """Three nodes that are alike."""
+    return [GPU, *map(node, NAMES), *(pool_of(name, *devices) for name in NAMES)]
+
+
+# --- once for all that are alike ---------------------------------------------------------------------------
+
+
+def test_nodes_that_are_alike_are_decided_once() -> None:
+    scene = Scene(*three({}, {}))
+    decided = scene.ask()
+    assert (yes(decided), scene.solved) == ([True] * 3, 1)
+    assert len(set(decided.verdicts)) == 1
+
+
+def test_an_attribute_that_nobody_reads_makes_no_difference() -> None:
+    pools = [pool_of(name, texts(model="x", uuid=name)) for name in NAMES]
+    scene = Scene(GPU, *map(node, NAMES), *pools)
+    assert yes(scene.ask(request(selectors=[MODEL]))) == [True] * 3
+    assert scene.solved == 1
+
+
+def test_which_of_devices_that_are_alike_is_held_makes_no_difference() -> None:
+    scene = Scene(*three({}, {}, {}))
+    scene.takes("a", "gpu-0", uid="uid-1")
+    scene.takes("b", "gpu-2", uid="uid-2")
+    assert yes(scene.ask()) == [True] * 3
+    assert scene.solved == 2
+
+
+def test_which_device_is_held_makes_a_difference_if_a_rule_taints_one_of_them() -> None:
+    scene = Scene(*three({}, {}, {}))
+    scene.happens(taint_rule("r", device="gpu-0"))
+    scene.takes("a", "gpu-0", uid="uid-1")
+    scene.takes("b", "gpu-1", uid="uid-2")
+    assert yes(scene.ask(request(count=2))) == [True, False, True]
+
+
+def test_under_match_attribute_it_makes_no_difference_what_the_common_values_are() -> None:
+    pools = [pool_of(name, texts(root=f"{name}-0"), texts(root=f"{name}-0"), texts(root="1")) for name in NAMES]
+    scene = Scene(GPU, *map(node, NAMES), *pools)
+    assert (yes(scene.ask(request(count=2), match=ROOT)), scene.solved) == ([True] * 3, 1)
+
+
+# --- what is known stays known -----------------------------------------------------------------------------
+
+
+def test_the_next_pod_of_a_shape_costs_nothing_whatever_its_claim_is_called() -> None:
+    scene = Scene(*three({}))
+    before = scene.ask(pod="p")
+    after = scene.ask(pod="q")
+    assert (scene.solved, list(after.verdicts)) == (0, list(before.verdicts))
+
+
+def test_after_a_change_only_its_node_is_decided_again() -> None:
+    scene = Scene(*three({}, {}))
+    scene.ask(request(count=2))
+    scene.takes("b", "gpu-0")
+    assert (yes(scene.ask(request(count=2))), scene.solved) == ([True, False, True], 1)
+
+
+CHANGES: list[tuple[str, Object, EventType]] = [
+    ("devices gone", pool_of("b"), EventType.MODIFIED),
+    ("a slice gone", pool_of("b"), EventType.DELETED),
+    ("a slice of another node now", local_slice("b") | {"spec": local_slice("d")["spec"]}, EventType.MODIFIED),
+    ("a taint rule", taint_rule("r", pool="b"), EventType.ADDED),
+    ("a node gone", node("b"), EventType.DELETED),
+]
+
+
+@pytest.mark.parametrize(("raw", "kind"), [each[1:] for each in CHANGES], ids=[each[0] for each in CHANGES])
+def test_what_changes_is_noticed(raw: Object, kind: EventType) -> None:
+    scene = Scene(*three({}))
+    assert yes(scene.ask()) == [True] * 3
+    scene.happens(raw, kind)
+    assert yes(scene.ask()) == [True, False, True]
+
+
+def test_another_class_is_another_shape() -> None:
+    scene = Scene(*three({}))
+    scene.ask()
+    scene.happens(device_class(selectors=["false"]))
+    assert yes(scene.ask()) == [False] * 3
+
+
+def test_what_is_held_of_a_pool_that_all_nodes_reach_concerns_all_of_them() -> None:
+    scene = Scene(GPU, *map(node, NAMES), network_slice("net"))
+    assert yes(scene.ask()) == [True] * 3
+    scene.takes("net", "gpu-0")
+    assert (yes(scene.ask()), scene.solved) == ([False] * 3, 1)
+    scene.state.forget("uid-other")
+    assert yes(scene.ask()) == [True] * 3
+
+
+def test_when_the_log_does_not_go_back_that_far_everything_is_looked_at_again() -> None:
+    scene = Scene(*three({}))
+    scene.decider = Decider(solver(), None)
+    scene.ask()
+    scene.takes("b", "gpu-0")
+    assert yes(scene.ask()) == [True, False, True]
+
+
+def test_what_holds_in_a_fork_is_not_taken_for_the_cluster() -> None:
+    scene = Scene(*three({}))
+    scene.ask()
+    base = scene.state.snapshot
+    held = AllocationResult((DeviceResult("gpu", DeviceId(DRIVER, "b", "gpu-0")),))
+    fork = base._replace(usage=base.usage.with_allocation(held))
+    assert yes(scene.decide(asked(), fork, NAMES)) == [True, False, True]
+    assert yes(scene.ask()) == [True] * 3
+
+
+def test_a_fork_with_other_answers_of_controllers_has_the_node_views_of_the_cluster() -> None:
+    scene = Scene(*three({}))
+    base = NodeIndex.of(scene.state.snapshot, NodeViewBuilder(Features()))
+    fork = base.snapshot._replace(answers=base.snapshot.answers.set("uid", ANY_NODE_SUITS))
+    assert base.forked(fork) is base
+    assert base.forked(fork._replace(version=fork.version + 1)) is not base
+
+
+def test_a_node_that_was_sent_counts_as_it_was_sent_and_no_further() -> None:
+    zoned = network_slice("net")
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}]
+    zoned["spec"] = {**zoned["spec"], "nodeSelector": {"nodeSelectorTerms": terms}}
+    del zoned["spec"]["allNodes"]
+    scene = Scene(GPU, *map(node, NAMES), zoned)
+    assert yes(scene.ask()) == [False] * 3
+    sent = {name: parse_node_object(node(name, labels={"zone": "z"} if name == "b" else {})) for name in NAMES}
+    assert yes(scene.decide(asked(), scene.state.snapshot, NAMES, sent)) == [False, True, False]
+    assert yes(scene.ask()) == [False] * 3
+
+
+def test_a_search_that_was_stopped_is_tried_again_with_the_next_pod_but_once_for_all_alike() -> None:
+    scene = Scene(*three({}), limits=Limits(steps=0))
+    for _ in range(2):
+        assert yes(scene.ask()) == [False] * 3
+        assert scene.solved == 1
+
+
+def test_what_is_remembered_of_nodes_that_are_no_more_is_forgotten() -> None:
+    scene = Scene(*three({}))
+    for _ in range(2000):
+        scene.takes("b", "gpu-0")
+        scene.ask()
+        scene.state.forget("uid-other")
+        scene.ask()
+    (cache,) = scene.decider._caches.values()
+    assert len(cache.keys) < 2000
+
+
+@pytest.mark.parametrize("selectors", [(), (MODEL,)], ids=["nothing is read", "a selector reads what changes"])
+def test_a_large_pool_that_changes_all_the_time_is_not_kept_as_it_was(selectors: tuple[str, ...]) -> None:
+    slices, of_slice = 40, 128
+
+    def piece(number: int, changed: str) -> Object:
+        made = [{"name": f"gpu-{number}-{i}", **texts(model=changed if i else "x")} for i in range(of_slice)]
+        return named(local_slice("a"), f"a-{number}", slices=slices, devices=made)
+
+    def pools() -> int:
+        gc.collect()
+        return sum(isinstance(each, NodePool) for each in gc.get_objects())
+
+    of_others = pools()
+    scene = Scene(GPU, node("a"), *(piece(number, "x") for number in range(slices)))
+    for number in range(60):
+        scene.happens(piece(number % slices, str(number)))
+        assert yes(scene.ask(request(selectors=selectors), names=("a",))) == [True]
+    (cache,) = scene.decider._caches.values()
+    devices = slices * of_slice
+    most = 2 + 50_000 // devices
+    assert max(len(cache.keys), len(cache.singles), len(cache.known.by_node_view)) <= most
+    assert pools() - of_others <= most + 200_000 // devices
+
+
+def test_large_values_have_fewer_numbers() -> None:
+    numbers = Numbers(limit=1_000)
+    before = numbers.of("short")
+    for number in range(10):
+        numbers.of((number,) * 500)
+    assert numbers.of("short") != before
+
+
+def test_a_number_is_never_given_twice_although_values_are_forgotten() -> None:
+    numbers = Numbers(limit=2)
+    given = [numbers.of(value) for value in "abcabc"]
+    assert len(set(given)) == len(given)
+
+
+# --- what a lookup knows, and what is missing --------------------------------------------------------------
+
+
+def looked_up(scene: Scene, *requests: Object, names: tuple[str, ...] = NAMES) -> Lookup:
+    """What is known of the cluster as it is now."""
+    scene.decider.follow(scene.state.snapshot)
+    return scene.decider.lookup((asked(*requests, pod="q"),), names, scene.state.snapshot)
+
+
+def missing(lookup: Lookup) -> list[str]:
+    return [lookup.names[place] for place in lookup.missing]
+
+
+def test_a_lookup_knows_what_was_decided() -> None:
+    scene = Scene(*three({}, {}))
+    known = scene.ask()
+    lookup = looked_up(scene)
+    assert (list(lookup.verdicts), missing(lookup), lookup.steps) == (list(known.verdicts), [], 0)
+
+
+def test_kinds_of_verdicts_that_no_node_has_any_more_are_forgotten() -> None:
+    scene = Scene(*three(*[{}] * 10))
+    for number in range(10):
+        scene.takes("b", f"gpu-{number}", uid=f"uid-{number}")
+        wanted = scene.ask(pod="p")
+        lookup = looked_up(scene)
+        assert list(lookup.verdicts) == list(wanted.verdicts)
+        assert len(lookup.verdicts.kinds) <= len(NAMES)
+
+
+def looks(verdict_index: VerdictIndex, node_index: NodeIndex, verdict: Verdict) -> Verdicts:
+    found = verdict_index.look(NAMES, node_index, lambda _: replace(verdict))
+    assert found is not None
+    return found
+
+
+def test_verdicts_that_do_not_last_are_forgotten() -> None:
+    verdict_index, node_index = VerdictIndex(), NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features()))
+    found = [looks(verdict_index, node_index, Verdict(lasting=False)) for _ in range(10)]
+    assert max(len(verdicts.kinds) for verdicts in found) <= 2 * len(NAMES)
+    assert len({verdict for verdicts in found for verdict in verdicts}) == 10 * len(NAMES)
+
+
+def test_a_verdict_index_in_use_is_left_to_its_user() -> None:
+    verdict_index, node_index = VerdictIndex(), NodeIndex.of(state_of(three({})).snapshot, NodeViewBuilder(Features()))
+    others: list[Verdicts | None] = []
+
+    def find(_: str) -> Verdict:
+        others.append(verdict_index.look(NAMES, node_index, lambda _: Verdict()))
+        return Verdict()
+
+    assert verdict_index.look(NAMES, node_index, find) is not None
+    assert others == [None] * len(NAMES)
+
+
+def test_a_verdict_index_does_not_go_back_to_an_earlier_snapshot() -> None:
+    scene = Scene(*three({}))
+    earlier = NodeIndex.of(scene.state.snapshot, NodeViewBuilder(Features()))
+    scene.takes("a", "gpu-0")
+    later = NodeIndex.of(scene.state.snapshot, NodeViewBuilder(Features()))
+    verdict_index = VerdictIndex()
+    looks(verdict_index, later, Verdict())
+    assert verdict_index.look(NAMES, earlier, lambda _: Verdict()) is None
+
+
+def test_of_a_new_signature_everything_is_missing() -> None:
+    scene = Scene(*three({}))
+    scene.ask()
+    assert missing(looked_up(scene, request(count=2))) == list(NAMES)
+
+
+def test_a_node_that_takes_a_search_is_missing_and_then_evaluated_alone() -> None:
+    scene = Scene(*three({}, {}))
+    scene.ask(request(count=2))
+    scene.takes("a", "gpu-0")
+    lookup = looked_up(scene, request(count=2))
+    assert missing(lookup) == ["a"]
+    before = scene.decider.solved
+    assert yes(scene.decider.evaluate(lookup)) == [False, True, True]
+    assert scene.decider.solved - before == 1
+
+
+def test_one_device_takes_no_search() -> None:
+    scene = Scene(*three({}))
+    scene.ask()
+    scene.takes("a", "gpu-0")
+    lookup = looked_up(scene)
+    assert (missing(lookup), yes(scene.decider.evaluate(lookup))) == ([], [False, True, True])
+
+
+def test_a_lookup_examines_few_new_nodes() -> None:
+    names = tuple(f"n{number}" for number in range(2 * MOST_NEW_NODES))
+    scene = Scene(GPU, *map(node, names), *map(local_slice, names))
+    scene.ask(names=names[:1])
+    assert missing(looked_up(scene, names=names)) == list(names[MOST_NEW_NODES + 1 :])
+    assert yes(scene.decider.evaluate(looked_up(scene, names=names))) == [True] * len(names)
+
+
+def test_a_question_keeps_nothing_of_the_cluster_as_it_was() -> None:
+    scene = Scene(*three({}, {}))
+    scene.ask()
+    snapshot = scene.state.snapshot
+    assert missing(looked_up(scene)) == []
+    scene.takes("a", "gpu-0")
+    scene.ask(request(count=2))
+    assert [type(each) for each in gc.get_referrers(snapshot) if not isinstance(each, FrameType)] == []
+
+
+def test_a_cluster_is_near_until_much_has_changed() -> None:
+    scene = Scene(*three({}))
+    assert not scene.decider.is_near(scene.state.snapshot)
+    scene.ask()
+    for number in range(MOST_NEW_NODES):
+        assert scene.decider.is_near(scene.state.snapshot)
+        scene.happens(node(f"n-{number}"))
+    scene.happens(node("n-more"))
+    assert not scene.decider.is_near(scene.state.snapshot)
+
+
+class Counted(Selectors):
+    """Counts how often a selector is evaluated."""
+
+    count = 0
+
+    def matches(self, expression: str, device: Device, expired: Expired = never) -> bool:
+        self.count += 1
+        return super().matches(expression, device, expired)
+
+
+def test_a_node_whose_selectors_must_be_evaluated_is_missing() -> None:
+    scene = Scene(*three(texts(model="x")))
+    selectors = Counted()
+    scene.decider.solver = replace(scene.decider.solver, selectors=selectors)
+    scene.ask(request(selectors=[MODEL]))
+    scene.happens(pool_of("a", texts(model="y")))
+    before = selectors.count
+    assert missing(looked_up(scene, request(selectors=[MODEL]))) == ["a"]
+    assert selectors.count == before > 0
+    assert yes(scene.ask(request(selectors=[MODEL]))) == [False, True, True]

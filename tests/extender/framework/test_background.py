@@ -1,0 +1,152 @@
+"""The runner of background tasks: all hear the same, and what fails in one task keeps no other from its work."""
+
+import asyncio
+import math
+from collections.abc import Collection, Mapping
+
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import EMPTY
+from extender.framework.asked import Asked
+from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS, BackgroundRunner
+from extender.framework.bind_errors import BindError
+from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.filter import FilterResult
+from extender.framework.reasons import Reasons
+from extender.framework.task import BackgroundTask, Rejection
+from extender.framework.wire import FilterArgs, Victims
+from extender.tools.faults import Faults
+from tests.kit import virtualtime
+
+POD = Pod("ns", "p", "uid-p")
+VICTIMS = Victims(("v",))
+PREEMPT = ["preempt for p on n", "victims for p"]
+NOT_BOUND = "not bound uid-p to n: no"
+
+
+def nobody() -> Asked:
+    """No scheduler has asked yet."""
+    return Asked(lambda: 0.0)
+
+
+class Told:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.subjects: list[object] = []
+
+    def error(self, event: str, **fields: object) -> None:
+        self.subjects.append((event, fields["subject"]))
+
+
+class Failing(BackgroundTask):
+    def on_rejected(self, rejection: Rejection) -> None:
+        raise ZeroDivisionError(rejection.sent.name)
+
+    async def tick(self) -> None:
+        raise ZeroDivisionError
+
+
+class Hearing(BackgroundTask):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_rejected(self, rejection: Rejection) -> None:
+        self.heard.append(f"rejected {rejection.sent.name}")
+
+    def on_passed(self, pod: Pod) -> None:
+        self.heard.append(f"passed {pod.name}")
+
+    async def before_preempt(self, pod: Pod, nodes: Collection[str]) -> None:
+        self.heard.append(f"preempt for {pod.name} on {', '.join(nodes)}")
+
+    async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
+        return {node: victims for node, victims in offered.items() if pod.name == "p" and node != "not-now"}
+
+    def on_victims(self, pod: Pod) -> None:
+        self.heard.append(f"victims for {pod.name}")
+
+    def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
+        self.heard.append(f"not bound {uid} to {node}: {error}")
+
+    async def tick(self) -> None:
+        self.heard.append("tick")
+
+
+def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> None:
+    log, hearing = Told(), Hearing()
+    runner = BackgroundRunner((Failing(), hearing), nobody(), Faults(log))
+    args = FilterArgs(POD, ["n"])
+    runner.note(args, FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
+    runner.note(args, FilterResult(["n"]), EMPTY)
+    virtualtime.run(runner.before_preempt(POD, ["n"], EMPTY))
+    assert virtualtime.run(runner.allowed(POD, {"not-now": VICTIMS})) == {}
+    assert virtualtime.run(runner.allowed(POD, {"n": VICTIMS, "not-now": VICTIMS})) == {"n": VICTIMS}
+    runner.note_bind_failed("uid-p", "n", BindError("no"))
+    virtualtime.run(runner.tick())
+    assert hearing.heard == ["rejected p", "passed p", *PREEMPT, NOT_BOUND, "tick"]
+    assert log.subjects == [("fault", "pod ns/p"), ("fault", "Failing")]
+
+
+def test_the_tasks_hear_that_a_pod_passes_if_they_were_told_of_it_before() -> None:
+    hearing = Hearing()
+    runner = BackgroundRunner((hearing,), nobody(), Faults(Told()))
+    known, preempted, other = (Pod("ns", name, f"uid-{name}") for name in ("k", "e", "o"))
+    runner.note(FilterArgs(known, ["n"]), FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
+    virtualtime.run(runner.before_preempt(preempted, ["n"], EMPTY))
+    hearing.heard.clear()
+    for each in (known, preempted, other, known):
+        runner.note(FilterArgs(each, ["n"]), FilterResult(["n"]), EMPTY)
+    assert hearing.heard == ["passed k", "passed e", "passed k"]
+
+
+def test_all_schedulers_that_ask_are_known_up_to_a_bound() -> None:
+    now = 5.0
+    asked = Asked(lambda: now)
+    assert (list(asked.schedulers), asked.at) == ([], -math.inf)
+    for number in range(2000):
+        asked.note(Pod("ns", "p", "uid-p", scheduler_name=f"s-{number}"))
+    assert (len(asked.schedulers), "s-1999" in asked.schedulers, asked.at) == (1024, True, 5.0)
+
+
+class Slow(BackgroundTask):
+    """Its turns take long.
+
+    Attributes:
+        begun: how many turns have begun.
+    """
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    async def tick(self) -> None:
+        self.begun += 1
+        await virtualtime.elapse(30.0)
+
+
+async def ticks_in(seconds: float, *tasks: BackgroundTask) -> int:
+    """The tasks have their turns for some seconds; returns how many turns have not ended then."""
+    runner = BackgroundRunner(tasks, nobody(), Faults(Told()))
+    running = asyncio.create_task(runner.run())
+    await virtualtime.elapse(seconds)
+    unfinished = await runner.finish(0.0)
+    await asyncio.gather(running, return_exceptions=True)
+    return unfinished
+
+
+def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
+    slow, hearing = Slow(), Hearing()
+    assert virtualtime.run(ticks_in(10.0, slow, hearing)) > 0
+    assert slow.begun == 1
+    assert len(hearing.heard) >= 10.0 / (PAUSE_SECONDS + TURN_SECONDS)
+
+
+def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
+    async def story() -> set[asyncio.Task[None]]:
+        running = asyncio.create_task(BackgroundRunner([Slow()], nobody(), Faults(Told())).run())
+        await virtualtime.elapse(1.0)
+        running.cancel()
+        await asyncio.wait([running])
+        await virtualtime.elapse(0.1)
+        return {each for each in asyncio.all_tasks() if each is not asyncio.current_task()}
+
+    assert virtualtime.run(story()) == set()

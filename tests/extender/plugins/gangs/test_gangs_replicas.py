@@ -1,0 +1,107 @@
+"""Two processes that look after one gang: only the one whose scheduler asks about the pods plans and gives back."""
+
+import pytest
+
+from allocator import DeviceId
+from extender.cluster.objects.pods import GangKey, Keeping
+from extender.framework.pods.gangs import gang_at
+from extender.kube.errors import ApiError
+from extender.plugins.gangs.time_limits import IDLE_SECONDS, KEPT_SECONDS
+from tests.extender.ganging import Scene, members, nodes
+from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, request
+from tests.kit.servers.memory import Fault
+
+
+async def test_the_idle_replica_adds_nothing_to_a_plan_that_is_being_written() -> None:
+    scene = Scene(*nodes("abc"), *members("x", 3))
+    other = scene.replica()
+    for name, on in (("x0", "a"), ("x1", "c"), ("x2", "b")):
+        scene.filter(name, names=[on])
+
+    async def turn() -> None:
+        scene.now += 0.3
+        other.hear()
+        await other.task.tick()
+
+    scene.transport.script("patch_status pods", Fault(), Fault(before=turn))
+    await scene.turns(1)
+    assert [scene.known(name).kept.node for name in ("x0", "x1", "x2")] == ["a", "c", "b"]
+    assert other.transport.calls == []
+
+
+async def test_the_idle_replica_gives_nothing_back_while_the_other_one_binds() -> None:
+    scene = Scene(*nodes("ab"), *members("x", 2))
+    other = scene.replica()
+    await scene.schedule(["x0", "x1"])
+    await scene.turns(1)
+    other.hear()
+    await other.task.tick()
+    scene.now += KEPT_SECONDS + 1
+    await other.task.tick()
+    assert scene.known("x0").kept.node
+    assert other.transport.calls == []
+
+
+async def test_the_other_replica_carries_on_at_once_when_it_is_asked() -> None:
+    scene = Scene(*nodes("abc"), *members("x", 3))
+    scene.transport.script("patch_status pods", Fault(), Fault(refused=ApiError(500, "InternalError", "it is slow")))
+    await scene.schedule()
+    await scene.turns(1)
+    scene.start()
+    scene.filter("x0")
+    await scene.turns(2)
+    assert all(scene.known(f"x{number}").kept.node for number in range(3))
+
+
+async def test_a_replica_that_is_not_asked_carries_on_after_a_while() -> None:
+    scene = Scene(*nodes("ab"), *members("x", 2))
+    await scene.schedule()
+    await scene.turns(1)
+    scene.start()
+    await scene.turns(2, seconds=IDLE_SECONDS + 1)
+    assert not scene.known("x0").kept.node
+
+
+KEPT_FOR_BOTH = {
+    "a whole device": ({}, {}, ["x1"]),
+    "a device that claims share": ({"allowMultipleAllocations": True}, {}, []),
+    "admin access": ({}, {"adminAccess": True}, []),
+}
+
+
+@pytest.mark.parametrize(("device", "asked", "lost"), KEPT_FOR_BOTH.values(), ids=KEPT_FOR_BOTH)
+async def test_a_gang_is_not_ready_if_two_plans_have_kept_one_device_for_two_pods(
+    device: Object, asked: Object, lost: list[str]
+) -> None:
+    wanted = request()
+    wanted["exactly"] |= asked
+    scene = Scene(GPU, node("a"), local_slice("a", 1, **device), *members("x", 2, wanted))
+    for name in ("x0", "x1"):
+        await keep(scene, name, "a")
+    gang = gang_at(GangKey("ns", "x"), scene.cluster.state.snapshot)
+    assert gang is not None
+    assert [pod.name for pod in gang.lost] == lost
+    assert gang.is_ready == (not lost)
+
+
+async def test_a_device_that_pods_share_by_one_claim_may_be_kept_for_both() -> None:
+    raw = [each for each in members("x", 2) if each["kind"] == "Pod"]
+    for each in raw:
+        each["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": "shared"}]
+    scene = Scene(*nodes("a"), *raw, claim("shared"))
+    for name in ("x0", "x1"):
+        await keep(scene, name, "a")
+    assert scene.filter("x0").passed == ("a",)
+
+
+async def test_a_device_that_was_kept_for_two_pods_is_kept_for_one_at_the_end() -> None:
+    scene = Scene(*nodes("ab"), *members("x", 2))
+    for name in ("x0", "x1"):
+        await keep(scene, name, "b")
+    await scene.run()
+    assert sorted(scene.bound("x").values()) == ["a", "b"]
+
+
+async def keep(scene: Scene, name: str, on: str) -> None:
+    """Write that the only device of a node is kept for a pod."""
+    await scene.nominator.keep(scene.known(name), Keeping(on, (DeviceId(DRIVER, on, "gpu-0"),)))

@@ -1,0 +1,187 @@
+"""Deallocation: a claim that keeps its pod off every node is freed, if nobody else would miss it."""
+
+from typing import Any
+
+import pytest
+
+from extender.cluster.objects.pods import RELEASED
+from extender.framework.filter import filter_nodes
+from extender.framework.wire import FilterArgs
+from extender.kube.api import ObjectKey, RawObject
+from extender.kube.resources import CLAIMS, PODS
+from extender.plugins.negotiation.deallocator import claim_in_the_way
+from tests.kit.clusters import (
+    GPU,
+    Cluster,
+    Object,
+    claim,
+    local_slice,
+    node,
+    parsed,
+    pod,
+    snapshot_of,
+    solver,
+)
+
+WORLD = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))
+MINE = pod("p", "c")
+ELSEWHERE = claim("c", allocated=["b/gpu-0"], at="b")
+KEY = ObjectKey("ns", "c")
+
+
+def blocked(**more: Any) -> Object:
+    return claim("c", allocated=["b/gpu-0"], at="b", **more)
+
+
+IN_THE_WAY: list[tuple[str, Object, bool]] = [
+    ("reserved for nobody", blocked(), True),
+    ("reserved for the pod alone", blocked(users=["p"]), True),
+    ("reserved for another pod", blocked(users=["q"]), False),
+    ("reserved for the pod and another", blocked(users=["p", "q"]), False),
+    ("allocated where the pod may go", claim("c", allocated=["a/gpu-0"], at="a"), False),
+    ("allocated for all nodes", claim("c", allocated=["a/gpu-0"]), False),
+    ("not allocated", claim("c"), False),
+    (
+        "being deleted",
+        blocked(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}),
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("obj", "expected"), [c[1:] for c in IN_THE_WAY], ids=[c[0] for c in IN_THE_WAY])
+def test_which_claims_are_in_the_way(obj: Object, expected: bool) -> None:
+    snapshot = snapshot_of(*WORLD, obj)
+    asked = parsed(MINE)
+    reasons = filter_nodes(asked, ["a"], snapshot, solver()).unresolvable.distinct
+    assert (claim_in_the_way(asked, reasons, snapshot) is not None) == expected
+
+
+async def filtered(cluster: Cluster, names: tuple[str, ...] = ("a",), asked: Object = MINE, **sent: Any) -> RawObject:
+    """The claim after a filter call and what it leaves to be done."""
+    service = cluster.service()
+    await service.filter(FilterArgs(parsed(asked), names, **sent))
+    await service.background.tick()
+    return await cluster.api.get(CLAIMS, KEY)
+
+
+def is_allocated(obj: RawObject) -> bool:
+    return "allocation" in obj.get("status", {})
+
+
+async def test_what_was_free_all_along_is_freed() -> None:
+    cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
+    assert (await filtered(cluster)).get("status", {}) == {}
+
+
+async def test_nothing_is_written_before_the_answer() -> None:
+    cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
+    service = cluster.service()
+    result = await service.filter(FilterArgs(parsed(MINE), ["a"]))
+    assert result.unresolvable.in_words() == {"a": "claim c is allocated for other nodes"}
+    assert is_allocated(await cluster.api.get(CLAIMS, KEY))
+    await service.background.tick()
+    assert not is_allocated(await cluster.api.get(CLAIMS, KEY))
+
+
+async def test_then_the_pod_finds_a_node() -> None:
+    cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
+    await filtered(cluster)
+    result = await cluster.service().filter(FilterArgs(parsed(MINE), ["a"]))
+    assert list(result.passed) == ["a"]
+
+
+async def test_a_binding_that_may_be_on_its_way_is_fenced_first() -> None:
+    cluster = Cluster.of(*WORLD, MINE, blocked(users=["p"]))
+    before = await cluster.api.get(PODS, ObjectKey("ns", "p"))
+    assert not is_allocated(await filtered(cluster))
+    after = await cluster.api.get(PODS, ObjectKey("ns", "p"))
+    assert [c["type"] for c in after["status"]["conditions"]] == [RELEASED]
+    assert after["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
+
+
+async def test_fields_that_we_do_not_know_stay() -> None:
+    strange = {**ELSEWHERE, "status": {**ELSEWHERE["status"], "devices": [{"driver": "x"}], "new": {"field": 1}}}
+    cluster = Cluster.of(*WORLD, MINE, strange)
+    assert (await filtered(cluster))["status"] == {"new": {"field": 1}}
+
+
+async def test_where_whole_nodes_are_sent_they_count() -> None:
+    cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
+    assert not is_allocated(await filtered(cluster, ("fictional",), nodes={"fictional": node("fictional")}))
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        (("a", "b"), MINE),
+        ((), MINE),
+        (("a",), pod("p", "c", nominated="a")),
+    ],
+    ids=["a node is left", "no node was asked about", "only the nominated node was asked about"],
+)
+async def test_a_call_that_shows_no_need_frees_nothing(names: tuple[str, ...], asked: Object) -> None:
+    cluster = Cluster.of(*WORLD, asked, ELSEWHERE)
+    assert is_allocated(await filtered(cluster, names, asked))
+
+
+async def test_a_pod_that_only_waits_for_others_to_leave_frees_nothing() -> None:
+    asked = pod("p", "c", "d", nominated="b", priority=9)
+    nodes = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b", 2))
+    theirs = claim("v", allocated=["b/gpu-1"], at="b", users=["victim"])
+    victim = pod("victim", "v", on="b", deleting=True)
+    cluster = Cluster.of(*nodes, asked, ELSEWHERE, claim("d"), theirs, victim)
+    assert is_allocated(await filtered(cluster, ("a", "b"), asked))
+
+
+async def test_prioritize_frees_nothing() -> None:
+    cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
+    service = cluster.service()
+    await service.prioritize(FilterArgs(parsed(MINE), ["a"]))
+    await service.background.tick()
+    assert is_allocated(await cluster.api.get(CLAIMS, KEY))
+
+
+# --- what happens between the answer and the write ----------------------------------------------------------
+
+
+async def meanwhile(cluster: Cluster, change: Any) -> RawObject:
+    service = cluster.service()
+    await service.filter(FilterArgs(parsed(MINE), ["a"]))
+    await change(cluster, service)
+    await service.background.tick()
+    return await cluster.api.get(CLAIMS, KEY)
+
+
+async def test_a_claim_that_somebody_reserves_meanwhile_stays() -> None:
+    async def reserve(cluster: Cluster, _: object) -> None:
+        raw = await cluster.api.get(CLAIMS, KEY)
+        raw["status"]["reservedFor"] = [{"resource": "pods", "name": "q", "uid": "uid-q"}]
+        await cluster.api.update_status(CLAIMS, raw)
+
+    assert is_allocated(await meanwhile(Cluster.of(*WORLD, MINE, ELSEWHERE), reserve))
+
+
+async def test_a_claim_of_a_pod_that_gets_bound_meanwhile_stays() -> None:
+    async def bind(cluster: Cluster, _: object) -> None:
+        await cluster.api.bind_pod(ObjectKey("ns", "p"), "b", uid="uid-p")
+
+    assert is_allocated(await meanwhile(Cluster.of(*WORLD, MINE, blocked(users=["p"])), bind))
+
+
+async def test_a_claim_that_is_in_flight_meanwhile_stays() -> None:
+    async def assume(cluster: Cluster, _: object) -> None:
+        decided = snapshot_of(claim("c", allocated=["a/gpu-0"])).claims[KEY].claim.allocation
+        assert decided
+        cluster.state.assume("uid-c", decided, "uid-q")
+
+    assert is_allocated(await meanwhile(Cluster.of(*WORLD, MINE, ELSEWHERE), assume))
+
+
+async def test_a_claim_that_is_gone_meanwhile_is_no_error() -> None:
+    cluster = Cluster.of(*WORLD, MINE, ELSEWHERE)
+    service = cluster.service()
+    await service.filter(FilterArgs(parsed(MINE), ["a"]))
+    await cluster.api.delete(CLAIMS, KEY)
+    await service.background.tick()
+    assert KEY not in cluster.state.snapshot.claims
