@@ -37,16 +37,16 @@ __all__ = [
 
 if not TYPE_CHECKING:  # type checkers know the names already, and would take any other name for granted
     _MODULES: Final = {
-        "Cluster": "simulation.cluster",
-        "Explanation": "explain.explanation",
-        "ManifestsError": "simulation.cluster",
-        "PlacedDevice": "simulation.scheduling",
-        "Placement": "simulation.scheduling",
+        "Cluster": "faces.simulation.cluster",
+        "Explanation": "answers.explain.explanation",
+        "ManifestsError": "faces.simulation.cluster",
+        "PlacedDevice": "faces.simulation.scheduling",
+        "Placement": "faces.simulation.scheduling",
         "Settings": "config.settings",
-        "Skipped": "simulation.workloads",
-        "UnknownClaimError": "simulation.cluster",
-        "UnknownPodError": "simulation.cluster",
-        "UnreadableFilesError": "simulation.cluster",
+        "Skipped": "faces.simulation.workloads",
+        "UnknownClaimError": "faces.simulation.cluster",
+        "UnknownPodError": "faces.simulation.cluster",
+        "UnreadableFilesError": "faces.simulation.cluster",
     }
 
     def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from extender.faces.commands.main import app
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
 
-EXAMPLE = Path(__file__).parents[3] / "config" / "example"
+EXAMPLE = Path(__file__).parents[4] / "config" / "example"
 
 
 def run(*arguments: str) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.commands.main import app
 
-SHIPPED = Path(__file__).parents[3] / "config" / "scheduler.yaml"
+SHIPPED = Path(__file__).parents[4] / "config" / "scheduler.yaml"
 RUNNER = CliRunner()
 Tree = dict[str, Any]
 Edit = Callable[[Tree], object]

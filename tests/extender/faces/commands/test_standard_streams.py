@@ -12,7 +12,7 @@ import pytest
 
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 EXAMPLE = str(ROOT / "config" / "example")
 COMMANDS = {
     "version": ["version"],

@@ -15,7 +15,7 @@ from extender.planning.templates.blueprints import Blueprint, learned
 from extender.planning.templates.node_templates import load_templates
 from tests.kit.clusters import DRIVER, Object, local_slice, node, snapshot_of
 
-CONFIG = Path(__file__).parents[3] / "config"
+CONFIG = Path(__file__).parents[4] / "config"
 EXAMPLE = str(CONFIG / "example")
 LABEL = "example.com/machine"
 

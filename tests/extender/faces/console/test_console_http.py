@@ -12,7 +12,7 @@ from extender.faces.http.app import Listener
 from tests.kit.clusters import Cluster, client_of
 
 CHROMIUM: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
-PAGE: Final = Path(__file__).parents[3] / "extender" / "console" / "page"
+PAGE: Final = Path(__file__).parents[4] / "extender" / "faces" / "console" / "page"
 
 
 def client(listener: Listener = Listener.SERVER) -> AsyncClient:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[3] / "extender" / "console" / "page"
+PAGE: Final = Path(__file__).parents[4] / "extender" / "faces" / "console" / "page"
 SOURCES: Final = {path.name: path.read_text() for path in PAGE.glob("*.js") if path.name != "lit-html.js"}
 STYLES: Final = (PAGE / "style.css").read_text()
 
@@ -32,7 +32,7 @@ def test_what_a_module_imports_or_declares_it_uses() -> None:
 
 def test_each_class_of_the_stylesheet_is_on_some_element() -> None:
     rules = re.sub(r"/\*.*?\*/|{[^{}]*}", " ", STYLES, flags=re.DOTALL)
-    text = "\n".join(SOURCES.values()) + (PAGE.parents[1] / "observe" / "fleet.py").read_text()
+    text = "\n".join(SOURCES.values()) + (PAGE.parents[2] / "answers" / "observe" / "fleet.py").read_text()
     states = {"free", "shared", "blocked", "tainted", "allocated", "clash", "unusable"}
     levels = {f"level{number}" for number in range(5)}
     named = set(re.findall(r"\.([a-z][\w-]*)", rules)) - states - levels

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.clusters import Cluster, Object, client_of, device_class, network_slice, node, request
 
-RECORDED = Path(__file__).parents[4] / "shared" / "wire" / "kube-scheduler-1.36.json"
+RECORDED = Path(__file__).parents[5] / "shared" / "wire" / "kube-scheduler-1.36.json"
 EXCHANGES: list[Object] = orjson.loads(RECORDED.read_bytes()) if RECORDED.exists() else []
 
 PLUGIN_RESOURCES = ("example.com/gpu", "example.com/plugin-gpu", "deviceclass.resource.kubernetes.io/gpu.example.com")

@@ -34,7 +34,7 @@ from extender.plugins.quota import kept, totals
 from extender.tools.intake import BUDGET_SHARE
 from tests.kit.measure import MEGABYTE
 
-LIMITS: Final = Path(__file__).parents[3] / "docs" / "reference" / "limits.md"
+LIMITS: Final = Path(__file__).parents[4] / "docs" / "reference" / "limits.md"
 GIBIBYTE: Final = 1024**3
 ENOUGH: Final = 4 * GIBIBYTE
 """With this limit, everything may be full at the same time. The image is given a gibibyte: see docs/reliability.md for

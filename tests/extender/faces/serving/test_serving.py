@@ -20,7 +20,7 @@ from extender.planning.templates.catalog import Catalog
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_no_pod_pays_for_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

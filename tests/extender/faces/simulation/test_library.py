@@ -14,7 +14,7 @@ import extender
 from extender import Cluster, ManifestsError, UnknownPodError, UnreadableFilesError
 from tests.kit.clusters import DRIVER, GPU, Object, claim, claim_template, local_slice, node, pod
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 HEAVY = ("fastapi", "uvicorn", "httpx", "kubernetes_asyncio", "aiohttp", "opentelemetry", "typer")
 WORLD = (GPU, node("a"), local_slice("a"), claim("c"), claim("d"), pod("p", "c"), pod("q", "d"))
 
