@@ -54,9 +54,6 @@ from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.solver import Solver
 from extender.framework.kept_of_bound import KeptOfBound
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
-from extender.framework.queue.requeue import Requeue
-from extender.framework.queue.rescan import Rescan
-from extender.framework.queue.unserved import Unserved
 from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
@@ -85,6 +82,9 @@ from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLi
 from extender.plugins.preemption.preemptor import PreemptionWrites, Preemptor
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.plugins.quota.status import QuotaStatus
+from extender.plugins.requeue.requeue import Requeue
+from extender.plugins.requeue.rescan import Rescan
+from extender.plugins.requeue.unserved import Unserved
 from extender.plugins.resource_classes.task import ResourceClasses
 from extender.plugins.table import PLUGINS
 from extender.tools.intake import Budget

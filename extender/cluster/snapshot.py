@@ -418,6 +418,12 @@ def pools_of(allocation: AllocationResult | None) -> frozenset[PoolId]:
     return _pools(() if allocation is None else (allocation,))
 
 
+def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
+    """The DeviceQuotas of a namespace, by name."""
+    found = snapshot.quotas_in.get(namespace)
+    return () if found is None else tuple(sorted(found.values(), key=lambda quota: quota.name))
+
+
 def _held(allocation: AllocationResult) -> set[tuple[DeviceId, str | None]]:
     return {(r.device, r.share_id) for r in allocation.results if not r.admin_access}
 

@@ -10,11 +10,11 @@ from typing import Final, Generic, TypeVar
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.bind_errors import ControllerRefusesError
+from extender.framework.controller_work import ControllerWork
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.negotiated_claims import awaited
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, RejectedPod
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
-from extender.plugins.negotiation.work import ControllerWork
 from extender.tools.fairness.turns import Turns
 
 _CONTROLLER_SECONDS: Final = 30.0

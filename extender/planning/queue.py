@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.cycle import open_cycle
 from extender.framework.decisions.evaluate import signature_of
 from extender.framework.decisions.solver import Solver
@@ -15,7 +15,6 @@ from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import no_attempt
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Queued
-from extender.plugins.quota.overrun import quotas_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
-from extender.framework.queue.requeue import Requeue
-from extender.framework.queue.rescan import Rescan
 from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS, RESOURCES
+from extender.plugins.requeue.requeue import Requeue
+from extender.plugins.requeue.rescan import Rescan
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, node, pod, solver
 from tests.kit.servers.memory import Transport
 

@@ -18,13 +18,14 @@ from extender.config.settings import Settings
 from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.held_devices import held_for_nominated
-from extender.framework.queue.unserved import PATIENCE, Unserved
+from extender.framework.queue.rejected_pods import PATIENCE
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load_objects
+from extender.plugins.requeue.unserved import Unserved
 from extender.tools.faults import Faults, RefusedError
 from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
 from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned

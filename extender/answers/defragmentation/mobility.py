@@ -9,14 +9,13 @@ from extender.answers.explain.explanation import Spared
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import Solver
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import no_attempt, rejection
 from extender.planning.planned_pods import TIED, unbound
 from extender.planning.planner import Planner
 from extender.plugins.preemption.victims import budgets_covering
-from extender.plugins.quota.overrun import quotas_of
 
 
 @dataclass(frozen=True, slots=True)

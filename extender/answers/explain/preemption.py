@@ -10,14 +10,14 @@ from extender.cluster.consumers import claim_keys, holders_near, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.cycle import feasible_on
 from extender.framework.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.plugins.preemption.choice import choose
 from extender.plugins.preemption.victims import is_evictable_unbound
 from extender.plugins.quota.borrowers import Borrowers
-from extender.plugins.quota.overrun import OVER_QUOTA, UNREADABLE_QUOTA, quotas_of
+from extender.plugins.quota.overrun import OVER_QUOTA, UNREADABLE_QUOTA
 
 _Protection = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""

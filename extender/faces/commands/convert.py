@@ -12,9 +12,10 @@ from extender.cluster.objects.resource_classes import ResourceClass
 from extender.faces.commands.options import PathsArgument, command
 from extender.faces.commands.output import FOUND_PROBLEMS, note, refuse, say
 from extender.faces.commands.reading import manifests_of
+from extender.framework.pods.extended_resources.requests import devices_json, group_requests
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES, TEMPLATES
 from extender.lab.manifests import ManifestObject
-from extender.plugins.resource_classes.device_class import ClassJudgement, devices_json, group_requests, judge
+from extender.plugins.resource_classes.device_class import ClassJudgement, judge
 
 
 @command("dra-extender convert classes.yaml", "dra-extender convert classes.yaml | kubectl apply -f -")

@@ -12,10 +12,9 @@ from allocator.usage import FREE, NOTHING_USED
 from extender.cluster.consumers import claim_keys
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.cluster.timeline import Reach, nodes_of, roams
 from extender.kube.api import ObjectKey
-from extender.plugins.quota.overrun import quotas_of
 
 
 @dataclass(frozen=True, slots=True)

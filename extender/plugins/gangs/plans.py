@@ -6,7 +6,7 @@ from functools import partial
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Keeping, Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.likeness import likeness_of
@@ -17,7 +17,6 @@ from extender.planning.planner import Planner
 from extender.plugins.gangs.plan import GangPlan, Shortfall
 from extender.plugins.gangs.planning import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers
-from extender.plugins.quota.overrun import quotas_of
 from extender.plugins.quota.pod_quota import kept_overrun
 from extender.tools.offload import Offload
 

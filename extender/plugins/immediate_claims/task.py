@@ -24,8 +24,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.leased_work import LeasedWork, WaitingWork
 from extender.framework.pods.stand_in import stand_in
 from extender.framework.queue.queueing_hints import queueing_hint
-from extender.framework.queue.rejected_pods import Attention, RejectedPod
-from extender.framework.queue.unserved import PATIENCE
+from extender.framework.queue.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError

@@ -21,6 +21,7 @@ from extender.cluster.objects.claim_annotations import MARK
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.writes.claims.claim_json import unprotected
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.framework.controller_work import ControllerWork
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.encoding import dumped
@@ -30,7 +31,6 @@ from extender.plugins.negotiation.deallocation import controllers_of
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.questions import release
-from extender.plugins.negotiation.work import ControllerWork
 from extender.tools.faults import Faults
 
 logger = structlog.get_logger()

@@ -23,8 +23,7 @@ from extender.framework.leased_work import LeasedWork, WaitingWork
 from extender.framework.pods.claims import bound_pod
 from extender.framework.pods.extended_resources.special_claim import without_devices
 from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.framework.queue.rejected_pods import Attention, RejectedPod
-from extender.framework.queue.unserved import PATIENCE
+from extender.framework.queue.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import BackgroundTask
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import no_attempt

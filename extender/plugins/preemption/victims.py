@@ -11,7 +11,7 @@ from extender.cluster.consumers import after_departures, claim_keys, without_pod
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.cycle import is_feasible, open_cycle
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
@@ -19,7 +19,6 @@ from extender.kube.api import ObjectKey
 from extender.plugins.preemption.holder_kinds import holder_kinds
 from extender.plugins.preemption.smallest_set import Members, irreducible_set, smallest_set
 from extender.plugins.quota.borrowers import Borrowers
-from extender.plugins.quota.overrun import quotas_of
 
 _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""

@@ -13,13 +13,12 @@ from extender.cluster.consumers import after_departures, claim_keys, claim_name,
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import No, Remembered, Solver
 from extender.framework.pods.extended_resources.special_claim import special_of
 from extender.framework.pods.negotiated_claims import NegotiationError, names_controller, negotiated
 from extender.framework.pods.reduced_claims import reduced_claim
 from extender.plugins.quota.kept import KeptClaim
-from extender.plugins.quota.overrun import quotas_of
 from extender.plugins.quota.usage import in_flight
 
 

@@ -68,12 +68,6 @@ class Overrun(NamedTuple):
         return f"{amount} device" if amount == Quantity.from_int(1) else f"{amount} devices"
 
 
-def quotas_of(namespace: str, snapshot: Snapshot) -> tuple[DeviceQuota, ...]:
-    """The quotas of a namespace, by name."""
-    found = snapshot.quotas_in.get(namespace)
-    return () if found is None else tuple(sorted(found.values(), key=_name))
-
-
 def unreadable(namespace: str, snapshot: Snapshot) -> Reason | None:
     """A quota of the namespace that can't be read; None if all can. Until then, nothing more is allocated there."""
     for (kind, key), problem in snapshot.problems.items():
@@ -126,7 +120,3 @@ def left_in_cohort(quota: DeviceQuota, limit: DeviceLimit, use: Use, snapshot: S
     hard = total(own.hard for _, own in members)
     used = total(use(each, own) for each, own in members)
     return {name: max(Quantity(0), amount - used.get(name, Quantity(0))) for name, amount in hard.items()}
-
-
-def _name(quota: DeviceQuota) -> str:
-    return quota.name

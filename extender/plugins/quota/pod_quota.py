@@ -13,13 +13,13 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
 from extender.cluster.other_writers import is_before
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
 from extender.plugins.quota.kept import KeptTotal
 from extender.plugins.quota.kept_claims import kept_claims, rank
-from extender.plugins.quota.overrun import Overrun, Use, cohort_of, overrun, quotas_of, unreadable
+from extender.plugins.quota.overrun import Overrun, Use, cohort_of, overrun, unreadable
 from extender.plugins.quota.totals import Total, Totals
 from extender.plugins.quota.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
 

@@ -6,7 +6,7 @@ with members (a group resource) has a request for each member.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,6 +17,7 @@ from allocator import (
     MAX_RESULTS,
     Claim,
     ClaimSpec,
+    ConstraintKind,
     ConstraintSpec,
     DeviceRequest,
     GroupResource,
@@ -28,7 +29,6 @@ from allocator.reason import Cause, request_noun
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer, RequestMapping
-from extender.plugins.resource_classes.device_class import devices_json, group_requests
 
 _ONE: Final = Quantity.from_int(1).nano
 
@@ -256,3 +256,37 @@ def _name(pod: Pod, spec: ClaimSpec) -> str:
     asked += [(each.attribute, *each.requests) for each in spec.constraints]
     suffix = f"{UNMADE}-{hashlib.sha256(f'{pod.uid} {asked}'.encode()).hexdigest()[:10]}"
     return f"{pod.name[: _LONGEST_NAME - len(suffix)].rstrip('-.')}{suffix}"
+
+
+_NOT_IN_LABELS: Final = re.compile(r"[^a-z0-9]+")
+_LONGEST: Final = 30
+"""Characters of a class in the name of a request, which has 63."""
+
+
+def group_requests(group: GroupResource, prefix: str = "") -> tuple[tuple[Request, ...], tuple[ConstraintSpec, ...]]:
+    """The requests for one group resource, and the constraint over them if its devices have to match.
+
+    Each request is named by its class: ``prefix`` and the name, with ``-`` for what no request name can have.
+    """
+    requests: list[Request] = []
+    for number, (device_class, count) in enumerate(group.members):
+        label = f"{prefix}{_NOT_IN_LABELS.sub('-', device_class)[:_LONGEST].strip('-')}"
+        name = label if all(each.name != label for each in requests) else f"{label}-{number}"
+        requests.append(Request(name, (DeviceRequest(device_class=device_class, count=count),)))
+    if not group.match_attribute:
+        return tuple(requests), ()
+    names = tuple(each.name for each in requests)
+    return tuple(requests), (ConstraintSpec(ConstraintKind.MATCH, group.match_attribute, names),)
+
+
+def devices_json(requests: Iterable[Request], constraints: Iterable[ConstraintSpec]) -> dict[str, object]:
+    """``spec.devices`` of a claim with these requests."""
+    found: dict[str, object] = {
+        "requests": [
+            {"name": each.name, "exactly": {"deviceClassName": way.device_class, "count": way.count}}
+            for each in requests
+            for way in each.alternatives
+        ]
+    }
+    rules = [{"requests": [*each.requests], "matchAttribute": each.attribute} for each in constraints]
+    return {**found, "constraints": rules} if rules else found

@@ -28,9 +28,9 @@ from extender.framework import asked, claim_arrival, decision_log
 from extender.framework.decision_store import DecisionStore
 from extender.framework.decisions import node_view
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.queue import requeue, unserved
 from extender.plugins.preemption import fruitless_choices
 from extender.plugins.quota import kept, totals
+from extender.plugins.requeue import requeue, unserved
 from extender.tools.intake import BUDGET_SHARE
 from tests.kit.measure import MEGABYTE
 

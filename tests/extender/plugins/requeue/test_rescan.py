@@ -8,8 +8,10 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import FilterResult, filter_nodes
-from extender.framework.queue.requeue import MOST_PODS
-from extender.framework.queue.rescan import (
+from extender.framework.reasons import Reasons
+from extender.framework.task import BackgroundTask, Found, Rejection
+from extender.plugins.requeue.requeue import MOST_PODS
+from extender.plugins.requeue.rescan import (
     FOUND_AT_ONCE,
     GRACE_SECONDS,
     PROBE_SECONDS,
@@ -17,8 +19,6 @@ from extender.framework.queue.rescan import (
     READ_AT_ONCE,
     WOKEN_AT_ONCE,
 )
-from extender.framework.reasons import Reasons
-from extender.framework.task import BackgroundTask, Found, Rejection
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import Object, claim, local_slice, pod, request
 

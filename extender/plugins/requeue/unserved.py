@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from allocator.tools import printable
@@ -10,14 +10,12 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.queue.rejected_pods import PATIENCE
 from extender.framework.task import BackgroundTask, Rejection, share_of
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.faults import Faults
 
 REASON: Final = "DevicesUnavailable"
-
-PATIENCE: Final = timedelta(seconds=5)
-"""A pod that finds a node within this is not told of: its claim was not made yet, or devices were just released."""
 
 _KEPT: Final = 4096
 

@@ -22,10 +22,10 @@ from extender.framework.queue.rejected_pods import (
     Candidate,
     RejectedPod,
     backoff,
-    judge_pods,
 )
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.plugins.requeue.judged_pods import judge_pods
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns
 from extender.tools.faults import Faults
@@ -33,7 +33,7 @@ from extender.tools.offload import Offload, in_thread
 
 MOST_PODS: Final = 1024
 """Rejected pods that are remembered, in shares by namespace. A pod that is forgotten is found again after a change that
-may help it (`extender.framework.queue.rescan`)."""
+may help it (`extender.plugins.requeue.rescan`)."""
 
 
 WAKE_SECONDS: Final = 0.2

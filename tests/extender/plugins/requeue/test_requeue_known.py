@@ -11,13 +11,13 @@ from extender.config.settings import Settings
 from extender.framework.filter import Code, FilterResult
 from extender.framework.pods.gangs import GANG
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS
-from extender.framework.queue.requeue import MOST_PODS
-from extender.framework.queue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import PODS
+from extender.plugins.requeue.requeue import MOST_PODS
+from extender.plugins.requeue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
 from tests.kit.servers.memory import Fault, Transport

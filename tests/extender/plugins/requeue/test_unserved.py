@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from extender.cluster.writes.events import Note
-from extender.framework.queue.unserved import PATIENCE, REASON, Unserved, summary
+from extender.framework.queue.rejected_pods import PATIENCE
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import EVENTS
+from extender.plugins.requeue.unserved import REASON, Unserved, summary
 from extender.tools.faults import Faults
 from tests.kit.clusters import Cluster, Object, claim, device_class, node, parsed, pod, state_of
 
@@ -100,7 +101,7 @@ def test_pods_that_are_not_pending_any_more_are_not_told_of(now: Object) -> None
 
 
 async def test_filter_brings_it_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("extender.framework.queue.unserved.PATIENCE", timedelta(0))
+    monkeypatch.setattr("extender.plugins.requeue.unserved.PATIENCE", timedelta(0))
     cluster = Cluster.of(device_class(), node("a"), claim("c"), pod("p", "c"))
     service = cluster.service()
     await service.filter(FilterArgs(POD, ["a"]))

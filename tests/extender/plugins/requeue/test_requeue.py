@@ -11,11 +11,11 @@ from extender.assembly import make_service
 from extender.config.settings import Settings
 from extender.framework.filter import FilterResult
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
-from extender.framework.queue.requeue import ANSWER_SECONDS
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS, SLICES
+from extender.plugins.requeue.requeue import ANSWER_SECONDS
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
     Object,

@@ -16,8 +16,9 @@ from extender.framework.decisions.solver import Memories, Solver
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.nominated.held_devices import found_on, held_for_nominated
-from extender.framework.queue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod, judge_pods
+from extender.framework.queue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod
 from extender.kube.api import ObjectKey
+from extender.plugins.requeue.judged_pods import judge_pods
 from extender.tools.fairness.turns import Turns
 from tests.extender.requeue_scene import waiting
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, network_slice, node, pod, solver

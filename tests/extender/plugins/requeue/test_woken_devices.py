@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from extender.cluster.objects.pods import Pod
-from extender.framework.queue.requeue import ANSWER_SECONDS
 from extender.kube.api import ObjectKey
+from extender.plugins.requeue.requeue import ANSWER_SECONDS
 from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.extender.preempting import runs
 from tests.extender.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue

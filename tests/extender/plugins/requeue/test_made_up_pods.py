@@ -12,14 +12,14 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.pods.gangs import GANG
-from extender.framework.queue.requeue import MOST_PODS
-from extender.framework.queue.rescan import PAUSE_SECONDS
 from extender.framework.reasons import Reasons
 from extender.framework.task import UNSEEN, Rejection, share_of
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.rejected_members import MOST_UNSEEN, RejectedMember
 from extender.plugins.gangs.task import Watch
 from extender.plugins.gangs.time_limits import KEPT_SECONDS
+from extender.plugins.requeue.requeue import MOST_PODS
+from extender.plugins.requeue.rescan import PAUSE_SECONDS
 from tests.extender.ganging import Scene as GangScene
 from tests.extender.ganging import members, nodes
 from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
