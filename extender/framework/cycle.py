@@ -18,7 +18,8 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
-from extender.framework.decisions.solver import Check, No, Refusal, Refused, Solver
+from extender.framework.decisions.solver import No, Solver
+from extender.framework.plugin import Check, Refusal, Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs
 from extender.framework.pods.gangs import is_alone

@@ -24,10 +24,11 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted, fits, kept_elsewhere
 from extender.framework.decisions.evaluate import Decided, Decider, Lookup
 from extender.framework.decisions.pending_reason import PendingReason
-from extender.framework.decisions.solver import Check, No, Refusal, Refused, Solver
+from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
+from extender.framework.plugin import Check, Refusal, Refused
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.pods.gangs import GANG, is_alone
 from extender.framework.ranking import Merits, Ranking

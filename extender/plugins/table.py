@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from extender.framework.decisions.solver import Plugins
+from extender.framework.plugin import Plugins
 from extender.plugins.binding_conditions.plugin import BindingConditionsPlugin
 from extender.plugins.gangs.plugin import GangPlugin
 from extender.plugins.quota.plugin import QuotaPlugin

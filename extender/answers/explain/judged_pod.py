@@ -49,9 +49,10 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Cycle
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.decisions.solver import Check, Solver
+from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import OUT_OF_TIME
 from extender.framework.filter import Bounds, FilterQuestion
+from extender.framework.plugin import Check
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.pods.node_resources import INSUFFICIENT
 from extender.framework.reasons import Reasons

@@ -38,8 +38,9 @@ from extender.autoscaler.scale_up.plan import (
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.decisions.solver import No, Refused, Solver
+from extender.framework.decisions.solver import No, Solver
 from extender.framework.likeness import likeness_of_resources
+from extender.framework.plugin import Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import class_serving
 from extender.planning.device_counts import least_devices, stranded_devices, typical_devices

@@ -1,15 +1,13 @@
-"""The allocator and the plugins: everything that is the same for all pods.
+"""The allocator for one node of a snapshot, with what is the same for all pods.
 
-A plugin is one feature's part of a scheduling cycle, as in kube-scheduler's scheduling framework. The extension points
-have kube-scheduler's names where it has them. Some answers are remembered while the objects that they were made from
-are the same.
+Some answers are remembered while the objects that they were made from are the same.
 """
 
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from allocator import (
     Allocation,
@@ -37,14 +35,13 @@ from allocator.policies import BEST_FIT, Policy
 from allocator.pools import Candidate, NodePool
 from allocator.search import SearchBudget
 from allocator.tools import Recent
-from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.shapes import Shapes, Weighing
-from extender.framework.pods.claims import PodClaims
-from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.tools.faults import Faults
+
+if TYPE_CHECKING:  # the solver carries the plugins, and their points name the solver
+    from extender.framework.plugin import Plugins
 
 _T = TypeVar("_T")
 
@@ -115,174 +112,6 @@ def _brief(limits: Limits) -> Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a plugin refuses a pod.
-
-    Attributes:
-        reason: for the scheduler. It is the same at each try, and the same on equivalent nodes.
-        detail: the same for people, with what is in use now; empty: the reason says everything.
-        advice: what would help; empty: nothing is known.
-    """
-
-    reason: Reason
-    detail: str = ""
-    advice: str = ""
-
-    def __str__(self) -> str:
-        return self.detail or self.reason.in_words()
-
-
-Check: TypeAlias = Callable[[Needs, Allocation], Refusal | None]
-"""Compares what a pod would get on one node with a plugin's rule. Raises TimeoutError: there was not enough time."""
-
-
-class Plugin:
-    """One feature's part of a scheduling cycle. A feature overrides the points at which it has something to say.
-
-    A cycle is one try to place one pod on a snapshot. It runs on the event loop or in a thread. So a plugin writes
-    nothing, awaits nothing, and waits for no lock. All points may raise `TimeoutError`, with what takes too long.
-
-    Attributes:
-        name: unique; results, metrics and logs name the plugin by it.
-        waits_for: what a pod waits for that this plugin refuses.
-        event: the reason of the Event on a pod whose bind the plugin has refused; empty: there is no Event.
-        wakes_its_pods: a background task of the feature wakes the pods that the plugin refuses, so requeue does not.
-        of_pod: fields of pods that the plugin is about. If all are empty, `pre_enqueue` is not asked.
-        of_cluster: fields of snapshots that the plugin is about. If all are empty, no other point is asked.
-        of_claims: fields of the pod's claims that the plugin is about. If all are empty, `pre_filter` is not asked.
-    """
-
-    name: ClassVar[str]
-    waits_for: ClassVar[PendingReason]
-    event: ClassVar[str] = ""
-    wakes_its_pods: ClassVar[bool] = False
-    of_pod: ClassVar[Sequence[str]] = ()
-    of_cluster: ClassVar[Sequence[str]] = ()
-    of_claims: ClassVar[Sequence[str]] = ()
-
-    def is_slow(self, pod: Pod, snapshot: Snapshot, solver: "Solver") -> bool:
-        """Whether `pre_filter` may take longer than a millisecond. It is asked in a thread then."""
-        return False
-
-    def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> Refusal | None:
-        """Why a pod is not to be tried at all now, whatever its claims are; None: it may be."""
-
-    def withhold(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: "Solver") -> PodClaims:
-        """The claims without the optional requests that the pod may not have."""
-        return claims
-
-    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: "Solver") -> Refusal | Check | None:
-        """Why a pod can run on no node, or what to compare on each node where its devices are found; None: neither."""
-
-    def reserve(
-        self, pod: Pod, claims: PodClaims, needs: Needs, found: Allocation, snapshot: Snapshot, solver: "Solver"
-    ) -> Refusal | None:
-        """Why a pod may not be bound with what was found for it, by the newest snapshot; None: it may be."""
-
-    def verify(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: "Solver") -> Refusal | None:
-        """Why a pod may not have an allocation that was written for it, by the newest snapshot; None: it may.
-
-        Earlier allocations count alone: if two replicas allocate the last device, the later one gives it back.
-        """
-
-
-class Refused(NamedTuple):
-    """A refusal, and the plugin that refuses."""
-
-    by: str
-    refusal: Refusal
-
-
-class Plugins:
-    """The plugins, in the order in which they are asked. The first refusal counts.
-
-    Attributes:
-        waits_for: name of each plugin to what a pod waits for that it refuses.
-        events: name of each plugin to the reason of its Events; empty: it has none.
-        self_waking: the names of the plugins whose feature wakes its pods.
-    """
-
-    def __init__(self, table: Sequence[Plugin] = ()) -> None:
-        def overriding(point: str) -> tuple[Plugin, ...]:
-            return tuple(each for each in table if getattr(type(each), point) is not getattr(Plugin, point))
-
-        self.waits_for = {each.name: each.waits_for for each in table}
-        self.events = {each.name: each.event for each in table}
-        self.self_waking = frozenset(each.name for each in table if each.wakes_its_pods)
-        self._slow, self._pre_enqueue, self._withhold = map(overriding, ("is_slow", "pre_enqueue", "withhold"))
-        self._pre_filter, self._reserve, self._verify = map(overriding, ("pre_filter", "reserve", "verify"))
-
-    def are_slow(self, pod: Pod, snapshot: Snapshot, solver: "Solver") -> bool:
-        """Whether `pre_filter` may take longer than a millisecond."""
-        return any(_has_any(snapshot, each.of_cluster) and each.is_slow(pod, snapshot, solver) for each in self._slow)
-
-    def pre_enqueue(self, pod: Pod, snapshot: Snapshot) -> Refused | None:
-        """Who refuses to try a pod at all, and why; None if nobody does."""
-        for each in self._pre_enqueue:
-            refusal = each.pre_enqueue(pod, snapshot) if _has_any(pod, each.of_pod) else None
-            if refusal is not None:
-                return Refused(each.name, refusal)
-        return None
-
-    def withheld(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: "Solver") -> PodClaims:
-        """The claims without the optional requests that the pod may not have."""
-        for each in self._withhold:
-            if _has_any(snapshot, each.of_cluster):
-                claims = each.withhold(pod, claims, snapshot, solver)
-        return claims
-
-    def pre_filter(
-        self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: "Solver"
-    ) -> Refused | Sequence[tuple[str, Check]]:
-        """Who refuses a pod on all nodes, and why; or what is to be compared on each node, each with its plugin.
-
-        Raises:
-            TimeoutError: there was not enough time.
-        """
-        checks: list[tuple[str, Check]] = []
-        for each in self._pre_filter:
-            is_concerned = _has_any(snapshot, each.of_cluster) and _has_any(claims, each.of_claims)
-            found = each.pre_filter(pod, claims, snapshot, solver) if is_concerned else None
-            if isinstance(found, Refusal):
-                return Refused(each.name, found)
-            if found is not None:
-                checks.append((each.name, found))
-        return checks
-
-    def reserve(
-        self, pod: Pod, claims: PodClaims, needs: Needs, found: Allocation, snapshot: Snapshot, solver: "Solver"
-    ) -> Refused | None:
-        """Who refuses to bind a pod with what was found for it, and why; None if nobody does.
-
-        Raises:
-            TimeoutError: there was not enough time.
-        """
-        for each in self._reserve:
-            is_concerned = _has_any(snapshot, each.of_cluster)
-            refusal = each.reserve(pod, claims, needs, found, snapshot, solver) if is_concerned else None
-            if refusal is not None:
-                return Refused(each.name, refusal)
-        return None
-
-    def verify(self, claim: ClaimObject, pod: Pod, snapshot: Snapshot, solver: "Solver") -> Refused | None:
-        """Who refuses an allocation that was written for a pod, and why; None if nobody does.
-
-        Raises:
-            TimeoutError: there was not enough time.
-        """
-        for each in self._verify:
-            refusal = each.verify(claim, pod, snapshot, solver) if _has_any(snapshot, each.of_cluster) else None
-            if refusal is not None:
-                return Refused(each.name, refusal)
-        return None
-
-
-def _has_any(value: Pod | PodClaims | Snapshot, fields: Sequence[str]) -> bool:
-    """Whether one of the fields is not empty; True if there are no fields. It costs less than to ask the plugin."""
-    return not fields or any(getattr(value, field) for field in fields)
-
-
-@dataclass(frozen=True, slots=True)
 class Solver:
     """Decides claims on one node of a snapshot, and has the plugins' rules.
 
@@ -300,7 +129,7 @@ class Solver:
     selectors: Selectors
     clock: Clock
     new_share_id: Callable[[], str]
-    plugins: Plugins
+    plugins: "Plugins"
     policy: Policy = BEST_FIT
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)

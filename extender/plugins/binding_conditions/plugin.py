@@ -3,7 +3,8 @@
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.pending_reason import PendingReason
-from extender.framework.decisions.solver import Plugin, Refusal, Solver
+from extender.framework.decisions.solver import Solver
+from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.claims import PodClaims, not_ready, unready
 
 

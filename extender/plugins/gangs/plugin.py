@@ -3,7 +3,7 @@
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.pending_reason import PendingReason
-from extender.framework.decisions.solver import Plugin, Refusal
+from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.gangs import GANG, gang_refusal
 
 

@@ -15,8 +15,8 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.framework.decisions.pending_reason import PendingReason
-from extender.framework.decisions.solver import Plugin, Plugins, Refusal
 from extender.framework.filter import Code
+from extender.framework.plugin import Plugin, Plugins, Refusal
 from extender.framework.service import Service
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.plugins.table import TABLE
