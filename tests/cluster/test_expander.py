@@ -15,7 +15,7 @@ from extender.answers.metrics.groups import Metrics
 from extender.config.settings import Settings
 from extender.faces.grpc.opening import open_grpc
 from extender.tools.intake import Budget
-from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
+from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import Authority
 from tests.kit.clusters import GPU, claim_template, state_of
 from tests.kit.controlplane.binaries import BinariesError, find_expander_client

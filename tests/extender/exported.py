@@ -17,7 +17,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.node.cci.admissions import CciMetrics
 from extender.tools.intake import Budget
-from tests.extender.livecluster import following, make_claim
+from tests.extender.kube.live_scenes import following, make_claim
 from tests.kit.clusters import NOW, local_slice, solver
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import FakeApi

@@ -21,7 +21,7 @@ from extender.framework.cycle import kept_elsewhere
 from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
 from extender.framework.nominated.held_devices import WAITING
 from tests.extender.exported import Exported, exported
-from tests.extender.pairs_scene import FORMS
+from tests.extender.pair_scenes import FORMS
 from tests.extender.test_pairs import APART as NEVER_ON_ONE_DEVICE
 from tests.kit.clusters import Cluster, client_of
 

@@ -27,9 +27,9 @@ from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load_objects
 from extender.plugins.requeue.unserved import Unserved
 from extender.tools.faults import Faults, RefusedError
-from tests.extender.autoscaling import group_of, node_template, pending, pod_of, world_of
-from tests.extender.poison import FAULT, POISON, Told, poison_claim, poisoned
-from tests.extender.requeue_scene import mark
+from tests.extender.autoscaler.scenes import group_of, node_template, pending, pod_of, world_of
+from tests.extender.framework.poison import FAULT, POISON, Told, poison_claim, poisoned
+from tests.extender.plugins.requeue.scenes import mark
 from tests.kit.clusters import (
     NOW,
     Cluster,

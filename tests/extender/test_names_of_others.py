@@ -32,7 +32,7 @@ from extender.kube.encoding import dumps, loads
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, EVENTS, PODS
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from tests.extender.access_scene import ApiServer
+from tests.extender.kube.access_scenes import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object
 from tests.kit.virtualtime import elapse, run

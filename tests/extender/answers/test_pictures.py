@@ -14,7 +14,7 @@ from extender.answers.observe.device_states import DeviceStates
 from extender.answers.pictures import Cell, FleetPicture, Line, WaitingPod, fleet_of, fleet_picture
 from extender.faces.commands.main import app
 from extender.faces.simulation.cluster import Cluster
-from tests.extender.cli_scene import small_cluster
+from tests.extender.faces.commands.scenes import small_cluster
 from tests.kit.clusters import GPU, claim, local_slice, node, pod
 
 SVG = "{http://www.w3.org/2000/svg}"

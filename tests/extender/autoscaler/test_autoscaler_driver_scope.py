@@ -23,18 +23,20 @@ from extender.client import (
 )
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No
-from tests.extender.autoscaler_calls import app_of
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.http_scenes import app_of
+from tests.extender.autoscaler.scenes import (
+    added,
     autoscaler_over,
     expectations,
+    failed,
     group_of,
     machine,
     made_up,
     node_template,
+    planned,
     pod_of,
     world_of,
 )
-from tests.extender.estimating import added, failed, planned
 from tests.kit.clusters import (
     DRIVER,
     GPU,

@@ -15,16 +15,21 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.faces.commands.audit import audit_snapshot
 from extender.framework.decisions.solver import No
 from extender.kube.api import RawObject
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.scenes import (
+    BIG,
     GROUP,
+    SMALL,
+    added,
+    failed,
     group_of,
     machine,
     node_template,
     pending,
+    planned,
     pod_of,
+    pods,
     world_of,
 )
-from tests.extender.estimating import BIG, SMALL, added, failed, planned, pods
 from tests.kit.clusters import (
     DRIVER,
     Object,

@@ -15,7 +15,7 @@ from extender.autoscaler.verbs import AUTOSCALER_VERBS, start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.config.sources import load
 from extender.framework.decisions.evaluate import Decider
-from tests.extender.autoscaler_calls import (
+from tests.extender.autoscaler.http_scenes import (
     NEW,
     NO_ROOM,
     app_of,
@@ -27,7 +27,7 @@ from tests.extender.autoscaler_calls import (
     post,
     start,
 )
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.scenes import (
     autoscaler_over,
     machine,
     pod_of,

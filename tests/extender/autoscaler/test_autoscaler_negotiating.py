@@ -21,8 +21,8 @@ from extender.framework.wire import FilterArgs
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from tests.extender.autoscaling import autoscaler_over, group_of, machine, made_up, pending, pod_of
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene
+from tests.extender.autoscaler.scenes import autoscaler_over, group_of, machine, made_up, pending, pod_of
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim_template, parsed, request
 from tests.kit.controllers import NO_LICENSE, Fault, Licenses

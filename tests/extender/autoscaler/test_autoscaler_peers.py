@@ -13,8 +13,8 @@ from extender.autoscaler.sessions import FORWARDED, PassedCall, PeerReply, Peers
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import PODS
-from tests.extender.autoscaler_calls import NEW, app_of, book, passing, post, start
-from tests.extender.autoscaling import autoscaler_over, machine, pod_of
+from tests.extender.autoscaler.http_scenes import NEW, app_of, book, passing, post, start
+from tests.extender.autoscaler.scenes import autoscaler_over, machine, pod_of
 from tests.kit.clusters import GPU, Cluster, Object, claim_template, client_of, local_slice, pod
 
 NAMESPACE = "kube-system"

@@ -10,7 +10,7 @@ from extender.autoscaler.simulated_cluster import World
 from extender.kube.api import Api, Listing
 from extender.kube.errors import ApiError
 from extender.kube.resources import DAEMON_SETS
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.scenes import (
     GROUP,
     daemon_set,
     expectations,

@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.scenes import (
+    BIG,
     GROUP,
+    added,
+    failed,
     group_of,
     machine,
+    planned,
     pod_of,
+    pods,
     world_of,
 )
-from tests.extender.estimating import BIG, added, failed, planned, pods
 from tests.kit.clusters import (
     Object,
 )

@@ -17,7 +17,7 @@ from extender.autoscaler.sessions import (
 from extender.autoscaler.simulated_cluster import World
 from extender.framework.decisions.solver import No
 from extender.planning.templates.catalog import Catalog, Supply
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.scenes import (
     machine,
     made_up,
     node_template,

@@ -15,7 +15,7 @@ from extender.framework.decisions.solver import No
 from extender.framework.pods.claims import PodClaims, claims_of
 from extender.planning.planned_pods import as_planned
 from extender.planning.planner import Planner
-from tests.extender.autoscaling import group_of, pod_of, world_of
+from tests.extender.autoscaler.scenes import group_of, pod_of, world_of
 from tests.kit.clusters import DRIVER, Object, claim_template, network_slice, parsed, request, solver
 
 EXAMPLES = int(os.environ.get("EXPANSION_EXAMPLES", "25"))

@@ -16,7 +16,7 @@ from extender.autoscaler.simulated_cluster import World
 from extender.planning.device_counts import stranded_devices
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.planning.templates.node_templates import load_templates
-from tests.extender.autoscaling import group_of, made_up, node_template, pending, pod_of, world_of
+from tests.extender.autoscaler.scenes import group_of, made_up, node_template, pending, pod_of, world_of
 from tests.kit.clusters import claim_template, request, solver
 
 CLAIMS = [claim_template(f"gpu-{count}", request(count=count)) for count in (1, 2, 3)]

@@ -13,8 +13,8 @@ from extender.autoscaler.sessions import PassedCall, PeerReply, Peers
 from extender.autoscaler.verbs import start_session
 from extender.faces.http.endpoints.autoscaler import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
-from tests.extender.autoscaler_calls import NEW, app_of, book, post, start
-from tests.extender.autoscaling import autoscaler_over, machine, pod_of
+from tests.extender.autoscaler.http_scenes import NEW, app_of, book, post, start
+from tests.extender.autoscaler.scenes import autoscaler_over, machine, pod_of
 from tests.kit.clusters import GPU, Cluster, claim_template, client_of
 
 

@@ -23,7 +23,7 @@ from extender.client import (
 )
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
-from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
+from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
 from tests.kit.clusters import GPU, Cluster, claim_template, client_of, local_slice
 
 OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"))

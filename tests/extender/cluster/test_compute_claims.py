@@ -20,7 +20,7 @@ from extender.cluster.compute_claims import has_parameters, read_parameters, wit
 from extender.config.settings import Settings
 from extender.faces.commands.main import app
 from extender.lab.manifests import load, load_objects
-from tests.extender.cli_scene import RUNNER
+from tests.extender.faces.commands.scenes import RUNNER
 from tests.kit.clusters import Object, node, pod
 from tests.kit.objects.parts import api_object, exactly, of_driver, slice_spec
 

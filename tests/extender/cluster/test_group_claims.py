@@ -16,7 +16,7 @@ from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
-from tests.extender.binding_scene import FORBIDDEN, GET_CLAIM, Scene, action
+from tests.extender.framework.bind.scenes import FORBIDDEN, GET_CLAIM, Scene, action
 from tests.extender.plugins.gangs.test_pod_groups import GROUP, TEMPLATE, member, shared
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over

@@ -22,8 +22,8 @@ from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, TEMPLATES, Resource
-from tests.extender.writer_scene import ALLOCATE, PROTECT, Scene
-from tests.extender.writer_scene import READ as READ_CALL
+from tests.extender.cluster.writes.scenes import ALLOCATE, PROTECT, Scene
+from tests.extender.cluster.writes.scenes import READ as READ_CALL
 from tests.kit.clusters import claim, claim_template, pod
 
 LONG = "x" * 255_000

@@ -13,7 +13,7 @@ from extender.cluster.live import FollowTiming, Timing
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, NODES, PODS
-from tests.extender.livecluster import (
+from tests.extender.kube.live_scenes import (
     RecordingState,
     claim_lists,
     default,

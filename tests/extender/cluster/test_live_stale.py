@@ -6,7 +6,7 @@ import structlog
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.kube.api import RawObject
 from extender.kube.resources import BUDGETS, CLAIMS, DEVICE_QUOTAS, RESOURCES, TAINT_RULES
-from tests.extender.livecluster import (
+from tests.extender.kube.live_scenes import (
     RecordingState,
     claim_lists,
     following,

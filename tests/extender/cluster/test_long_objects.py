@@ -19,7 +19,7 @@ from extender.kube.remote import PAGE_BYTES, RemoteApi
 from extender.kube.resources import CLAIMS, RESOURCES
 from extender.kube.watch import WatchSource
 from extender.tools.intake import Budget, Source
-from tests.extender.livecluster import half, make_claim
+from tests.extender.kube.live_scenes import half, make_claim
 from tests.kit.servers.canned import answer, kubeconfig, serving
 from tests.kit.servers.raw import Call, RawApiServer, Reply
 

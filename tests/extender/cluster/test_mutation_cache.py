@@ -11,7 +11,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS
-from tests.extender.state_scene import KEY, at
+from tests.extender.cluster.scenes import KEY, at
 from tests.kit.clusters import claim
 
 FREE = at(5, claim("gpu"))

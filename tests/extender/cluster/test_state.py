@@ -12,8 +12,8 @@ from extender.cluster.timeline import ANYTHING, ChangeLog
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, SLICES, Resource
+from tests.extender.cluster.scenes import KEY, POOL, allocation, at, change, delete, found, held
 from tests.extender.plugins.quota.test_quota_account import keeping
-from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
 from tests.kit.clusters import (
     DRIVER,
     budget,

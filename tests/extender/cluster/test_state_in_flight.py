@@ -9,7 +9,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.other_writers import double_allocation
 from extender.kube.resources import CLAIMS, NODES
-from tests.extender.state_scene import KEY, POOL, allocation, at, change, delete, found, held
+from tests.extender.cluster.scenes import KEY, POOL, allocation, at, change, delete, found, held
 from tests.kit import virtualtime
 from tests.kit.clusters import (
     claim,

@@ -32,7 +32,7 @@ from extender.plugins.negotiation.protocol import (
     ask_to_json,
 )
 from extender.tools.intake import Budget
-from tests.extender.negotiation_scene import NAME, WORLD, Scene, pods
+from tests.extender.plugins.negotiation.scenes import NAME, WORLD, Scene, pods
 from tests.extender.plugins.negotiation.test_controllers_http import ODD
 from tests.kit import virtualtime
 from tests.kit.clusters import node, pod

@@ -14,7 +14,7 @@ from extender.controllers.store import Store
 from extender.kube.api import ObjectKey
 from extender.kube.resources import LEASES
 from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedQuestion
-from tests.extender.transport_scene import Licenses
+from tests.extender.plugins.negotiation.transport_scenes import Licenses
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api
 

@@ -12,7 +12,7 @@ from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, PODS
-from tests.extender.binding_scene import Scene
+from tests.extender.framework.bind.scenes import Scene
 from tests.kit.clusters import (
     GPU,
     Cluster,

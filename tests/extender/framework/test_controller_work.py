@@ -12,8 +12,8 @@ from extender.kube.raw import timestamp
 from extender.kube.resources import LEASES
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.tools.faults import Faults
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
-from tests.extender.poison import Told
+from tests.extender.framework.poison import Told
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Object, claim, pinned, request
 from tests.kit.controllers import Fault, Licenses

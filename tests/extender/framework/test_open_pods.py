@@ -14,7 +14,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.tools.offload import at_once
-from tests.extender.negotiation_scene import negotiated_class
+from tests.extender.plugins.negotiation.scenes import negotiated_class
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of
 from tests.kit.virtualtime import elapse, run
 

@@ -17,9 +17,9 @@ from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.nominated.held_devices import found_on
 from extender.framework.pods.claims import PodClaims
 from extender.framework.still_holds import still_holds
-from tests.extender.decisions_worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
-from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
-from tests.extender.ganging import Scene, members, nodes
+from tests.extender.framework.decisions.worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes
+from tests.extender.plugins.gangs.events import EVENTS, NODE_NAMES, Event, happen
+from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.kit.clusters import claim, network_slice, pod, solver
 
 GANG_EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))

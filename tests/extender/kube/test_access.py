@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from extender.kube.access import AccessError, Clocks, Gate, Knock, Pace, Reviews, User, end_of, user_of_certificate
 from extender.kube.encoding import dumps
-from tests.extender.access_scene import BOB, ApiServer
+from tests.extender.kube.access_scenes import BOB, ApiServer
 
 JUNE = "Jun  1 12:00:00 2026 GMT"
 ANN: Mapping[str, Any] = {

@@ -16,7 +16,7 @@ from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
 from extender.kube.errors import ConnectError
-from tests.extender.livecluster import half, now
+from tests.extender.kube.live_scenes import half, now
 from tests.kit.servers.canned import (
     CHUNKED,
     HTTPS,

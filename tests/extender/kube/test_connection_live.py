@@ -21,9 +21,9 @@ from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
-from tests.extender.cli_scene import RUNNER
-from tests.extender.defragmenting import moves, waits
-from tests.extender.livecluster import default, half, make_claim, now
+from tests.extender.answers.defragmentation.scenes import moves, waits
+from tests.extender.faces.commands.scenes import RUNNER
+from tests.extender.kube.live_scenes import default, half, make_claim, now
 from tests.kit.clusters import GPU, local_slice, node
 from tests.kit.servers.canned import (
     CHUNKED,

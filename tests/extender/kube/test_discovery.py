@@ -13,7 +13,7 @@ from extender.kube.discovery import NotServedError, Served, discover
 from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import BUDGETS, CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, TEMPLATES, Resource
-from tests.extender.livecluster import SERVED, half
+from tests.extender.kube.live_scenes import SERVED, half
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
 from tests.kit.virtualtime import run
 

@@ -11,8 +11,8 @@ from extender.faces.http.app import Listener
 from extender.faces.http.callers import Guard, Refusals
 from extender.faces.http.endpoints.tables import TABLES
 from extender.kube.access import Clocks, Gate, Reviews
-from tests.extender.access_scene import ApiServer
-from tests.extender.http_scene import TWO_NODES, VERBS
+from tests.extender.faces.http.scenes import TWO_NODES, VERBS
+from tests.extender.kube.access_scenes import ApiServer
 from tests.kit.clusters import Cluster
 
 OBJECTS = TWO_NODES

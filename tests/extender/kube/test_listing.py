@@ -6,7 +6,7 @@ from extender.kube.connection.transport import HttpRequest
 from extender.kube.errors import ApiError
 from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS
-from tests.extender.livecluster import api_over, make_claim
+from tests.extender.kube.live_scenes import api_over, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
 

@@ -14,7 +14,7 @@ from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, NODES, PODS
-from tests.extender.livecluster import api_over, default, make_claim, make_node, now
+from tests.extender.kube.live_scenes import api_over, default, make_claim, make_node, now
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
 

@@ -5,7 +5,7 @@ import pytest
 from extender.kube.connection.transport import NO_ANSWER, HttpRequest, RequestKind, asked
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS
-from tests.extender.livecluster import api_over, default, make_claim
+from tests.extender.kube.live_scenes import api_over, default, make_claim
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
 

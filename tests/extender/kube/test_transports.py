@@ -7,8 +7,8 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, negotiated_class, pods
-from tests.extender.transport_scene import KitScene, Licenses
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, WORLD, negotiated_class, pods
+from tests.extender.plugins.negotiation.transport_scenes import KitScene, Licenses
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pinned, pod, request
 

@@ -19,8 +19,8 @@ from extender.kube.watch import (
     WatchSource,
 )
 from extender.tools.offload import at_once
-from tests.extender.livecluster import default, make_claim, make_node, make_pod, now, source_over
-from tests.extender.watching import Scripted, Trickle, event_line, take, three_claims
+from tests.extender.kube.live_scenes import default, make_claim, make_node, make_pod, now, source_over
+from tests.extender.kube.watch_scenes import Scripted, Trickle, event_line, take, three_claims
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import elapse, run
 

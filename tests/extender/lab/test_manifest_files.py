@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender.lab.manifests import MOST_MIB, load
-from tests.extender.manifest_scene import CLASS, report, written
+from tests.extender.lab.scenes import CLASS, report, written
 
 REAL = Path(__file__).parents[4] / "shared" / "manifests"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender.lab.manifests import LOADED, duplicates, load, unauthorized
-from tests.extender.manifest_scene import CLAIM, CLASS, loaded, problems, report, written
+from tests.extender.lab.scenes import CLAIM, CLASS, loaded, problems, report, written
 
 VERSIONS = tuple(f"resource.k8s.io/{version}" for version in ("v1", "v1beta2", "v1beta1"))
 

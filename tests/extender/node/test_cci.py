@@ -12,8 +12,8 @@ from prometheus_client import generate_latest
 from extender.node.cci import Ask, ClaimName, End, Grant, Start, serving
 from extender.node.driver import PrepareError
 from extender.node.store import ResourceStore
-from tests.extender.cci_scene import DRIVER, EIGHT, Scripted, lowest, running
-from tests.extender.compute_scene import Node, claim, given
+from tests.extender.node.cci_scenes import DRIVER, EIGHT, Scripted, lowest, running
+from tests.extender.node.compute_scenes import Node, claim, given
 from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.waiting import wait_for_answer
 

@@ -19,8 +19,8 @@ from extender.node.cci.registry import Registry
 from extender.node.driver import DriverParameters
 from extender.node.sockets import REGISTRATION, Registration, SocketError, listening
 from extender.node.topology import Cpu
-from tests.extender.cci_scene import EIGHT, Scripted, running
-from tests.extender.compute_scene import Node, given
+from tests.extender.node.cci_scenes import EIGHT, Scripted, running
+from tests.extender.node.compute_scenes import Node, given
 from tests.extender.test_docs import ROOT
 from tests.kit.kubelet import ask as call
 from tests.kit.node.containerd import listens

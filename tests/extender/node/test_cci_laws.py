@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from extender.node import cpu_list
 from extender.node.cci import Ask, Grant, Start, serving
 from extender.node.store import ResourceStore
-from tests.extender.cci_scene import DRIVER, EIGHT, Scripted, running
-from tests.extender.compute_scene import Node, given
+from tests.extender.node.cci_scenes import DRIVER, EIGHT, Scripted, running
+from tests.extender.node.compute_scenes import Node, given
 from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.waiting import wait_for_answer
 

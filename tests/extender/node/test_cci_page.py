@@ -11,7 +11,7 @@ from extender.node.cci.kit import CciService
 from extender.node.cci.protocol import SERVICE
 from extender.node.compute import read_wishes
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters
-from tests.extender.cci_scene import EIGHT, Scripted
+from tests.extender.node.cci_scenes import EIGHT, Scripted
 from tests.extender.test_docs import DOCS
 
 PAGE = (DOCS / "how-to/cci-drivers.md").read_text()

@@ -8,8 +8,8 @@ from extender.node.compute import Wishes, read_wishes
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.plugin import allocated_claim
 from extender.node.topology import Topology
-from tests.extender.cci_scene import EIGHT
 from tests.extender.cluster.test_compute_claims import ALONE, PAIRS, parameters
+from tests.extender.node.cci_scenes import EIGHT
 from tests.extender.node.test_node_plugin import claim as claim_object
 from tests.extender.node.test_node_plugin import opaque, result
 

@@ -9,7 +9,7 @@ from extender.faces.commands.main import app
 from extender.faces.commands.output import USAGE
 from extender.node.mock import no_template
 from extender.planning.templates.node_templates import load_templates
-from tests.extender.cli_scene import RUNNER
+from tests.extender.faces.commands.scenes import RUNNER
 from tests.kit.clusters import node
 
 TEMPLATES = """

@@ -22,8 +22,8 @@ from extender.node.compute_slices import CPU_DRIVER
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology
-from tests.extender.cci_scene import EIGHT
-from tests.extender.compute_scene import MACHINE, Node, claim, connected, given
+from tests.extender.node.cci_scenes import EIGHT
+from tests.extender.node.compute_scenes import MACHINE, Node, claim, connected, given
 from tests.extender.node.test_node_plugin import claim as claim_object
 from tests.kit.nri_runtime import FakeRuntime, container
 from tests.kit.servers.memory import memory_api

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from tests.extender.process import ROOT
+from tests.extender.faces.serving.process import ROOT
 from tests.kit.clusters import Object, asking, claim, device_class, node, pod
 
 OBJECTS = (device_class(), node("a"), claim("c"), pod("p", "c"))

@@ -28,7 +28,7 @@ from extender.plugins.negotiation.protocol import (
     ProtocolError,
     answer_of,
 )
-from tests.extender.negotiation_scene import Scene, pods
+from tests.extender.plugins.negotiation.scenes import Scene, pods
 from tests.kit import virtualtime
 from tests.kit.controllers import Fault
 from tests.kit.servers.memory import Fault as ApiFault

@@ -12,7 +12,7 @@ from extender import Cluster
 from extender.answers.defragmentation.defragment import LATE, SearchBounds, defragment
 from extender.answers.defragmentation.search import TAKEN
 from extender.config.sources import load
-from tests.extender.defragmenting import FOREIGN, advice, moves, owned, runs, said, spared, waits
+from tests.extender.answers.defragmentation.scenes import FOREIGN, advice, moves, owned, runs, said, spared, waits
 from tests.kit.clusters import (
     GPU,
     Object,

@@ -10,7 +10,7 @@ from extender.answers.explain.output import as_json, as_text
 from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY
 from extender.config.settings import Settings
 from extender.faces.commands.main import app
-from tests.extender.cli_scene import RUNNER, written
+from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit.clusters import GPU, Object, claim, client_of, local_slice, node, pod, request
 from tests.kit.clusters import Cluster as Scene
 

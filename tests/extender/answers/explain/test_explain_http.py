@@ -21,7 +21,7 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS
 from extender.tools.faults import RefusedError
-from tests.extender.explain_scene import IN_USE
+from tests.extender.answers.explain.http_scenes import IN_USE
 from tests.kit.clusters import GPU, Cluster, app_over, client_of, pod, solver, state_of
 from tests.kit.servers.memory import Fault, Transport
 from tests.kit.virtualtime import run as run_in_virtual_time

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from allocator import GATES
 from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.output import as_text
-from tests.extender.applying import Manifests
-from tests.extender.explaincases import EXPLAINED
-from tests.extender.explainclusters import World, worlds
-from tests.extender.explaining import BROKEN, Case, asking, consuming, pool, with_fields
-from tests.extender.upkeepcases import UPKEEP
+from tests.extender.answers.explain.cases import EXPLAINED
+from tests.extender.answers.explain.manifests import Manifests
+from tests.extender.answers.explain.scenes import BROKEN, Case, asking, consuming, pool, with_fields
+from tests.extender.answers.explain.upkeep_cases import UPKEEP
+from tests.extender.answers.explain.worlds import World, worlds
 from tests.kit.clusters import node, request
 
 CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP}

@@ -5,7 +5,7 @@ import pytest
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.output import as_text
 from extender.kube.api import ObjectKey
-from tests.extender.preempting import runs
+from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import Object, device_class, local_slice, node, pod, snapshot_of, solver
 from tests.kit.objects.parts import api_object
 

@@ -6,7 +6,7 @@ import pytest
 
 from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.output import as_json, as_text
-from tests.extender.explaining import Case, asking, gpus, held, owned_by, pool
+from tests.extender.answers.explain.scenes import Case, asking, gpus, held, owned_by, pool
 from tests.kit.clusters import Object, node, request
 
 DEPLOYED = "ReplicaSet web"

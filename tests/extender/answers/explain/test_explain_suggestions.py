@@ -19,9 +19,9 @@ from extender.config.settings import Settings
 from extender.kube.api import ObjectKey
 from extender.planning.templates.catalog import Catalog
 from extender.planning.templates.node_description import describe
+from tests.extender.answers.defragmentation.scenes import moves, runs, waits
 from tests.extender.answers.defragmentation.test_defragmentation_laws import World, carried_out, worlds
-from tests.extender.autoscaling import GROUP, machine, node_template, templates_of
-from tests.extender.defragmenting import moves, runs, waits
+from tests.extender.autoscaler.scenes import GROUP, machine, node_template, templates_of
 from tests.kit.clusters import GPU, Object, local_slice, node, snapshot_of, solver
 
 EXAMPLES: Final = int(os.environ.get("PROPOSAL_EXAMPLES", "40"))

@@ -21,10 +21,10 @@ from extender.answers.explain.output import as_json, as_text
 from extender.cluster.snapshot import Unreadable
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
-from tests.extender.evictioncases import EVICTIONS
-from tests.extender.explaincases import EXPLAINED
-from tests.extender.explaining import Case
-from tests.extender.upkeepcases import UPKEEP
+from tests.extender.answers.explain.cases import EXPLAINED
+from tests.extender.answers.explain.eviction_cases import EVICTIONS
+from tests.extender.answers.explain.scenes import Case
+from tests.extender.answers.explain.upkeep_cases import UPKEEP
 from tests.kit.clusters import (
     DRIVER,
     claim,

@@ -25,7 +25,7 @@ from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.lab.api import MemoryApi
 from extender.tools.version import __version__
-from tests.extender.livecluster import default, following, make_claim
+from tests.extender.kube.live_scenes import default, following, make_claim
 from tests.kit.clusters import (
     DRIVER,
     NOW,

@@ -23,7 +23,7 @@ from extender.framework.wire import BindArgs
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import PODS, RESOURCES
-from tests.extender.http_scene import post
+from tests.extender.faces.http.scenes import post
 from tests.kit.binders import binder_over
 from tests.kit.clusters import (
     DRIVER,

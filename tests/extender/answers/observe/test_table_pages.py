@@ -6,7 +6,7 @@ from httpx import AsyncClient
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import DEVICE_QUOTAS, SLICES
-from tests.extender.tables_scene import ALL_DEVICES, SHOWN, ask, items
+from tests.extender.answers.observe.scenes import ALL_DEVICES, SHOWN, ask, items
 from tests.kit.clusters import DRIVER, Cluster, asking, local_slice, pod
 from tests.kit.objects.parts import api_object
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.extender.tables_scene import items
+from tests.extender.answers.observe.scenes import items
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, client_of, local_slice, node
 
 NUMA = f"{DRIVER}/numa"

@@ -3,7 +3,7 @@
 from httpx import AsyncClient
 
 from extender.config.sources import load
-from tests.extender.tables_scene import SHOWN, ask, items
+from tests.extender.answers.observe.scenes import SHOWN, ask, items
 from tests.kit.clusters import Cluster, asking, binding, client_of, pod
 
 OBJECTS = SHOWN

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extender.plugins.resource_classes.device_class import driver_of, resource_of
-from tests.extender.tables_scene import items
+from tests.extender.answers.observe.scenes import items
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, client_of, device_class, node, taint_rule
 from tests.kit.objects.parts import api_object, slice_spec
 

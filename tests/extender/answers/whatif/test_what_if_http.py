@@ -22,7 +22,7 @@ from extender.planning.templates.catalog import Catalog
 from extender.tools.fairness.places import MOST_WAITING, CrowdedError
 from extender.tools.faults import RefusedError
 from extender.tools.intake import Budget
-from tests.extender.explain_scene import IN_USE
+from tests.extender.answers.explain.http_scenes import IN_USE
 from tests.kit.clusters import Cluster, HeldClock, client_of
 
 OBJECTS = IN_USE

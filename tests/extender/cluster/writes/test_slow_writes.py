@@ -17,7 +17,7 @@ from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.tools.offload import at_once
-from tests.extender.preempting import runs
+from tests.extender.plugins.preemption.scenes import runs
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.slow import SlowAdmission

@@ -16,8 +16,7 @@ from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
 from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError, WriteRefusedError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
-from tests.extender.binding_scene import Lagging
-from tests.extender.writer_scene import (
+from tests.extender.cluster.writes.scenes import (
     ALLOCATE,
     CONFLICT,
     FORBIDDEN,
@@ -28,6 +27,7 @@ from tests.extender.writer_scene import (
     Scene,
     allocation,
 )
+from tests.extender.framework.bind.scenes import Lagging
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, pod
 from tests.kit.servers.memory import NOW, NOW_TEXT, Fault, Transport, writes

@@ -14,7 +14,7 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
-from tests.extender.writer_scene import (
+from tests.extender.cluster.writes.scenes import (
     ALLOCATE,
     BIND,
     CONFLICT,

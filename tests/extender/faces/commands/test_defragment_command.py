@@ -7,8 +7,8 @@ import pytest
 
 from extender.faces.commands.main import app
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
-from tests.extender.cli_scene import BROKEN, RUNNER, written
-from tests.extender.defragmenting import moves, owned, runs, waits
+from tests.extender.answers.defragmentation.scenes import moves, owned, runs, waits
+from tests.extender.faces.commands.scenes import BROKEN, RUNNER, written
 from tests.kit.clusters import GPU, Object, local_slice, node, pod
 
 PIECES: list[Object] = [

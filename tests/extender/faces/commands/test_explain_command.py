@@ -14,7 +14,7 @@ from extender.faces.commands.main import app
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.faces.commands.remote import Remote
 from extender.kube.api import ObjectKey
-from tests.extender.explain_scene import IN_USE
+from tests.extender.answers.explain.http_scenes import IN_USE
 from tests.kit.clusters import Object
 
 

@@ -9,8 +9,8 @@ from extender.faces.commands.computed_service import ComputedService
 from extender.kube.discovery import Served
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS
-from tests.extender.livecluster import SERVED, half
-from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
+from tests.extender.kube.live_scenes import SERVED, half
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
 from tests.kit.clusters import claim, node, pod
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi
 

@@ -20,7 +20,7 @@ from extender.kube.discovery import discover
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS
 from extender.tools.table import Item
-from tests.extender.cli_scene import post_nothing
+from tests.extender.faces.commands.scenes import post_nothing
 from tests.kit.objects.manifests import pod
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi
 

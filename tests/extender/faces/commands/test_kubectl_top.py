@@ -12,7 +12,7 @@ from extender.faces.commands.remote import RemoteError
 from extender.faces.commands.top import TopView, look, node_table
 from extender.faces.commands.top_screen import TopScreen
 from extender.tools.table import Item, TextTable
-from tests.extender.cli_scene import post_nothing
+from tests.extender.faces.commands.scenes import post_nothing
 
 EVIL = "[bold]p[/]\x1b[2J\u202e"
 POOLS: tuple[Item, ...] = (

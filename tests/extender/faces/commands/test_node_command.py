@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from extender.faces.commands.main import app
-from tests.extender.cli_scene import RUNNER
+from tests.extender.faces.commands.scenes import RUNNER
 
 FOUR = "cpus: [{id: 0, core: 0}, {id: 1, core: 0}, {id: 2, core: 1}, {id: 3, core: 1}]"
 

@@ -14,7 +14,7 @@ import pytest
 
 from extender.faces.commands.remote import Remote, RemoteError
 from extender.kube.certificates import CertificateFiles, Certificates
-from tests.extender.connection_scene import scene
+from tests.extender.faces.http.connection_scenes import scene
 from tests.kit.certificates import Authority, Pair
 
 ANSWER = {"verdict": "fits", "text": "pod ns/p fits\n"}

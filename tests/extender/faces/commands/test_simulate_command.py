@@ -9,7 +9,7 @@ import yaml
 from extender.faces.commands.main import app
 from extender.faces.commands.options import spread
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
-from tests.extender.cli_scene import BROKEN, RUNNER, small_cluster, written
+from tests.extender.faces.commands.scenes import BROKEN, RUNNER, small_cluster, written
 from tests.kit.clusters import (
     DRIVER,
     GPU,

@@ -6,7 +6,7 @@ import pytest
 from httpx import AsyncClient
 
 from allocator.tools import JSON
-from tests.extender.tables_scene import SHOWN
+from tests.extender.answers.observe.scenes import SHOWN
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, network_slice, node
 from tests.kit.objects.mig import partition, partitioned
 

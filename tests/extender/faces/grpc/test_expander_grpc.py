@@ -26,7 +26,7 @@ from extender.faces.grpc.server import Newest
 from extender.kube.certificates import CertificateFiles, Certificates
 from extender.tools.intake import Budget, Source
 from extender.tools.offload import in_thread
-from tests.extender.autoscaling import autoscaler_over, machine, node_template, pod_of
+from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import HOST, Authority, Pair
 from tests.kit.clusters import GPU, claim_template, state_of
 from tests.kit.measure import resident_peak

@@ -124,7 +124,7 @@ def test_what_is_no_message_is_refused_with_its_place() -> None:
         decoded("Pod", b"\xff\xff", "options[0].podBytes[1]")
 
 
-RECORDED = Path("tests/extender/recorded")
+RECORDED = Path(__file__).parent / "recorded"
 ASKED = json.loads((RECORDED / "best_options.json").read_text())
 
 

@@ -18,7 +18,7 @@ from extender.config.sources import load
 from extender.faces.http.limits import connections
 from extender.faces.http.limits.connections import VERBS, ListenerLimits, Pacer, verbs_within
 from extender.faces.serving.listeners import RECEIVED_BYTES, allowed_descriptors, open_ports
-from tests.extender.connection_scene import CHUNKED, GET, POST, on_uvloop, scene
+from tests.extender.faces.http.connection_scenes import CHUNKED, GET, POST, on_uvloop, scene
 from tests.kit import virtualtime
 
 # --- what comes before there is a request --------------------------------------------------------------------

@@ -16,7 +16,7 @@ from extender.faces.http.limits import connections
 from extender.faces.http.limits.connections import ListenerLimits
 from extender.kube.access import RefusalReason
 from extender.kube.certificates import CertificateFiles, Certificates
-from tests.extender.connection_scene import GET, POST, Scene, on_uvloop, scene
+from tests.extender.faces.http.connection_scenes import GET, POST, Scene, on_uvloop, scene
 from tests.kit.certificates import HOST, Authority, trusting
 
 AUTHORITY, OTHER = Authority("one"), Authority("other")

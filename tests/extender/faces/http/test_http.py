@@ -18,7 +18,7 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, SLICES
-from tests.extender.http_scene import TWO_NODES, VERBS, post
+from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post
 from tests.kit.clusters import (
     DRIVER,
     Cluster,

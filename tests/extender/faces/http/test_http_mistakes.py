@@ -4,7 +4,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.config.sources import load
-from tests.extender.http_scene import TWO_NODES, VERBS, post
+from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post
 from tests.kit.clusters import Cluster, Object, asking, client_of, node, pod
 
 OBJECTS = TWO_NODES

@@ -9,9 +9,9 @@ from httpx import AsyncClient
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.framework.service import Service
-from tests.extender.autoscaler_calls import NEW, nodes
-from tests.extender.autoscaling import autoscaler_over, machine
-from tests.extender.http_scene import post
+from tests.extender.autoscaler.http_scenes import NEW, nodes
+from tests.extender.autoscaler.scenes import autoscaler_over, machine
+from tests.extender.faces.http.scenes import post
 from tests.kit.clusters import (
     GPU,
     Cluster,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from tests.extender.process import serving, start
+from tests.extender.faces.serving.process import serving, start
 from tests.kit.clusters import GPU, Object, asking, binding, claim, local_slice, node, pod
 from tests.kit.process import free_port
 

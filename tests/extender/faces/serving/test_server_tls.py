@@ -10,7 +10,7 @@ import httpx
 import orjson
 import pytest
 
-from tests.extender.process import ROOT, serving, start
+from tests.extender.faces.serving.process import ROOT, serving, start
 from tests.kit.certificates import Authority, trusting
 
 REFUSED = (httpx.TransportError, ssl.SSLError)  # httpx passes on the latter where a client waits for its answer

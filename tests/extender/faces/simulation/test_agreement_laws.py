@@ -27,7 +27,7 @@ from extender.kube.resources import PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load_objects
 from extender.tools.faults import RefusedError
-from tests.extender.agreement_worlds import OURS, World, worlds
+from tests.extender.faces.simulation.worlds import OURS, World, worlds
 from tests.kit.clusters import solver
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load_objects
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
 from extender.tools.faults import RefusedError
-from tests.extender.agreement_worlds import OURS, World, worlds
+from tests.extender.faces.simulation.worlds import OURS, World, worlds
 
 EXAMPLES = int(os.environ.get("AGREEMENT_EXAMPLES", "40"))
 SETTINGS = load(f"scheduling: {{schedulerNames: [{OURS}]}}")

@@ -6,7 +6,7 @@ from allocator import Quantity
 from extender import Cluster, Placement
 from extender.cluster.objects.pods import asked, parse_pod
 from extender.config.sources import load
-from tests.extender.explaining import with_spec
+from tests.extender.answers.explain.scenes import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, device_class, local_slice, node, pod, request
 
 PLUGIN = "plugin.example.com/gpu"

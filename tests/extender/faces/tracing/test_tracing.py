@@ -28,7 +28,7 @@ from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
 from extender.planning.templates.catalog import read_catalog
 from extender.tools.offload import in_thread
-from tests.extender.livecluster import SERVED, default, half, make_claim
+from tests.extender.kube.live_scenes import SERVED, default, half, make_claim
 from tests.kit.clusters import (
     GPU,
     Cluster,

@@ -21,7 +21,7 @@ from extender.config.settings import TracingSettings
 from extender.faces.tracing.opening import TracingError, open_tracing
 from extender.faces.tracing.tracing import UNTRACED
 from extender.tools.offload import in_thread
-from tests.extender.process import ROOT, serving
+from tests.extender.faces.serving.process import ROOT, serving
 from tests.kit.clusters import GPU, asking, claim, local_slice, node, pod
 from tests.kit.servers.transport import FakeApi
 

@@ -11,7 +11,7 @@ from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLASSES, NODES, PODS
-from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
+from tests.extender.framework.bind.scenes import ALLOCATE, BIND, FORBIDDEN, GET_CLAIM, PROTECT, Scene, action
 from tests.kit import virtualtime
 from tests.kit.binders import DEADLINE
 from tests.kit.clusters import claim, pod

@@ -7,7 +7,7 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from tests.extender.binding_scene import ALLOCATE, BIND, GET_CLAIM, Scene
+from tests.extender.framework.bind.scenes import ALLOCATE, BIND, GET_CLAIM, Scene
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, device_class, network_slice, pod, request
 from tests.kit.servers.memory import Fault, writes

@@ -16,8 +16,8 @@ from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController
-from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
-from tests.extender.mortal import ENDS, End, Process, killed, live_and_die
+from tests.extender.framework.bind.mortal import ENDS, End, Process, killed, live_and_die
+from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import Fault, memory_api, writes

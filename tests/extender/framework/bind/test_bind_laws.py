@@ -17,7 +17,7 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, PODS, Resource
 from extender.lab.api import MemoryApi
-from tests.extender.bindlaws import CLAIMS_OF, check, cluster, everything
+from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.servers.memory import Fault, Transport

@@ -9,7 +9,7 @@ import pytest
 from extender.framework.bind_errors import DoubleAllocationError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from tests.extender.binding_scene import ALLOCATE, BIND, FORBIDDEN, Scene, action
+from tests.extender.framework.bind.scenes import ALLOCATE, BIND, FORBIDDEN, Scene, action
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pod
 from tests.kit.servers.memory import Fault

@@ -14,7 +14,7 @@ from extender.framework.decisions.solver import Solver
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from tests.extender.binding_scene import ALLOCATE, Scene
+from tests.extender.framework.bind.scenes import ALLOCATE, Scene
 from tests.kit.clusters import (
     Object,
     claim,

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.extender.interleaving import BrokenError, Chooser, Explored, Step, explore, explore_patiently, play
+from tests.extender.framework.bind.interleaving import (
+    BrokenError,
+    Chooser,
+    Explored,
+    Step,
+    explore,
+    explore_patiently,
+    play,
+)
 from tests.kit import virtualtime
 
 Access = tuple[str, str]

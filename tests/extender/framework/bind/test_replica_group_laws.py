@@ -14,9 +14,9 @@ import pytest
 from extender.kube.api import RawObject
 from extender.lab.api import MemoryApi
 from tests.extender.cluster.test_group_claims import BY_NAME, team, user
+from tests.extender.framework.bind.interleaving import BrokenError, Dice
+from tests.extender.framework.bind.replicas import Action, Program, Replicas, bind, create, deallocate, give_back
 from tests.extender.framework.bind.test_replica_laws import played
-from tests.extender.interleaving import BrokenError, Dice
-from tests.extender.replicas import Action, Program, Replicas, bind, create, deallocate, give_back
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import memory_api

@@ -8,7 +8,7 @@ wrong, so claims are taken from pods at any moment.
 Two actions are tried in every order, with every fault of every write: one fault in a run. More actions are tried with
 few interruptions, and at random with several faults.
 
-No order is left out in which something else could happen (`tests.extender.interleaving` says why):
+No order is left out in which something else could happen (`tests.extender.framework.bind.interleaving` says why):
 
 - Between two stops, an extender and the API server do nothing that anybody else could notice.
 - A replica hears news only just before it looks at what is known. News that came earlier, after the look before, would
@@ -25,8 +25,18 @@ from typing import Final
 import pytest
 
 from extender.lab.api import MemoryApi
-from tests.extender.interleaving import BrokenError, Chooser, Dice, explore, explore_patiently, play
-from tests.extender.replicas import FAULTS, SWEEP, Action, Program, Replicas, bind, deallocate, give_back, serve
+from tests.extender.framework.bind.interleaving import BrokenError, Chooser, Dice, explore, explore_patiently, play
+from tests.extender.framework.bind.replicas import (
+    FAULTS,
+    SWEEP,
+    Action,
+    Program,
+    Replicas,
+    bind,
+    deallocate,
+    give_back,
+    serve,
+)
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pinned, pod
 from tests.kit.servers.memory import memory_api

@@ -10,7 +10,17 @@ from allocator import Allocation, AttributeValue, ConstraintKind, SelectorError
 from allocator.model.features import ALL_FEATURES
 from allocator.search.constraints import CONSTRAINTS, Constraint
 from extender.kube.raw import EventType
-from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, texts, tolerates, wants, zone
+from tests.extender.framework.decisions.scenes import (
+    Scene,
+    asked,
+    everything,
+    named,
+    pool_of,
+    texts,
+    tolerates,
+    wants,
+    zone,
+)
 from tests.kit.clusters import DRIVER, GPU, Object, network_slice, node, request, taint_rule
 
 VALUE = f"device.attributes['{DRIVER}'].model"

@@ -18,7 +18,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import UNDECIDED, UNKNOWN_NODE, Verdict
-from tests.extender.decisions_worlds import (
+from tests.extender.framework.decisions.worlds import (
     EXAMPLES,
     NODES,
     Asks,

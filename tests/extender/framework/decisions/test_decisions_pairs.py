@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from allocator import Allocation, AllocatorError, Features
 from allocator.model.features import ALL_FEATURES
 from extender.kube.raw import EventType
-from tests.extender.decisions_scene import Scene, asked, everything, named, pool_of, tolerates, wants, zone
+from tests.extender.framework.decisions.scenes import Scene, asked, everything, named, pool_of, tolerates, wants, zone
 from tests.kit.clusters import DRIVER, GPU, Object, node, taint_rule
 
 EXAMPLES: Final = int(os.environ.get("DECIDING_EXAMPLES", "300"))

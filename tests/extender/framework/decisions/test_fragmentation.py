@@ -22,7 +22,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.verdict import OUT_OF_TIME, Verdict
 from extender.framework.filter import Bounds, filter_nodes
-from tests.extender.explaining import weighing
+from tests.extender.answers.explain.scenes import weighing
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, parsed, pod, request, snapshot_of, solver
 
 SETTINGS = Settings(scheduling=SchedulingSettings(policy="fragmentation"))

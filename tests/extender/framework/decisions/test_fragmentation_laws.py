@@ -30,7 +30,7 @@ from extender.kube.resources import PODS, RESOURCES
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy
 from loadtest.packing.trace import WHOLE, Shape, TraceNode
-from tests.extender.fragmentation_reference import left_on
+from tests.extender.framework.decisions.fragmentation_reference import left_on
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, parsed, pod
 
 EXAMPLES = int(os.environ.get("FRAGMENTATION_EXAMPLES", "30"))

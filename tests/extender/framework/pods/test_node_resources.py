@@ -12,7 +12,7 @@ from extender.cluster.resources import ClaimResources, read_pod_resources
 from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from tests.extender.binding_scene import BIND, FORBIDDEN
+from tests.extender.framework.bind.scenes import BIND, FORBIDDEN
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over
 from tests.kit.clusters import Object, claim, device_class, local_slice, node, pod, solver

@@ -10,7 +10,7 @@ from extender.answers.explain.explanation import Explanation
 from extender.answers.explain.output import as_json, as_text
 from extender.faces.commands.main import app
 from extender.planning.device_counts import least_devices
-from tests.extender.cli_scene import RUNNER, written
+from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit.clusters import Cluster as Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, local_slice, node, pod, request
 from tests.kit.objects.parts import api_object

@@ -5,10 +5,10 @@ import pytest
 from allocator.policies import POLICIES
 from extender import Cluster, Settings
 from extender.config.settings import SchedulingSettings
-from tests.extender.decisions_scene import Scene, asked, pool_of
-from tests.extender.requeue_scene import WORLD as NODES_WITHOUT_DEVICES
-from tests.extender.requeue_scene import Scene as RequeueScene
-from tests.extender.requeue_scene import waiting
+from tests.extender.framework.decisions.scenes import Scene, asked, pool_of
+from tests.extender.plugins.requeue.scenes import WORLD as NODES_WITHOUT_DEVICES
+from tests.extender.plugins.requeue.scenes import Scene as RequeueScene
+from tests.extender.plugins.requeue.scenes import waiting
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 
 ANNOTATION = "dra-extender.dev/policy"

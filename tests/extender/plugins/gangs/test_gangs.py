@@ -15,7 +15,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.plugins.gangs.time_limits import KEPT_SECONDS
-from tests.extender.ganging import Scene, member, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator.model.optional import OPTIONAL_REQUESTS
-from tests.extender.ganging import Scene, member, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
 

@@ -3,7 +3,7 @@
 from extender.cluster.objects.claim_annotations import SPECIAL
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from tests.extender.ganging import Scene, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import claim
 from tests.kit.servers.memory import Fault, Transport

@@ -10,7 +10,7 @@ from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.gangs.in_part import IN_PART, LOOK_SECONDS, MOST_TOLD, PATIENCE_SECONDS, WHOLE, GangsInPart
-from tests.extender.ganging import Scene, member, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import Object
 
 LEFT = "2 of 3 pods have a node, and keep it with their devices"

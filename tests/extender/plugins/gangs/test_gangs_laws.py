@@ -16,7 +16,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import Stage
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.gangs import Gang, gang_at, gang_refusal
-from tests.extender.ganging import Replica, Scene, member
+from tests.extender.plugins.gangs.scenes import Replica, Scene, member
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
 from tests.kit.servers.memory import Fault
 

@@ -3,7 +3,7 @@
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.time_limits import ASKING_SECONDS
-from tests.extender.negotiation_scene import NAME, TimedScene, pods
+from tests.extender.plugins.negotiation.scenes import NAME, TimedScene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import Object
 from tests.kit.controllers import NO_LICENSE, Licenses

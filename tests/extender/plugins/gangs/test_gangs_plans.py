@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.plugins.gangs.task import SHOWN_NODES
-from tests.extender.ganging import Scene, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.kit.clusters import GPU, claim, pod
 
 

@@ -7,9 +7,9 @@ import pytest
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
 from extender.plugins.gangs.time_limits import SEEN_SECONDS
-from tests.extender.ganging import Scene, member, members, nodes
-from tests.extender.preempting import Scene as Preempting
-from tests.extender.preempting import runs, waits
+from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
+from tests.extender.plugins.preemption.scenes import Scene as Preempting
+from tests.extender.plugins.preemption.scenes import runs, waits
 from tests.kit.clusters import GPU, Object, local_slice, node
 from tests.kit.objects.parts import api_object
 

@@ -8,7 +8,7 @@ from extender.framework.wire import Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.preemption.preempt import choose_victims
-from tests.extender.ganging import Scene, member, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import claim_template, pod
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from allocator import DeviceId
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
-from tests.extender.ganging import Scene, members, nodes
+from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, claim, pod
 

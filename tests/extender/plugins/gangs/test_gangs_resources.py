@@ -5,7 +5,7 @@ from typing import Any
 
 from allocator import Features
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
-from tests.extender.ganging import Scene
+from tests.extender.plugins.gangs.scenes import Scene
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod
 
 

@@ -12,7 +12,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.planning.planned_pods import as_planned
-from tests.extender.ganging import members, nodes
+from tests.extender.plugins.gangs.scenes import members, nodes
 from tests.kit.clusters import Object, claim, snapshot_of, solver
 
 

@@ -6,7 +6,7 @@ from extender.cluster.objects.pods import Pod
 from extender.framework.bound_pods import has_claim
 from extender.framework.pods.claims import Blocked, PodClaims, bound_pod, claims_of
 from extender.kube.api import ObjectKey
-from tests.extender.binding_scene import Scene
+from tests.extender.framework.bind.scenes import Scene
 from tests.kit.clusters import Object, claim, claim_template, device_class, parsed, pod, snapshot_of
 from tests.kit.objects.parts import api_object
 

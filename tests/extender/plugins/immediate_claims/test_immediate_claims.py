@@ -32,9 +32,9 @@ from extender.plugins.immediate_claims.allocating import ImmediateClaims
 from extender.plugins.immediate_claims.task import INVALID, WAITS, ImmediateAllocation
 from extender.plugins.negotiation.deallocator import claim_in_the_way
 from extender.tools.offload import Offload, at_once
-from tests.extender.binding_scene import Lagging
-from tests.extender.cli_scene import RUNNER, written
-from tests.extender.pinned_scene import scene as pinned_scene
+from tests.extender.faces.commands.scenes import RUNNER, written
+from tests.extender.framework.bind.scenes import Lagging
+from tests.extender.plugins.pinned_claims.scenes import scene as pinned_scene
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of
 from tests.kit.clusters import (

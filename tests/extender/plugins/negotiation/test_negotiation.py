@@ -24,7 +24,7 @@ from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITAB
 from extender.plugins.negotiation.scheduling_contexts import Contexts
 from extender.tools.intake import Budget
 from extender.tools.offload import at_once
-from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD, Scene, negotiated_class, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Object, claim, local_slice, node, pinned, pod, request, solver
 from tests.kit.controllers import NO_LICENSE, Licenses

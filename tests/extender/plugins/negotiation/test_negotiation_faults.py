@@ -10,7 +10,7 @@ from extender.kube.errors import ApiError
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from tests.extender.negotiation_scene import NAME, Scene, pods
+from tests.extender.plugins.negotiation.scenes import NAME, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, pod
 from tests.kit.controllers import Fault, Licenses

@@ -15,9 +15,9 @@ from extender.answers.explain.explanation import Conclusion
 from extender.config.settings import Settings
 from extender.controllers import Responder, Store
 from extender.faces.commands.main import app
-from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
-from tests.extender.process import serving
-from tests.extender.transport_scene import NONE_LEFT, Licenses
+from tests.extender.faces.serving.process import serving
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
+from tests.extender.plugins.negotiation.transport_scenes import NONE_LEFT, Licenses
 from tests.kit.clusters import Object, asking, binding, claim, node, pod
 from tests.kit.driver import answering
 

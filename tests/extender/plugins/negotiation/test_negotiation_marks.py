@@ -9,9 +9,9 @@ from extender.cluster.objects.claim_annotations import MARK
 from extender.kube.api import ObjectKey
 from extender.kube.raw import timestamp
 from extender.kube.resources import CLAIMS
-from tests.extender.negotiation_scene import NAME, Scene, pods
-from tests.extender.transport_scene import KitScene
-from tests.extender.transport_scene import Licenses as TransportLicenses
+from tests.extender.plugins.negotiation.scenes import NAME, Scene, pods
+from tests.extender.plugins.negotiation.transport_scenes import KitScene
+from tests.extender.plugins.negotiation.transport_scenes import Licenses as TransportLicenses
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW
 from tests.kit.controllers import Licenses

@@ -12,7 +12,7 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import Resource
 from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
-from tests.extender.negotiation_scene import LICENSE, NAME, URL, WORLD, Scene, negotiated_class
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD, Scene, negotiated_class
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.servers.memory import Transport

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene, pods
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import claim
 from tests.kit.controllers import Fault

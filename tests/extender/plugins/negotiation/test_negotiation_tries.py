@@ -10,10 +10,10 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.immediate_claims.task import WAITS
 from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.extender.plugins.immediate_claims.test_immediate_claims import ROOM
 from tests.extender.plugins.immediate_claims.test_immediate_claims import Scene as ImmediateScene
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate as waiting
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, negotiated_class, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, parsed, pinned, pod, request
 from tests.kit.controllers import Fault, Licenses

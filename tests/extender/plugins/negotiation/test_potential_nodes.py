@@ -8,8 +8,8 @@ from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS
 from extender.plugins.negotiation.scheduling_contexts import MOST_NODES
-from tests.extender.negotiation_scene import LICENSE, NAME, Scene, negotiated_class, pods
-from tests.extender.transport_scene import ByQuestions, KitScene, Licenses
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, negotiated_class, pods
+from tests.extender.plugins.negotiation.transport_scenes import ByQuestions, KitScene, Licenses
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault

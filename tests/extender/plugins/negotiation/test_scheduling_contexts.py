@@ -16,9 +16,9 @@ from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads
 from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.plugins.negotiation.scheduling_contexts import MOST_NODES
-from tests.extender.negotiation_scene import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, WORLD, Scene, negotiated_class, pods
 from tests.extender.plugins.negotiation.test_controllers_http import ODD
-from tests.extender.transport_scene import KitScene, Licenses
+from tests.extender.plugins.negotiation.transport_scenes import KitScene, Licenses
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, claim, node, parsed, pinned, pod, request
 from tests.kit.servers.memory import Fault

@@ -9,9 +9,9 @@ from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CONTEXTS
-from tests.extender.negotiation_scene import LICENSE, NAME, pods
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, pods
 from tests.extender.plugins.negotiation.test_scheduling_contexts import OTHER, OTHER_REQUEST, TWO_CLASSES, context
-from tests.extender.transport_scene import KitScene, Licenses
+from tests.extender.plugins.negotiation.transport_scenes import KitScene, Licenses
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, pod
 from tests.kit.servers.memory import Fault

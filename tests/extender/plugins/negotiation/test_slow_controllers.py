@@ -12,7 +12,7 @@ from allocator.model.json import PARAMETERS_REF
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, NegotiatedAnswer, NegotiatedQuestion
 from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS, WaitingBudget
-from tests.extender.negotiation_scene import LICENSE, NAME, TimedScene, now, pods
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, TimedScene, now, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.controllers import NO_LICENSE, Licenses

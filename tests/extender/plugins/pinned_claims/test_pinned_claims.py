@@ -6,8 +6,8 @@ import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from tests.extender.mortal import End, Process, killed
-from tests.extender.pinned_scene import POD, ROOM, WRITE, Scene, scene
+from tests.extender.framework.bind.mortal import End, Process, killed
+from tests.extender.plugins.pinned_claims.scenes import POD, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of
 from tests.kit.clusters import DRIVER, claim, local_slice, node, pinned

@@ -12,8 +12,8 @@ from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, LEASES, NODES, PODS, SLICES
 from extender.plugins.pinned_claims.task import REASON
-from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
-from tests.extender.pinned_scene import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
+from tests.extender.plugins.pinned_claims.scenes import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, local_slice, node, pinned, pod, request
 from tests.kit.servers.memory import Fault

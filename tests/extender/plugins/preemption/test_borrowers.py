@@ -10,7 +10,7 @@ from extender.answers.explain.output import as_text
 from extender.framework.wire import Victims
 from extender.plugins.preemption.choice import choose
 from extender.plugins.preemption.preempt import choose_victims
-from tests.extender.preempting import runs
+from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import (
     GPU,
     Object,

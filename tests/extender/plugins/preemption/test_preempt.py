@@ -8,8 +8,8 @@ import pytest
 
 from extender.framework.wire import Victims
 from extender.plugins.preemption.preempt import choose_victims
-from tests.extender.ganging import member
-from tests.extender.preempting import runs
+from tests.extender.plugins.gangs.scenes import member
+from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import (
     DRIVER,
     GPU,

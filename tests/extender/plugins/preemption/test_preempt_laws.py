@@ -17,7 +17,7 @@ from extender.framework.cycle import fits
 from extender.framework.wire import Victims
 from extender.plugins.preemption.preempt import choose_victims
 from extender.plugins.preemption.victims import Evictions
-from tests.extender.decisions_scene import pool_of, tolerates, wants
+from tests.extender.framework.decisions.scenes import pool_of, tolerates, wants
 from tests.kit.clusters import (
     DRIVER,
     GPU,

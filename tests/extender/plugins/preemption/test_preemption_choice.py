@@ -4,7 +4,7 @@ import pytest
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.plugins.preemption.choice import choose
-from tests.extender.preempting import runs
+from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import (
     GPU,
     Object,

@@ -13,8 +13,8 @@ from extender.kube.api import RawObject
 from extender.kube.raw import Event
 from extender.kube.resources import Resource
 from extender.plugins.preemption.nominations import KEPT_SECONDS
-from tests.extender.mortal import End, Mortal, killed
-from tests.extender.preempting import Scene, runs, slow, waits
+from tests.extender.framework.bind.mortal import End, Mortal, killed
+from tests.extender.plugins.preemption.scenes import Scene, runs, slow, waits
 from tests.kit.clusters import request
 from tests.kit.servers.memory import Fault, Transport
 

@@ -8,7 +8,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube.resources import PODS, RESOURCES
 from extender.plugins.preemption.fruitless_choices import LONGEST_SECONDS, PAUSE
-from tests.extender.preempting import Scene, runs, waits
+from tests.extender.plugins.preemption.scenes import Scene, runs, waits
 from tests.kit.clusters import Object, budget, claim, device_class, local_slice, network_slice, node, pod, request
 
 BOSS = runs("boss", "a/gpu-0", on="a", priority=200)

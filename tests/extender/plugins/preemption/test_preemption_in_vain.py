@@ -5,7 +5,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
 from extender.plugins.preemption.eviction_limits import LONGEST_PAUSE_SECONDS, MOST_REFUSALS, EvictionCaps
 from extender.plugins.preemption.nominations import KEPT_SECONDS, RETRY_SECONDS
-from tests.extender.preempting import Scene, full, runs, waits
+from tests.extender.plugins.preemption.scenes import Scene, full, runs, waits
 
 REFUSES = ControllerRefusesError("node a: controller c: it is busy")
 

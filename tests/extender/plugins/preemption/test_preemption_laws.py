@@ -20,8 +20,8 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import fits
 from extender.framework.filter import filter_nodes
 from extender.plugins.preemption.choice import choose
-from tests.extender.preempting import Scene
-from tests.extender.preemption_worlds import NODES, Holder, World, worlds
+from tests.extender.plugins.preemption.scenes import Scene
+from tests.extender.plugins.preemption.worlds import NODES, Holder, World, worlds
 from tests.kit import virtualtime
 from tests.kit.clusters import (
     Cluster,

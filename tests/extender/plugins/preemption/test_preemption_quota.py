@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.extender.preempting import Scene, full, runs, waits
+from tests.extender.plugins.preemption.scenes import Scene, full, runs, waits
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, local_slice, node, request
 from tests.kit.objects.parts import api_object
 

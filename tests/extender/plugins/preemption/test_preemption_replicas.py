@@ -36,10 +36,10 @@ from extender.lab.claim_controller import ClaimController
 from extender.plugins.preemption.eviction_limits import EvictionLimits
 from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.tools.offload import at_once
-from tests.extender.interleaving import BrokenError, Dice, Step, play
-from tests.extender.preempting import MANY, full, runs, waits
-from tests.extender.replica_gates import Gate, Late, Records, Stop, Watch
-from tests.extender.replicas import FAULTS
+from tests.extender.framework.bind.interleaving import BrokenError, Dice, Step, play
+from tests.extender.framework.bind.replica_gates import Gate, Late, Records, Stop, Watch
+from tests.extender.framework.bind.replicas import FAULTS
+from tests.extender.plugins.preemption.scenes import MANY, full, runs, waits
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Object, request, solver
 
@@ -136,7 +136,7 @@ class Replica:
 
 @dataclass
 class Replicas:
-    """Two replicas over one API server; a world for `tests.extender.interleaving`.
+    """Two replicas over one API server; a world for `tests.extender.framework.bind.interleaving`.
 
     Attributes:
         scenery: at the start.

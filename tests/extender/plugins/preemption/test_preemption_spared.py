@@ -1,6 +1,6 @@
 """No pod is evicted for a pod that fits without evictions, however late that turns out."""
 
-from tests.extender.preempting import MARK, Scene, runs, waits
+from tests.extender.plugins.preemption.scenes import MARK, Scene, runs, waits
 from tests.kit.servers.memory import Fault
 
 

@@ -1,6 +1,6 @@
 """Pods that wait for their devices to be ready are preempted first: they run nothing, and lose only their devices."""
 
-from tests.extender.preempting import Scene, runs, waits
+from tests.extender.plugins.preemption.scenes import Scene, runs, waits
 from tests.kit.clusters import NOW, Object, claim, pod
 
 READY = "example.com/ready"

@@ -10,7 +10,7 @@ from extender.framework.cycle import refreshed
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, NODES, SLICES, Resource
 from extender.plugins.preemption.nominations import CHECK_SECONDS, WAITING_SECONDS
-from tests.extender.preempting import Scene, runs, slow, waits
+from tests.extender.plugins.preemption.scenes import Scene, runs, slow, waits
 from tests.kit.binders import devices_of
 
 ON_A = "devices are kept for the pod on node a"

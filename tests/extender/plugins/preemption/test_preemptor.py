@@ -12,7 +12,7 @@ from extender.kube.resources import NODES, PODS, SLICES, Resource
 from extender.plugins.preemption.eviction_limits import EvictionCaps
 from extender.plugins.preemption.nominations import KEPT_SECONDS
 from extender.plugins.preemption.preemptor import PATIENCE_SECONDS
-from tests.extender.preempting import DELETE, MARK, Scene, full, runs, slow, waits
+from tests.extender.plugins.preemption.scenes import DELETE, MARK, Scene, full, runs, slow, waits
 from tests.kit.clusters import DRIVER, GPU, NOW, Cluster, Object, local_slice, node, request
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport

@@ -3,7 +3,7 @@
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.resources import NODES
-from tests.extender.preempting import DELETE, Scene, runs, waits
+from tests.extender.plugins.preemption.scenes import DELETE, Scene, runs, waits
 from tests.kit.clusters import request
 from tests.kit.servers.memory import Fault
 

@@ -3,7 +3,7 @@
 from extender.framework.filter import filter_nodes
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
-from tests.extender.preempting import Scene, runs, waits
+from tests.extender.plugins.preemption.scenes import Scene, runs, waits
 from tests.kit.clusters import request
 
 

@@ -23,7 +23,7 @@ from extender.plugins.preemption.scheduler_evictions import (
     SchedulerEvictions,
 )
 from extender.tools.offload import at_once
-from tests.extender.preempting import MANY, full, runs, waits
+from tests.extender.plugins.preemption.scenes import MANY, full, runs, waits
 from tests.kit.clusters import NOW, Object, solver
 from tests.kit.servers.memory import Fault, Transport
 

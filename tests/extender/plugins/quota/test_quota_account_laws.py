@@ -32,7 +32,7 @@ from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
 from extender.lab.claim_controller import ClaimController
 from extender.tools.faults import RefusedError
-from tests.extender.ganging import member
+from tests.extender.plugins.gangs.scenes import member
 from tests.extender.plugins.quota.test_device_quota import elsewhere, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request, solver

@@ -11,7 +11,7 @@ from allocator import AllocationResult, DeviceId
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from tests.extender.negotiation_scene import LICENSE, Scene, TimedScene, negotiated_class, pods
+from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, TimedScene, negotiated_class, pods
 from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request

@@ -20,9 +20,9 @@ from extender.plugins.gangs.task import Watch
 from extender.plugins.gangs.time_limits import KEPT_SECONDS
 from extender.plugins.requeue.requeue import MOST_PODS
 from extender.plugins.requeue.rescan import PAUSE_SECONDS
-from tests.extender.ganging import Scene as GangScene
-from tests.extender.ganging import members, nodes
-from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
+from tests.extender.plugins.gangs.scenes import Scene as GangScene
+from tests.extender.plugins.gangs.scenes import members, nodes
+from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import local_slice, parsed, pod, snapshot_of
 
 NEWEST = "99999"

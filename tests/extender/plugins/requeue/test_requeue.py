@@ -16,7 +16,7 @@ from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS, SLICES
 from extender.plugins.requeue.requeue import ANSWER_SECONDS
-from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import (
     Object,
     claim,

@@ -18,7 +18,7 @@ from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import PODS
 from extender.plugins.requeue.requeue import MOST_PODS
 from extender.plugins.requeue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
-from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, mark, waiting
+from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, mark, waiting
 from tests.kit.clusters import Cluster, claim, local_slice, network_slice, parsed, pod, solver
 from tests.kit.servers.memory import Fault, Transport
 

@@ -19,7 +19,7 @@ from extender.plugins.requeue.rescan import (
     READ_AT_ONCE,
     WOKEN_AT_ONCE,
 )
-from tests.extender.requeue_scene import NODE_NAMES, WORLD, Scene, waiting
+from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, waiting
 from tests.kit.clusters import Object, claim, local_slice, pod, request
 
 

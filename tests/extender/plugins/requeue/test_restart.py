@@ -15,9 +15,9 @@ from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.raw import revision
 from extender.kube.resources import LEASES, RESOURCES
-from tests.extender.ganging import members
-from tests.extender.negotiation_scene import LICENSE, Scene, negotiated_class
+from tests.extender.plugins.gangs.scenes import members
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate
+from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, negotiated_class
 from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod

@@ -6,8 +6,8 @@ from allocator import DeviceId
 from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, EVENTS
-from tests.extender.negotiation_scene import Scene, pods
-from tests.extender.tables_scene import ask, items
+from tests.extender.answers.observe.scenes import ask, items
+from tests.extender.plugins.negotiation.scenes import Scene, pods
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, NOW, Cluster, asking, claim, client_of, local_slice, node, pod
 

@@ -20,7 +20,7 @@ from extender.framework.queue.rejected_pods import MOST_AT_ONCE, Attention, Cand
 from extender.kube.api import ObjectKey
 from extender.plugins.requeue.judged_pods import judge_pods
 from extender.tools.fairness.turns import Turns
-from tests.extender.requeue_scene import waiting
+from tests.extender.plugins.requeue.scenes import waiting
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, claim, local_slice, network_slice, node, pod, solver
 
 EXAMPLES: Final = int(os.environ.get("WOKEN_BACKLOG_EXAMPLES", "60"))

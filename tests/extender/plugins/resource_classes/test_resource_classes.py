@@ -20,7 +20,7 @@ from extender.lab.manifests import load, load_objects
 from extender.plugins.resource_classes.device_class import judge
 from extender.plugins.resource_classes.keeper import keep_device_classes
 from extender.plugins.resource_classes.task import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
-from tests.extender.cli_scene import RUNNER, written
+from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Cluster, Object, node
 from tests.kit.objects.parts import api_object, selectors, slice_spec

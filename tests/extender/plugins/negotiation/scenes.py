@@ -25,7 +25,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.negotiation.controller import Controller
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from tests.extender.replica_gates import Watch
+from tests.extender.framework.bind.replica_gates import Watch
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, device_class, local_slice, node, pod, request, solver
 from tests.kit.controllers import Licenses

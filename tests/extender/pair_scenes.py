@@ -21,11 +21,11 @@ from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
 from extender.planning.templates.catalog import Catalog, Supply
-from tests.extender.autoscaling import GROUP as GROUP_LABEL
-from tests.extender.autoscaling import group_of, pending
-from tests.extender.negotiation_scene import LICENSE, NAME, negotiated_class
+from tests.extender.autoscaler.scenes import GROUP as GROUP_LABEL
+from tests.extender.autoscaler.scenes import group_of, pending
+from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
+from tests.extender.plugins.requeue.scheduler_queue import SchedulerQueue
 from tests.extender.plugins.resource_classes.test_resource_classes import needs, resource_class
-from tests.extender.scheduler_queue import SchedulerQueue
 from tests.kit.clusters import (
     CREATED,
     DRIVER,

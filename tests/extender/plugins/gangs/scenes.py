@@ -21,7 +21,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.gangs.task import Gangs
 from extender.tools.offload import Offload, at_once
-from tests.extender.replica_gates import Watch
+from tests.extender.framework.bind.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.memory import Transport

@@ -11,8 +11,8 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.plugins.claim_upkeep.orphans import IDLE, OrphanCollector
 from extender.tools.faults import Faults
-from tests.extender.bindlaws import everything, is_special
-from tests.extender.mortal import ENDS, End, Process, live_and_die
+from tests.extender.framework.bind.mortal import ENDS, End, Process, live_and_die
+from tests.extender.framework.bind.worlds import everything, is_special
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import NOW, memory_api

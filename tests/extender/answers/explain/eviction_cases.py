@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tests.extender.explaining import Case, asking, gpus, held, pool, reserved_for_experiment, two_gpus
+from tests.extender.answers.explain.scenes import Case, asking, gpus, held, pool, reserved_for_experiment, two_gpus
 from tests.kit.clusters import Object, budget, claim, node, pod, request
 
 

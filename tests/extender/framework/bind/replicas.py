@@ -28,9 +28,9 @@ from extender.plugins.claim_upkeep.orphans import OrphanCollector
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.deallocator import Deallocator
 from extender.tools.faults import Faults
-from tests.extender.bindlaws import check
-from tests.extender.interleaving import Step
-from tests.extender.replica_gates import Gate, Known, Late, Records, Stop, Watch
+from tests.extender.framework.bind.interleaving import Step
+from tests.extender.framework.bind.replica_gates import Gate, Known, Late, Records, Stop, Watch
+from tests.extender.framework.bind.worlds import check
 from tests.kit.binders import binder_over
 from tests.kit.servers.memory import NOW
 
@@ -215,7 +215,7 @@ class Replica:
 
 @dataclass
 class Replicas:
-    """Extenders with their programs over one API server; a world for `tests.extender.interleaving`.
+    """Extenders with their programs over one API server; a world for `tests.extender.framework.bind.interleaving`.
 
     Attributes:
         faults: how many writes of a run something befalls, at most.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from allocator.model.features import ALL_FEATURES
-from tests.extender.explaining import (
+from tests.extender.answers.explain.scenes import (
     BROKEN,
     DEAD,
     MEMORY,

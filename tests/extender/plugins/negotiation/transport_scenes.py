@@ -26,7 +26,7 @@ from extender.plugins.negotiation.protocol import (
     question_to_json,
 )
 from extender.tools.offload import at_once
-from tests.extender.negotiation_scene import NAME, WORLD, Scene
+from tests.extender.plugins.negotiation.scenes import NAME, WORLD, Scene
 from tests.kit import virtualtime
 from tests.kit.clusters import Object
 from tests.kit.servers.memory import Transport

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tests.extender.explaining import (
+from tests.extender.answers.explain.scenes import (
     MODEL,
     NODE_OPERATIONS,
     PARTITIONS,

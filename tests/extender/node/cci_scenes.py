@@ -8,7 +8,7 @@ from threading import Event
 
 from extender.node.cci import Ask, End, Grant, RefusedError, Start, serving
 from extender.node.topology import Cpu, Topology
-from tests.extender.compute_scene import Node, connected
+from tests.extender.node.compute_scenes import Node, connected
 from tests.kit.nri_runtime import FakeRuntime
 
 EIGHT = Topology.of([Cpu(number, number % 4, 0, 0) for number in range(8)], {0: 2**30})

@@ -9,7 +9,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.plugins.claim_upkeep.orphans import IDLE, PERIOD, OrphanCollector
 from extender.tools.faults import Faults
-from tests.extender.special_scene import BIND, GPU, PROTECT, Scene, asking, left_behind
+from tests.extender.framework.pods.extended_resources.scenes import BIND, GPU, PROTECT, Scene, asking, left_behind
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of
 from tests.kit.clusters import claim, device_class, local_slice, node

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from allocator.policies import BEST_FIT
-from tests.extender.explaincases_claims import OF_CLAIMS
-from tests.extender.explaincases_devices import OF_DEVICES
-from tests.extender.explaining import (
+from tests.extender.answers.explain.claim_cases import OF_CLAIMS
+from tests.extender.answers.explain.device_cases import OF_DEVICES
+from tests.extender.answers.explain.scenes import (
     BROKEN,
     EXTENDED,
     MODEL,

@@ -14,7 +14,7 @@ from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
 from extender.plugins.pinned_claims.task import PinnedPods
-from tests.extender.binding_scene import Lagging
+from tests.extender.framework.bind.scenes import Lagging
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of
 from tests.kit.clusters import claim, device_class, local_slice, node, parsed, pod, solver

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import orjson
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 async def start(*arguments: str) -> Process:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from allocator import Limits
-from tests.extender.explaining import (
+from tests.extender.answers.explain.scenes import (
     MODEL,
     SAME_ROOT,
     Case,

@@ -9,8 +9,8 @@ from extender.framework.decisions.solver import Remembered
 from extender.framework.nominated.kept_reads import kept_reads
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from tests.extender.ganging import Scene, members, nodes
-from tests.extender.negotiation_scene import negotiated_class
+from tests.extender.plugins.gangs.scenes import Scene, members, nodes
+from tests.extender.plugins.negotiation.scenes import negotiated_class
 from tests.kit.clusters import GPU, Object, claim, device_class, local_slice, node, pod, taint_rule
 
 

@@ -15,7 +15,7 @@ from extender.kube.claim_rules import FINALIZER
 from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, CLASSES, PODS, Resource
 from extender.plugins.preemption.preempt import choose_victims
-from tests.extender.special_scene import (
+from tests.extender.framework.pods.extended_resources.scenes import (
     ALLOCATE,
     BIND,
     CREATE,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS, SLICES
-from tests.extender.ganging import Scene
+from tests.extender.plugins.gangs.scenes import Scene
 from tests.kit.clusters import claim, local_slice
 
 NODE_NAMES: Final = "abcd"

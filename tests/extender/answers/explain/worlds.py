@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from allocator import GATES
 from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
-from tests.extender.explaining import MEMORY, MODEL, held, pool
+from tests.extender.answers.explain.scenes import MEMORY, MODEL, held, pool
 from tests.kit.clusters import DRIVER, Object, claim, claim_template, device_class, node, pod, request, taint_rule
 
 EXTENDED = "example.com/gpu"

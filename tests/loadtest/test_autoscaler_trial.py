@@ -12,7 +12,7 @@ from rich.progress import Progress
 from extender.client import AutoscalerClient
 from extender.planning.templates.node_templates import load_templates
 from loadtest.autoscaler import InputError, Situation, read, scale_up, tables
-from tests.extender.autoscaling import machine, pod_of
+from tests.extender.autoscaler.scenes import machine, pod_of
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "config"

@@ -20,9 +20,9 @@ from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.pods.gangs import gang_at, gang_refusal
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
-from tests.extender.gang_events import EVENTS, NODE_NAMES, Event, happen
-from tests.extender.ganging import Scene, members, nodes
-from tests.extender.negotiation_scene import negotiated_class
+from tests.extender.plugins.gangs.events import EVENTS, NODE_NAMES, Event, happen
+from tests.extender.plugins.gangs.scenes import Scene, members, nodes
+from tests.extender.plugins.negotiation.scenes import negotiated_class
 from tests.kit.clusters import GPU, Object, claim, local_slice, network_slice, node, pod, request
 
 EXAMPLES: Final = int(os.environ.get("GANG_EXAMPLES", "25"))

@@ -11,12 +11,14 @@ from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness import DRIVERS, DriverDaemonSets, Expectations, read_daemon_sets
 from extender.autoscaler.scale_up.demand import parse_demand, parse_room
-from extender.autoscaler.scale_up.plan import NodeGroup, PendingPod
+from extender.autoscaler.scale_up.estimate import estimate
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod, ScaleUpPlan
 from extender.autoscaler.sessions import Peers, SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.framework.decisions.evaluate import Decider
+from extender.framework.decisions.solver import Solver
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.planning.templates.node_templates import NodeTemplate, load_templates
 from tests.kit.clusters import (
@@ -127,3 +129,30 @@ def daemon_set(name: str = "gpu-driver", *drivers: str, **spec: Any) -> Object:
     annotations = {DRIVERS: ", ".join(drivers)} if drivers else {}
     metadata = {"name": name, "namespace": "kube-system", "annotations": annotations}
     return {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "spec": {"template": {"spec": spec}}}
+
+
+def planned(
+    world: World,
+    pods: Sequence[Object],
+    *groups: NodeGroup,
+    expander: str = "least-waste",
+    by: Solver | None = None,
+) -> ScaleUpPlan:
+    return estimate(world, pending(*pods), groups, EXPANDERS[expander], by or solver())
+
+
+def added(plan: ScaleUpPlan) -> dict[str, list[list[str]]]:
+    """Group to the names of the pods on each new node; groups that get none are left out."""
+    return {group.name: [[pod.name for pod in node] for node in group.nodes] for group in plan.groups if group.nodes}
+
+
+def failed(plan: ScaleUpPlan) -> dict[str, str]:
+    return {pod.name: reason for pod, reason in plan.failed}
+
+
+def pods(number: int, *templates: str, **options: Any) -> list[Object]:
+    return [pod_of(f"p{index}", *templates, **options) for index in range(number)]
+
+
+BIG = node_template("big", 4)
+SMALL = node_template("small", 1)

@@ -14,7 +14,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.kube.api import RawObject
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import RESOURCES
-from tests.extender.decisions_scene import zone
+from tests.extender.framework.decisions.scenes import zone
 from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, taint_rule
 
 NODES = ("n0", "n1", "n2", "n3")

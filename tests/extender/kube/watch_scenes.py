@@ -14,7 +14,7 @@ from extender.kube.watch import (
     ListEnd,
     WatchSource,
 )
-from tests.extender.livecluster import make_claim
+from tests.extender.kube.live_scenes import make_claim
 from tests.kit import virtualtime
 from tests.kit.servers.transport import FakeApi, FakeStream
 

@@ -9,7 +9,7 @@ from httpx import AsyncClient
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
-from tests.extender.autoscaling import (
+from tests.extender.autoscaler.scenes import (
     autoscaler_over,
     node_template,
 )
