@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
-from extender.answers.explain.change import Suggest
 from extender.answers.explain.explanation_service import Explanations
 from extender.answers.metrics.groups import Metrics
 from extender.answers.metrics.scraped import ClusterMetrics
@@ -57,6 +56,7 @@ from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
+from extender.planning.changes import Suggest
 from extender.planning.templates.catalog import Catalog
 from extender.plugins.binding_conditions.timeout import BindingTimeout
 from extender.plugins.claim_upkeep.lost_claims import LostClaims
@@ -146,7 +146,16 @@ def _weights(shapes: Sequence[ShapeSettings]) -> Mapping[Shape, float] | None:
     return weights or None
 
 
-def make_service(
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """All that answers about one cluster: schedulers ask the service, people the overview and the explanations."""
+
+    service: Service
+    overview: Overview
+    explanations: Explanations
+
+
+def make_extender(
     api: Api,
     state: ClusterState,
     solver: Solver,
@@ -155,10 +164,9 @@ def make_service(
     *,
     around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
-) -> Service:
-    """The service over a cluster: API server, known state, what else is around it, and where searches run."""
+) -> Extender:
+    """What answers about a cluster: API server, known state, what else is around it, and where searches run."""
     writer, decider = Writer(api, state, now=around.now), Decider(solver, state)
-    kept = ClusterWithKept(decider, state)
     contexts = _contexts(api, state, decider, settings, off_loop)
     negotiation = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
@@ -167,8 +175,8 @@ def make_service(
     scheduling, now, faults = settings.scheduling, around.now, solver.faults
     times = BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
+    kept, leases = ClusterWithKept(decider, state), _leases(api, now, solver.clock)
     requeue = Requeue(state, kept, writer, metrics.pods.woken, off_loop)
-    leases = _leases(api, now, solver.clock)
     writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell), binder.give_back)
     gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, metrics.gangs, off_loop)
     allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
@@ -191,11 +199,13 @@ def make_service(
         immediate,
         *_keepers(overview, off_loop),
     )
-    metrics.registry.register(ClusterMetrics(overview))
     rescan = [Rescan(state, writer, tasks, asked, solver.clock, faults)] if around.has_schedulers else []
     runner = BackgroundRunner((*rescan, *tasks), asked, faults, tuple(leases.values()))
+    metrics.registry.register(ClusterMetrics(overview))
     explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
-    return Service(kept, binder, runner, metrics, explanations, scheduling=scheduling, off_loop=off_loop)
+    verbs = overview.verb_priority.offload(off_loop)
+    service = Service(state, kept, binder, runner, metrics, scheduling=scheduling, off_loop=verbs)
+    return Extender(service, overview, explanations)
 
 
 def suggestions(catalog: Catalog, settings: Settings) -> Sequence[Suggest]:

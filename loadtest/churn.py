@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service, make_solver
+from extender.assembly import make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
@@ -61,9 +61,10 @@ class Churn:
         for name, wish in WISHES.items():
             self._api.load(TEMPLATES, _template(name, wish))
         self._api.follow(state)
-        self._service = make_service(self._api, state, solver, settings, Metrics(CollectorRegistry()))
-        autoscaler = make_autoscaler(self._service, solver, settings, read_catalog(settings))
-        self._app = create_app(self._service, autoscaler, settings)
+        extender = make_extender(self._api, state, solver, settings, Metrics(CollectorRegistry()))
+        self._service = extender.service
+        autoscaler = make_autoscaler(extender.service, self._api, solver, settings, read_catalog(settings))
+        self._app = create_app(extender, autoscaler, settings)
         self._controller = ClaimController(self._api)
         self._names = [each["metadata"]["name"] for each in objects["nodes"]]
         self._numbers = count()

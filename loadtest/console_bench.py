@@ -19,14 +19,13 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service, make_solver
+from extender.assembly import Extender, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.http.limits.connections import VERBS
 from extender.faces.serving.listeners import FurtherServer, server_config
-from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
@@ -81,9 +80,9 @@ async def _measure(seconds: float, nodes: int) -> int:
     state = _state(nodes)
     settings = Settings()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
-    service = make_service(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
-    autoscaler = make_autoscaler(service, make_solver(settings), settings, read_catalog(settings))
-    async with _serving(create_app(service, autoscaler, settings), settings) as url:
+    extender = make_extender(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
+    autoscaler = make_autoscaler(extender.service, api, make_solver(settings), settings, read_catalog(settings))
+    async with _serving(create_app(extender, autoscaler, settings), settings) as url:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
             began = time.perf_counter()
             document = (await client.get("/console/fleet")).content
@@ -91,14 +90,14 @@ async def _measure(seconds: float, nodes: int) -> int:
             began = time.perf_counter()
             await client.get("/console/fleet")
             print(f"next fleet: {time.perf_counter() - began:.3f} s")
-        alone = await _busy(service, state, seconds, first=0)
+        alone = await _busy(extender, state, seconds, first=0)
         before = resident()
         async with printing([sys.executable, "-m", "loadtest.console_bench", "--pages-of", url]) as (_, lines):
             await lines.readline()
             await asyncio.sleep(5)
-            shared = await _busy(service, state, seconds, first=_RATE * 1000)
+            shared = await _busy(extender, state, seconds, first=_RATE * 1000)
             memory = (resident() - before) / MEGABYTE
-            service.stop()
+            extender.service.stop()
     print(
         f"of a core: {alone:.3f} without pages, {shared:.3f} with {_PAGES}: {shared - alone:.3f} (most: {_MOST_CORE})"
     )
@@ -130,9 +129,9 @@ async def _serving(app: object, settings: Settings) -> AsyncIterator[str]:
             await task
 
 
-async def _busy(service: Service, state: ClusterState, seconds: float, first: int) -> float:
+async def _busy(extender: Extender, state: ClusterState, seconds: float, first: int) -> float:
     """The share of a core that this process takes while decisions and allocations come."""
-    log, loop = service.overview.decision_log, asyncio.get_running_loop()
+    log, loop = extender.overview.decision_log, asyncio.get_running_loop()
     due, used, began = loop.time(), time.process_time(), loop.time()
     for number in range(int(seconds * _RATE)):
         with log.deciding("filter", ObjectKey("default", f"pod-{number}"), f"uid-{number}", share="default") as draft:

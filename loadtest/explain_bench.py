@@ -18,7 +18,7 @@ from rich.table import Table
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.output import as_text
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service, make_solver
+from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -137,12 +137,12 @@ def meanwhile(snapshot: Snapshot, pod: Pod) -> Table:
     """Filter calls alone, and while explanations are made one after the other."""
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
     settings = load("scheduling: {deadlineSeconds: 60}")
-    service = make_service(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
+    extender = make_extender(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
     names = list(snapshot.nodes)
     table = Table("filter calls", "median, ms", "95 of 100 within, ms", title=f"{FILTERS} filter calls")
     for title, explaining in (("alone, cold", False), ("alone", False), ("while explaining", True)):
-        work = (lambda: service.explanations.explain(pod)) if explaining else None
-        times = asyncio.run(filters(service, pod, names, work))
+        work = (lambda: extender.explanations.explain(pod)) if explaining else None
+        times = asyncio.run(filters(extender.service, pod, names, work))
         table.add_row(title, f"{times[len(times) // 2] * 1e3:.1f}", f"{times[len(times) * 95 // 100] * 1e3:.1f}")
     return table
 

@@ -66,8 +66,9 @@ class Bench:
     def __init__(self, cluster: Cluster) -> None:
         self.figures = Figures()
         self._cluster = cluster
-        self._service = cluster.service()
-        self._client: AsyncClient = client_of(app_over(self._service))
+        extender = cluster.extender()
+        self._service = extender.service
+        self._client: AsyncClient = client_of(app_over(extender))
         self._names = sorted(cluster.state.snapshot.nodes)
 
     async def filter(self, name: str) -> Sequence[str]:

@@ -22,7 +22,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service, make_solver
+from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.sources import load
@@ -170,7 +170,7 @@ async def _deciding(nodes: int) -> dict[str, Footprint]:
         state.replace(resource, objects.get(resource.kind, ()), nodes)
     found["synced"] = footprint()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
-    service = make_service(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
+    service = make_extender(api, state, make_solver(settings), settings, Metrics(CollectorRegistry())).service
     names = list(state.snapshot.nodes)
     for number in range(_SHAPES):
         claims = (PodClaim("gpu", claim_name=f"claim-{number}"),)

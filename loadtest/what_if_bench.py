@@ -19,11 +19,10 @@ from rich.table import Table
 from extender.answers.metrics.groups import Metrics
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import Question, read_question
-from extender.assembly import make_service, make_solver
+from extender.assembly import Extender, make_extender, make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.simulation.cluster import Cluster
-from extender.framework.service import Service
 from extender.lab.api import MemoryApi
 from extender.planning.templates.catalog import Catalog
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
@@ -47,10 +46,10 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def service_over(snapshot: Snapshot) -> Service:
-    """A service over a cluster in which nothing happens."""
+def extender_over(snapshot: Snapshot) -> Extender:
+    """All that answers about a cluster in which nothing happens."""
     api, settings = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid"), Settings()
-    return make_service(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
+    return make_extender(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
 
 
 async def answered(what_if: WhatIf, question: Question) -> Sequence[str]:
@@ -69,9 +68,11 @@ def answers() -> Table:
     """How long answers take."""
     table = Table("cluster", "question", "median, s", "longest, s", "computed, s", "pods without a turn, at most")
     example = WhatIf(
-        service_over(Cluster.from_manifests(EXAMPLE, refused=lambda _: None).snapshot), Catalog(), preempts=True
+        extender_over(Cluster.from_manifests(EXAMPLE, refused=lambda _: None).snapshot).overview,
+        Catalog(),
+        preempts=True,
     )
-    big = WhatIf(service_over(cluster(0.5)), Catalog(), preempts=True)
+    big = WhatIf(extender_over(cluster(0.5)).overview, Catalog(), preempts=True)
     drain = {"drain": ["gpu-west-2"], "nodes": [{"like": "gpu-east-1", "count": 2}]}
     asked = (("example", example, {"2 nodes, 1 drained": drain}), ("5,000 nodes", big, QUESTIONS))
     for name, what_if, questions in asked:
@@ -83,13 +84,13 @@ def answers() -> Table:
 def meanwhile() -> Table:
     """Filter calls alone, and while questions are answered one after the other."""
     snapshot, pod = asking(cluster(0.5), [{"count": 1}], "")
-    service, names = service_over(snapshot), list(snapshot.nodes)
-    what_if = WhatIf(service, Catalog(), preempts=True)
+    extender, names = extender_over(snapshot), list(snapshot.nodes)
+    what_if = WhatIf(extender.overview, Catalog(), preempts=True)
     question = read_question(QUESTIONS["100 nodes, 100 pods, 10 drained"])
     ask: Callable[[], Awaitable[object]] = partial(what_if.ask, question)
     table = Table("filter calls", "median, ms", "95 of 100 within, ms", "longest, ms", title=f"{FILTERS} filter calls")
     for title, work in (("alone, cold", None), ("alone", None), ("while answering", ask)):
-        times = asyncio.run(filters(service, pod, names, work))
+        times = asyncio.run(filters(extender.service, pod, names, work))
         middle, most = times[len(times) // 2], times[len(times) * 95 // 100]
         table.add_row(title, f"{middle * 1e3:.1f}", f"{most * 1e3:.1f}", f"{times[-1] * 1e3:.1f}")
     return table

@@ -128,6 +128,7 @@ class InSession:
 
 def make_autoscaler(
     service: Service,
+    api: Api,
     solver: Solver,
     settings: Settings,
     catalog: Catalog,
@@ -137,15 +138,15 @@ def make_autoscaler(
     """The autoscaler over the cluster of a service, whose metrics count its sessions. Ids of sessions can't be guessed.
 
     Args:
-        service: knows the API server, the cluster, and the controllers of negotiated claims.
+        service: knows the cluster, and the controllers of negotiated claims.
+        api: has the DaemonSets, and the objects of controllers.
         solver: the allocator.
         settings: for sessions, and for other replicas.
         catalog: what new nodes bring.
         off_loop: where the work is done.
         budget: of memory for what comes from outside.
     """
-    wanted, api, state = settings.autoscaler, service.overview.api, service.overview.state
-    budget = budget or Budget()
+    wanted, state, budget = settings.autoscaler, service.state, budget or Budget()
     # Sessions are kept beside the budget, and take no more than half as much.
     size = min(wanted.session_bytes, budget.limit // 2)
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, size)

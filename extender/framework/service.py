@@ -9,12 +9,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from allocator.tools import JSON
-from extender.answers.explain.explanation_service import Explanations
 from extender.answers.metrics.groups import Metrics
-from extender.cluster.cluster_state import NOT_SYNCED
+from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
@@ -44,8 +43,6 @@ from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
 
-_T = TypeVar("_T")
-
 _SOLVING_SHARE = 0.8
 """The share of a verb's time for the search. The rest is for reading, writing and the change between threads."""
 
@@ -65,7 +62,7 @@ class Service:
     """Decides what a kube-scheduler asks about a cluster.
 
     Args:
-        explanations: of the cluster that is decided about.
+        state: the cluster that is decided about.
         background: told of what filter has answered. The caller must run it.
         scheduling: how long verbs may take, and how many nodes are named.
         off_loop: where verbs are solved.
@@ -73,20 +70,18 @@ class Service:
 
     def __init__(
         self,
+        state: ClusterState,
         kept: ClusterWithKept,
         binder: Binder,
         background: BackgroundRunner,
         metrics: Metrics,
-        explanations: Explanations,
         *,
         scheduling: SchedulingSettings,
         off_loop: Offload = in_thread,
     ) -> None:
-        self.explanations, self.verb_priority = explanations, explanations.verb_priority
-        self.overview = overview = explanations.overview
-        self._state = overview.state
+        self.state = state
         self._kept, self._decider = kept, kept.of_cluster
-        self._solver = self._decider.solver
+        self.solver = self._decider.solver
         self.binder = binder
         self.background = background
         self.metrics = metrics
@@ -94,9 +89,9 @@ class Service:
         self._most = scheduling.most_nodes
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._open_pods = OpenPods(overview.state, binder.has_decided)
+        self._open_pods = OpenPods(state, binder.has_decided)
         self._search_budget = WaitingBudget(SEARCH_SHARE)
-        self._claim_arrival = ClaimArrival(overview.state)
+        self._claim_arrival = ClaimArrival(state)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
         """How many seconds calls may still wait for the first lists, all of them together."""
         self.is_stopping = False
@@ -104,12 +99,12 @@ class Service:
     @property
     def faults(self) -> Faults:
         """Collects unforeseen errors, each with its pod."""
-        return self._solver.faults
+        return self.solver.faults
 
     @property
     def not_ready(self) -> str:
         """Why pods with devices can't be decided now; empty if they can."""
-        return "stopping" if self.is_stopping else self._state.not_ready
+        return "stopping" if self.is_stopping else self.state.not_ready
 
     def stop(self) -> None:
         """Say from now on that we are not ready; calls are still answered."""
@@ -130,7 +125,7 @@ class Service:
 
     def summary(self) -> dict[str, int]:
         """How much there is of what."""
-        snapshot = self._state.snapshot
+        snapshot = self.state.snapshot
         return {
             "nodes": len(snapshot.nodes),
             "slices": len(snapshot.inventory.slices),
@@ -142,7 +137,7 @@ class Service:
 
     def seen(self) -> dict[str, int]:
         """Up to which revision everything of each kind is known, by the kind's plural."""
-        return {resource.plural: self._state.seen(resource) for resource in RESOURCES.values()}
+        return {resource.plural: self.state.seen(resource) for resource in RESOURCES.values()}
 
     async def filter(self, args: FilterArgs) -> FilterResult:
         """Which nodes will do. Nothing follows from the answer if the pod does not exist.
@@ -160,7 +155,7 @@ class Service:
         await self._first_sync()
         await self._open_pods.wait_for_volumes(pod)
         snapshot, result = await self._decided(args, solver)
-        is_real = not self._state.is_made_up(pod)
+        is_real = not self.state.is_made_up(pod)
         if is_real and result.is_blocked:
             snapshot, result = await self._with_its_claims(args, solver, snapshot, result)
         if is_real and await self._is_overtaken(pod, result):
@@ -174,24 +169,24 @@ class Service:
 
     async def _first_sync(self) -> None:
         """Wait while this process starts. Its scheduler would try a pod that is refused only after a longer backoff."""
-        while self._state.not_ready == NOT_SYNCED and self._sync_patience > 0.0:
+        while self.state.not_ready == NOT_SYNCED and self._sync_patience > 0.0:
             self._sync_patience -= _SYNC_POLL_SECONDS
             await asyncio.sleep(_SYNC_POLL_SECONDS)
 
     async def _decided(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
         """The present snapshot, and what is decided on it."""
-        snapshot = self._state.known()
+        snapshot = self.state.known()
         if snapshot.controllers:
             sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
             await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
-            snapshot = self._state.known()
+            snapshot = self.state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
 
     async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
         """Whether pods before may have taken what was found. Waits until what they have is known."""
         if not result.passed or not self._open_pods.open:
             return False
-        policy = policy_of(pod, self._solver.policy)
+        policy = policy_of(pod, self.solver.policy)
         return policy is not None and await self._open_pods.wait_for_devices(pod, result.merits, policy)
 
     async def _with_its_claims(
@@ -200,7 +195,7 @@ class Service:
         """The same once claims that were missing are there; or a decision from their templates."""
         if await self._claim_arrival.wait(args.pod, snapshot):
             return await self._decided(args, solver)
-        now = self._state.known()
+        now = self.state.known()
         found = self._claim_arrival.foresee(args.pod, now)
         if found is None:
             return snapshot, result
@@ -221,24 +216,24 @@ class Service:
         Raises:
             RefusedError, TimeoutError, InvalidObjectError: as `filter`.
         """
-        policy = policy_of(args.pod, self._solver.policy)
+        policy = policy_of(args.pod, self.solver.policy)
         if policy is None or not args.pod.needs_devices:
             return await self._scores_without_devices(args)
         known = self._decisions.of(args.pod.uid)
         merits = known.merits if known and known.merits else None
         if merits is None:
-            result = await self._filtered(args, self._state.known(), self._for_call())
+            result = await self._filtered(args, self.state.known(), self._for_call())
             self._note(args, result)
             merits = result.merits
         return score_nodes(args.names, merits, policy)
 
     async def _scores_without_devices(self, args: FilterArgs) -> Sequence[int]:
         """Scores for a pod without devices: its CPU may keep other pods from devices."""
-        snapshot, solver = self._state.snapshot, self._solver
+        snapshot, solver = self.state.snapshot, self.solver
         if not solver.policy.weighs_leftover or snapshot.others is None or self.not_ready:
             return [0] * len(args.names)
         call = partial(score_by_cpu, args.pod, args.names, snapshot, self._for_call(), self._decider)
-        return await self._solve(call)
+        return await self._off_loop(call)
 
     async def preempt(self, args: PreemptArgs) -> Mapping[str, Victims]:
         """Whom to evict, per node that this makes room on.
@@ -249,12 +244,12 @@ class Service:
         """
         if not args.pod.needs_devices:
             return args.victims
-        pod, solver = refreshed(args.pod, self._state.known()), self._for_call()
-        if is_there := not self._state.is_made_up(pod):
-            await self.background.before_preempt(pod, args.victims, self._state.snapshot)
-        snapshot = self._state.known()
+        pod, solver = refreshed(args.pod, self.state.known()), self._for_call()
+        if is_there := not self.state.is_made_up(pod):
+            await self.background.before_preempt(pod, args.victims, self.state.snapshot)
+        snapshot = self.state.known()
         pod = refreshed(args.pod, snapshot)
-        found = await self._solve(partial(choose_victims, pod, args.victims, snapshot, solver))
+        found = await self._off_loop(partial(choose_victims, pod, args.victims, snapshot, solver))
         return await self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:
@@ -290,7 +285,7 @@ class Service:
         """
         try:
             binder = self.binder
-            claims = ImmediateClaims(self._state, self._decider, binder.pinned, self._off_loop, binder.negotiation)
+            claims = ImmediateClaims(self.state, self._decider, binder.pinned, self._off_loop, binder.negotiation)
             await claims.allocate(claim)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             raise RefusedError(str(error)) from error
@@ -335,11 +330,11 @@ class Service:
 
     async def _search(self, pod: Pod, work: Callable[[Bounds], FilterResult], bounds: Bounds) -> FilterResult:
         """Filter in a thread, with the patience for hard nodes that the pod's namespace has left."""
-        clock, budget = self._solver.clock, self._search_budget
+        clock, budget = self.solver.clock, self._search_budget
         began = clock()
         result = None
         try:
-            result = await self._solve(partial(work, replace(bounds, patience=budget.left(pod.namespace, began))))
+            result = await self._off_loop(partial(work, replace(bounds, patience=budget.left(pod.namespace, began))))
         finally:
             in_vain = clock() - began if result is None else result.in_vain
             if in_vain:
@@ -348,12 +343,7 @@ class Service:
 
     def _for_call(self) -> Solver:
         """The allocator for one call that begins now: whatever is done for it, it has this time."""
-        return self._solver.within(self._solver.clock() + self._solving_seconds)
-
-    async def _solve(self, work: Callable[[], _T]) -> _T:
-        """Run a verb in a thread."""
-        with self.verb_priority.verb():
-            return await self._off_loop(work)
+        return self.solver.within(self.solver.clock() + self._solving_seconds)
 
 
 def _read_nodes(names: Sequence[str], nodes: Mapping[str, Mapping[str, JSON]]) -> Mapping[str, NodeObject]:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service, make_solver
+from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
@@ -114,7 +114,7 @@ class Stage:
     @property
     def state(self) -> ClusterState:
         """The cluster as the service knows it."""
-        return self.service.overview.state
+        return self.service.state
 
     @property
     def calls(self) -> int:
@@ -213,14 +213,14 @@ async def stage(world: World, folder: Path, log: Log) -> AsyncIterator[Stage]:
         pauses = (0.0, 0.002, 0.02, 0.3) if "slow" in world.has else (0.0,)
         faults = 0.15 if "faults" in world.has else 0.0
         api = RecordedApi(cluster.api, Draw(f"faults {world.number}"), faults, pauses)
-        service = _service(world, cluster, api, settings, now)
-        autoscaler = _autoscaler(service, settings)
-        app = create_app(service, autoscaler, settings, clock=clock)
-        api_app = create_app(service, autoscaler, settings, Listener.API, clock=clock)
+        extender = _extender(world, cluster, api, settings, now)
+        autoscaler = _autoscaler(extender, settings)
+        app = create_app(extender, autoscaler, settings, clock=clock)
+        api_app = create_app(extender, autoscaler, settings, Listener.API, clock=clock)
     contexts = _contexts(world, cluster, folder, clock) if "contexts" in world.has else None
     await cluster.settle()
     async with client_of(app) as http, AsyncClient(transport=ASGITransport(_restricted(api_app)), base_url=_URL) as few:
-        yield Stage(world, draw, cluster, api, service, http, few, autoscaler, contexts, log)
+        yield Stage(world, draw, cluster, api, extender.service, http, few, autoscaler, contexts, log)
 
 
 def _cluster(settings: Settings, now: Callable[[], datetime]) -> EmbeddedCluster:
@@ -235,18 +235,18 @@ def _cluster(settings: Settings, now: Callable[[], datetime]) -> EmbeddedCluster
     )
 
 
-def _service(
+def _extender(
     world: World, cluster: EmbeddedCluster, api: RecordedApi, settings: Settings, now: Callable[[], datetime]
-) -> Service:
+) -> Extender:
     loop = asyncio.get_running_loop()
     solver = make_solver(settings, loop.time)
     around = Surroundings(controllers=world.controllers, now=now)
     metrics = Metrics(CollectorRegistry())
     if "slow" not in world.has:
-        return make_service(api, cluster.state, solver, settings, metrics, around=around, off_loop=at_once)
+        return make_extender(api, cluster.state, solver, settings, metrics, around=around, off_loop=at_once)
     state = _state(settings)
     cluster.api.follow(LateWatch(state))
-    return make_service(api, state, solver, settings, metrics, around=around, off_loop=after_a_while)
+    return make_extender(api, state, solver, settings, metrics, around=around, off_loop=after_a_while)
 
 
 def _state(settings: Settings) -> ClusterState:
@@ -279,12 +279,12 @@ def _restricted(app: ASGIApp) -> ASGIApp:
     return answer
 
 
-def _autoscaler(service: Service, settings: Settings) -> Autoscaler:
+def _autoscaler(extender: Extender, settings: Settings) -> Autoscaler:
     templates = load_templates(yaml.safe_dump(_TEMPLATES), file="templates.yaml")
     catalog = Catalog(templates, settings.autoscaler.learn_from_label)
     clock = asyncio.get_running_loop().time
     solver = make_solver(settings, clock)
-    return make_autoscaler(service, solver, settings, catalog, at_once)
+    return make_autoscaler(extender.service, extender.overview.api, solver, settings, catalog, at_once)
 
 
 def _contexts(world: World, cluster: EmbeddedCluster, folder: Path, clock: Callable[[], float]) -> ContextResponder:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Conclusion
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import Extender, make_extender
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.cluster.objects.pods import Pod
@@ -19,7 +19,6 @@ from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.queue.rejected_pods import PATIENCE
-from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
@@ -55,8 +54,8 @@ REAL_POISON = "null.major() == 1"
 """Is no error of CEL in every version; whatever it is, it is the pod's."""
 
 
-def service_over(cluster: Cluster, told: Told) -> Service:
-    return make_service(cluster.api, cluster.state, poisoned(told), Settings(), Metrics(CollectorRegistry()))
+def extender_over(cluster: Cluster, told: Told) -> Extender:
+    return make_extender(cluster.api, cluster.state, poisoned(told), Settings(), Metrics(CollectorRegistry()))
 
 
 def asking(raw: Object) -> FilterArgs:
@@ -68,7 +67,7 @@ def asking(raw: Object) -> FilterArgs:
 
 async def test_filter_says_of_which_claim_the_fault_is_and_the_log_hears_it_once() -> None:
     told = Told()
-    service = service_over(Cluster.of(*WORLD, *DEVICES), told)
+    service = extender_over(Cluster.of(*WORLD, *DEVICES), told).service
     for _ in range(3):
         result = await service.filter(asking(SICK))
         assert result.unresolvable.in_words() == dict.fromkeys(("a", "b"), REASON)
@@ -77,7 +76,7 @@ async def test_filter_says_of_which_claim_the_fault_is_and_the_log_hears_it_once
 
 
 async def test_bind_and_preempt_answer_as_for_any_claim_that_can_go_nowhere() -> None:
-    service = service_over(Cluster.of(*WORLD, *DEVICES), Told())
+    service = extender_over(Cluster.of(*WORLD, *DEVICES), Told()).service
     with pytest.raises(RefusedError, match="claim ns/sick-c: internal error"):
         await service.bind(BindArgs("sick", "ns", "uid-sick", "a"))
     assert await service.preempt(PreemptArgs(parsed(SICK), {"a": Victims(("x",))})) == {}
@@ -92,7 +91,7 @@ def test_a_nominated_pod_with_a_fault_keeps_nobody_off() -> None:
 
 async def test_an_explanation_names_the_fault() -> None:
     cluster = Cluster.of(*WORLD, *DEVICES)
-    found = await service_over(cluster, Told()).explanations.explain(parsed(SICK))
+    found = await extender_over(cluster, Told()).explanations.explain(parsed(SICK))
     assert (found.verdict, found.cause) == (Conclusion.FITS_NOWHERE, REASON)
     assert found.notes == (FAULT,)
 
@@ -127,7 +126,7 @@ def test_whatever_a_selector_meets_is_an_answer(expression: str) -> None:
 
 async def test_a_pod_with_a_fault_that_waits_since_before_the_start_keeps_nobody_from_being_woken() -> None:
     told, cluster = Told(), Cluster.of(*WORLD)
-    service = service_over(cluster, told)
+    service = extender_over(cluster, told).service
     assert not (await service.filter(asking(WELL))).passed
     for each in DEVICES:
         cluster.load(each)
@@ -152,8 +151,8 @@ def test_an_estimate_plans_for_the_others() -> None:
 async def test_a_simulation_places_the_others() -> None:
     cluster = EmbeddedCluster(load_objects([*WORLD, *DEVICES], "objects").objects)
     async with cluster.running():
-        service = make_service(cluster.api, cluster.state, poisoned(), Settings(), Metrics(CollectorRegistry()))
-        found = {each.pod: each for each in await schedule(service, cluster)}
+        extender = make_extender(cluster.api, cluster.state, poisoned(), Settings(), Metrics(CollectorRegistry()))
+        found = {each.pod: each for each in await schedule(extender.service, cluster)}
     assert found["ns/well"].node == "a"
     assert found["ns/sick"].reason == f"2 {REASON}"
 

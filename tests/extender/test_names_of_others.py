@@ -19,12 +19,11 @@ from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service
+from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.faces.http.app import Listener
 from extender.faces.http.callers import Guard, Refusals
-from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.access import Clocks, Gate, Reviews
 from extender.kube.api import ObjectKey, RawObject
@@ -98,7 +97,7 @@ class Scene:
     """A service over a cluster, and what it has answered about pods: namespace and text."""
 
     cluster: Cluster
-    service: Service
+    extender: Extender
     answers: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
@@ -112,7 +111,7 @@ class Scene:
         metrics = Metrics(CollectorRegistry())
         return cls(
             cluster,
-            make_service(cluster.api, cluster.state, timed, Settings(), metrics, around=around, off_loop=at_once),
+            make_extender(cluster.api, cluster.state, timed, Settings(), metrics, around=around, off_loop=at_once),
         )
 
     async def schedule(self) -> None:
@@ -121,11 +120,11 @@ class Scene:
             if not each.node_name and not each.deleting:
                 await self._try(each)
         for _ in range(4):
-            await self.service.background.tick()
+            await self.extender.service.background.tick()
             await elapse(0.5)
 
     async def _try(self, asked: Pod) -> None:
-        result = await self.service.filter(FilterArgs(asked, NODES))
+        result = await self.extender.service.filter(FilterArgs(asked, NODES))
         self.answers += [
             (asked.namespace, reason)
             for reason in (*result.failed.in_words().values(), *result.unresolvable.in_words().values())
@@ -138,7 +137,7 @@ class Scene:
 
     async def _bind(self, asked: Pod, name: str) -> str:
         try:
-            await self.service.bind(BindArgs(asked.namespace, asked.name, asked.uid, name))
+            await self.extender.service.bind(BindArgs(asked.namespace, asked.name, asked.uid, name))
         except RefusedError as error:
             return str(error)
         return ""
@@ -206,7 +205,7 @@ async def caller(server: ApiServer, found: list[Tenant]) -> AsyncIterator[AsyncC
     """A caller at the port for callers off the node, with bob's token."""
     scene = Scene.of(found)
     guard = Guard(
-        app_over(scene.service, listener=Listener.API),
+        app_over(scene.extender, listener=Listener.API),
         Gate(Reviews(server), Clocks(lambda: 0.0, lambda: 0.0)),
         Refusals(),
     )
@@ -247,7 +246,7 @@ def test_no_explanation_within_a_namespace_names_an_object_of_another(found: lis
         scene = Scene.of(found)
         snapshot = scene.cluster.state.snapshot
         keys = [ObjectKey(each.namespace, f"{each.namespace}-pod-{each.number}") for each in found]
-        said = [(key, await scene.service.explanations.of_pod(key)) for key in keys]
+        said = [(key, await scene.extender.explanations.of_pod(key)) for key in keys]
         return [
             (key.namespace, repr(names_within(each, key.namespace, namespaces_of(snapshot))))
             for key, each in said

@@ -72,7 +72,7 @@ async def travels() -> dict[str, Travel]:
 async def _travels() -> dict[str, Travel]:
     cluster = Cluster.of(*_objects())
     await cluster.settle()
-    async with client_of(app_over(cluster.service(off_loop=at_once))) as http:
+    async with client_of(app_over(cluster.extender(off_loop=at_once))) as http:
         calls = _Calls(cluster, http)
         for name in ("first", "second"):
             await calls.filter(name)

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import Extender, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -236,23 +236,27 @@ class Cluster:
 
     def service(self, settings: Settings | None = None, off_loop: Offload = in_thread) -> Service:
         """The verbs, first-fit."""
+        return self.extender(settings, off_loop).service
+
+    def extender(self, settings: Settings | None = None, off_loop: Offload = in_thread) -> Extender:
+        """All that answers about the cluster, first-fit."""
         metrics = Metrics(CollectorRegistry())
-        return make_service(self.api, self.state, solver(), settings or Settings(), metrics, off_loop=off_loop)
+        return make_extender(self.api, self.state, solver(), settings or Settings(), metrics, off_loop=off_loop)
 
     def app(self, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
         """The application of a listener."""
-        return app_over(self.service(settings), settings, listener)
+        return app_over(self.extender(settings), settings, listener)
 
     async def node_of(self, name: str) -> str:
         """Where a pod of namespace "ns" is bound; empty while it is pending."""
         return parse_pod(await self.api.get(PODS, ObjectKey("ns", name))).node_name
 
 
-def app_over(service: Service, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
-    """The application over a service, with an autoscaler's verbs over its cluster."""
+def app_over(extender: Extender, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
+    """The application over a cluster, with an autoscaler's verbs over its cluster."""
     found = settings or Settings()
-    autoscaler = make_autoscaler(service, solver(), found, read_catalog(found))
-    return create_app(service, autoscaler, found, listener)
+    autoscaler = make_autoscaler(extender.service, extender.overview.api, solver(), found, read_catalog(found))
+    return create_app(extender, autoscaler, found, listener)
 
 
 def client_of(app: FastAPI) -> AsyncClient:

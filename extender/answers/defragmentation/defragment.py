@@ -14,7 +14,6 @@ from allocator.obstacles import RemedyKind
 from extender.answers.defragmentation.advice import Advice, Move, MoveProposal, ShapeAdvice
 from extender.answers.defragmentation.mobility import Mobility, held_devices
 from extender.answers.defragmentation.search import MoveSearch, MoveTrials
-from extender.answers.explain.change import Fork, ProposedChange, Suggestion
 from extender.answers.explain.claim_references import targets_of
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import RequestReport
@@ -32,6 +31,7 @@ from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.requests import in_words, request_nouns, request_words
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.kube.api import ObjectKey
+from extender.planning.changes import Fork, ProposedChange, Suggestion
 from extender.planning.kube_scheduler import rejection
 from extender.planning.planner import Planner
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
@@ -221,7 +221,7 @@ def _worth(advice: ShapeAdvice) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SuggestedMoves:
-    """Suggests moves of other pods; implements `extender.answers.explain.change.Suggest`.
+    """Suggests moves of other pods; implements `extender.planning.changes.Suggest`.
 
     Attributes:
         schedulers: names of the schedulers that call the extender; empty: not known.

@@ -6,7 +6,6 @@ from typing import Final
 
 from allocator import ClaimSpec, ClaimTemplate
 from allocator.tools import hint
-from extender.answers.explain.change import Target
 from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod, PodClaim
@@ -18,6 +17,7 @@ from extender.framework.pods.extended_resources.special_claim import class_servi
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import MAX_CONSUMERS
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES, Resource
+from extender.planning.changes import Target
 
 _IN_CLAIM: Final = "the spec of {} is immutable: delete the claim and create it again"
 _IN_TEMPLATE: Final = (

@@ -14,12 +14,12 @@ from allocator.obstacles import ABSENT, Held, Obstacle, ReadValues, Remedy, Seen
 from allocator.pools import NodePool
 from allocator.reason import UNREACHABLE
 from allocator.usage import NOTHING_USED
-from extender.answers.explain.change import Target
 from extender.answers.explain.explanation import Fallout, RequestReport, UnusablePool
 from extender.answers.explain.holders import Holder, Holders
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
+from extender.planning.changes import Target
 
 EXAMPLES: Final = 3
 """Devices that are named of a group."""

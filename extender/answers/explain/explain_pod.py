@@ -14,7 +14,6 @@ from allocator import AllocatorError, Clock, LeftOut
 from allocator.audit import pod_findings
 from allocator.model.optional import not_served
 from allocator.tools import hint, printable
-from extender.answers.explain.change import Suggest
 from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.answers.explain.claim_references import advice, resource_advice, with_claims_made
 from extender.answers.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
@@ -33,6 +32,7 @@ from extender.framework.pods.extended_resources.requests import request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
 from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
 from extender.kube.claim_rules import ADMIN_LABEL
+from extender.planning.changes import Suggest
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planner import Planner

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from allocator import DeviceId, LeftOut, Quantity
 from allocator.obstacles import Obstacle, ReadValues
 from allocator.tools import did_you_mean, nearest
-from extender.answers.explain.change import ProposedChange
 from extender.answers.explain.holders import Holder
 from extender.kube.api import ObjectKey
+from extender.planning.changes import ProposedChange
 
 
 class Conclusion(Enum):

@@ -15,7 +15,6 @@ from typing import Final, cast
 
 from allocator import DeviceId, InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
-from extender.answers.explain.change import Suggest
 from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explain_claim import explain_claim, unknown_claim
 from extender.answers.explain.explain_pod import Explainer
@@ -30,6 +29,7 @@ from extender.framework.pods.stand_in import stand_in
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
+from extender.planning.changes import Suggest
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.tools.fairness.places import Places
 from extender.tools.faults import RefusedError

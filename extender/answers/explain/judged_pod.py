@@ -26,7 +26,6 @@ from allocator.obstacles import ABSENT, value_in_words
 from allocator.policies import Merit, Policy
 from allocator.reason import CONSTRAINT, Cause
 from allocator.search import constraint_covers
-from extender.answers.explain.change import Suggest, Target
 from extender.answers.explain.claim_references import targets_of
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import (
@@ -56,6 +55,7 @@ from extender.framework.plugin import Check
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.pods.node_resources import INSUFFICIENT
 from extender.framework.reasons import Reasons
+from extender.planning.changes import Suggest, Target
 from extender.planning.kube_scheduler import unmet_requirements
 from extender.plugins.quota.overrun import OVER_QUOTA
 

@@ -29,7 +29,6 @@ from allocator.obstacles import Held, Remedy, RemedyKind, Seen
 from allocator.pools import NodePool, Pool
 from allocator.search import constraint_covers
 from allocator.tools import meant_by, nearest_attribute
-from extender.answers.explain.change import Fork, ProposedChange, Target, size
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.holders import MAX_NAMED, Holders, in_words, users
 from extender.cluster.objects.claims import ClaimObject
@@ -40,6 +39,7 @@ from extender.cluster.writes.claims.claim_json import is_protected
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.requests import request_name
 from extender.kube.encoding import loads
+from extender.planning.changes import Fork, ProposedChange, Target, size
 
 
 def remedied(target: Target, wanted: Wanted, remedy: Remedy, there: str = "") -> ProposedChange:

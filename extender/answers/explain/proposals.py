@@ -17,7 +17,6 @@ from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
 from allocator.obstacles import RemedyKind
-from extender.answers.explain.change import ProposedChange, Suggest, combined, configured, invasiveness, size
 from extender.answers.explain.claim_references import with_claims_made
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import Proposal, Successor
@@ -30,6 +29,7 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, named_claims
 from extender.kube.api import ObjectKey
+from extender.planning.changes import ProposedChange, Suggest, combined, configured, invasiveness, size
 from extender.planning.kube_scheduler import rejection
 from extender.planning.planned_pods import TIED, unbound
 from extender.planning.planner import Planner

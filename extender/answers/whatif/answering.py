@@ -22,6 +22,7 @@ import anyio.to_thread
 from extender.answers.explain.explanation import PreemptionReport, unknown_pod
 from extender.answers.explain.made_up_nodes import devices_of, made_up_node, picture_of
 from extender.answers.explain.preemption import preemption_of
+from extender.answers.observe.overview import Overview
 from extender.answers.whatif.answer import MOST_PREEMPTIONS, Difference, Fate, PodAnswer, WaitReason, WhatIfAnswer
 from extender.answers.whatif.edits import Fork, editable
 from extender.answers.whatif.question import Question
@@ -29,7 +30,6 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
-from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
 from extender.planning.planned_pods import as_planned
@@ -219,14 +219,15 @@ _TOO_LONG: Final = f"the answer takes longer than {SECONDS:g} s, because many po
 
 @dataclass(slots=True)
 class WhatIf:
-    """Answers questions about a service's cluster. Nothing is written.
+    """Answers questions about a cluster. Nothing is written.
 
     Attributes:
+        overview: of the cluster.
         catalog: the node templates.
         preempts: device preemption is on.
     """
 
-    service: Service
+    overview: Overview
     catalog: Catalog
     preempts: bool
     _places: Places = field(default_factory=lambda: Places(1, 1, time.monotonic))
@@ -251,12 +252,12 @@ class WhatIf:
             gone.set()
 
     async def _worked(self, question: Question, gone: threading.Event) -> WhatIfAnswer:
-        snapshot = self.service.overview.state.known()
+        snapshot = self.overview.state.known()
         return await anyio.to_thread.run_sync(partial(self._answer, question, snapshot, gone))
 
     def names(self) -> Mapping[str, list[str]]:
         """Names that a question may use: of node templates, and of nodes, unless there are very many."""
-        nodes = sorted(self.service.overview.state.known().nodes)[:MOST_OFFERED]
+        nodes = sorted(self.overview.state.known().nodes)[:MOST_OFFERED]
         return {"templates": [each.name for each in self.catalog.templates], "nodes": nodes}
 
     def requests(self, key: ObjectKey) -> tuple[Mapping[str, object], ...] | str:
@@ -265,15 +266,15 @@ class WhatIf:
         Raises:
             RefusedError: the cluster is not known well enough.
         """
-        snapshot = self.service.overview.state.known()
+        snapshot = self.overview.state.known()
         pod = snapshot.pods.get(key)
         if pod is None:
             return unknown_pod(key, snapshot.pods)
         return tuple(editable(*as_planned(pod, snapshot))) if pod.is_pending else f"pod {key} is not pending"
 
     def _answer(self, question: Question, snapshot: Snapshot, gone: threading.Event) -> WhatIfAnswer:
-        overview = self.service.overview
-        solver, pause = overview.decider.solver, self.service.verb_priority.turn()
+        overview = self.overview
+        solver, pause = overview.decider.solver, overview.verb_priority.turn()
 
         def clock() -> float:
             """The time. Verbs go first; for a caller who is gone, all time is up."""

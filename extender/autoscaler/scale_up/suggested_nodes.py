@@ -7,10 +7,10 @@ from itertools import count
 from typing import Final
 
 from allocator.obstacles import RemedyKind
-from extender.answers.explain.change import ProposedChange, Suggestion
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
+from extender.planning.changes import ProposedChange, Suggestion
 from extender.planning.kube_scheduler import rejection
 from extender.planning.new_nodes import with_new_node
 from extender.planning.templates.catalog import Catalog, Group, Supply
@@ -21,7 +21,7 @@ MOST_GROUPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class SuggestedNodes:
-    """Suggests a new node of a group; implements `extender.answers.explain.change.Suggest`.
+    """Suggests a new node of a group; implements `extender.planning.changes.Suggest`.
 
     Attributes:
         catalog: what nodes of a group bring.

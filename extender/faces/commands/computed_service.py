@@ -9,7 +9,7 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service, make_solver
+from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
@@ -47,10 +47,10 @@ class ComputedService:
         solver = make_solver(settings)
         catalog = read_catalog(settings)
         around = Surroundings(simulation=True, catalog=catalog)
-        service = make_service(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
-        autoscaler = make_autoscaler(service, solver, settings, catalog)
+        extender = make_extender(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
+        autoscaler = make_autoscaler(extender.service, api, solver, settings, catalog)
         self.http = httpx.AsyncClient(
-            transport=httpx.ASGITransport(create_app(service, autoscaler, settings)), base_url=_HOST
+            transport=httpx.ASGITransport(create_app(extender, autoscaler, settings)), base_url=_HOST
         )
 
     async def refresh(self) -> None:

@@ -26,9 +26,10 @@ from starlette.responses import Response
 
 from allocator.tools import did_you_mean, nearest
 from extender.answers.whatif.answering import WhatIf
+from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler
-from extender.autoscaler.session_views import SessionViews
 from extender.config.settings import Settings
+from extender.faces.console.sessions import SessionViews
 from extender.faces.http.callers import Callers
 from extender.faces.http.endpoints.autoscaler import add_autoscaler_routes, add_autoscaler_sessions
 from extender.faces.http.endpoints.console import add_console
@@ -41,7 +42,6 @@ from extender.faces.http.errors import OF_PAGES, error_reply, reply_to
 from extender.faces.http.limits.bodies import Bodies
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.faces.tracing.tracing import UNTRACED, Tracing
-from extender.framework.service import Service
 from extender.tools.intake import Budget, Source
 from extender.tools.user_error import expected, suggestion
 from extender.tools.version import __version__
@@ -62,7 +62,7 @@ class Listener(Enum):
 class EndpointParts:
     """What endpoints are made of."""
 
-    service: Service
+    extender: Extender
     autoscaler: Autoscaler
     settings: Settings
     endpoints: Endpoints
@@ -73,7 +73,7 @@ def _scheduler_verbs(app: Application, parts: EndpointParts) -> None:
         parts.settings.server.body_limit_bytes, parts.endpoints.bodies.budget, Source.SCHEDULERS, parts.endpoints.clock
     )
     endpoints = replace(parts.endpoints, bodies=bodies)
-    add_scheduler_verbs(app, parts.service, parts.autoscaler, endpoints, parts.settings)
+    add_scheduler_verbs(app, parts.extender, parts.autoscaler, endpoints, parts.settings)
 
 
 def _autoscaler_verbs(app: Application, parts: EndpointParts) -> None:
@@ -82,29 +82,29 @@ def _autoscaler_verbs(app: Application, parts: EndpointParts) -> None:
 
 
 def _explain(app: Application, parts: EndpointParts) -> None:
-    add_explain(app, parts.service.explanations, parts.endpoints.bodies)
+    add_explain(app, parts.extender.explanations, parts.endpoints.bodies)
 
 
 def _what_if(app: Application, parts: EndpointParts) -> None:
     catalog, preempts = parts.autoscaler.catalog, parts.settings.scheduling.preemption
-    add_what_if(app, WhatIf(parts.service, catalog, preempts), parts.endpoints.bodies)
+    add_what_if(app, WhatIf(parts.extender.overview, catalog, preempts), parts.endpoints.bodies)
 
 
 def _tables(app: Application, parts: EndpointParts) -> None:
-    add_tables(app, parts.service.overview)
+    add_tables(app, parts.extender.overview)
 
 
 def _console(app: Application, parts: EndpointParts) -> None:
-    add_console(app, parts.service, parts.settings.autoscaler.learn_from_label)
-    add_autoscaler_sessions(app, SessionViews(parts.autoscaler, parts.service.overview.now, secrets.token_hex(8)))
+    add_console(app, parts.extender, parts.settings.autoscaler.learn_from_label)
+    add_autoscaler_sessions(app, SessionViews(parts.autoscaler, parts.extender.overview.now, secrets.token_hex(8)))
 
 
 def _health(app: Application, parts: EndpointParts) -> None:
-    add_health(app, parts.service)
+    add_health(app, parts.extender)
 
 
 def _index(app: Application, parts: EndpointParts) -> None:
-    add_index(app, parts.service)
+    add_index(app, parts.extender.service)
 
 
 _Add: TypeAlias = Callable[[Application, EndpointParts], None]
@@ -135,7 +135,7 @@ _MOST_PROBLEMS: Final = 10
 
 
 def create_app(
-    service: Service,
+    extender: Extender,
     autoscaler: Autoscaler,
     settings: Settings,
     listener: Listener = Listener.SERVER,
@@ -147,8 +147,8 @@ def create_app(
     """The ASGI application of a listener. Nothing is started: the caller owns the event loop and the cluster."""
     app = _app(_callers(settings, listener))
     bodies = Bodies(settings.server.body_limit_bytes, budget or Budget(), clock=clock)
-    endpoints = Endpoints(service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
-    add_endpoints(app, listener, EndpointParts(service, autoscaler, settings, endpoints))
+    endpoints = Endpoints(extender.service.metrics, tracing, clock, bodies, settings.scheduling.deadline_seconds)
+    add_endpoints(app, listener, EndpointParts(extender, autoscaler, settings, endpoints))
     return app
 
 

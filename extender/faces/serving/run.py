@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from allocator import DEFAULTS_OF
 from extender.answers.metrics.groups import Metrics
 from extender.answers.metrics.scraped import IntakeMetrics, LogMetrics
-from extender.assembly import Surroundings, make_service, make_solver
+from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
@@ -46,7 +46,6 @@ from extender.faces.serving.memory import (
     sparing_survivors,
 )
 from extender.faces.tracing.tracing import UNTRACED, Tracing
-from extender.framework.service import Service
 from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
@@ -160,13 +159,13 @@ def surroundings_of(cluster: ServedCluster, catalog: Catalog) -> Surroundings:
     return Surroundings(cluster.live, budget=cluster.budget, catalog=catalog, has_schedulers=has_schedulers)
 
 
-def _service_over(
+def _extender_over(
     cluster: ServedCluster, settings: Settings, catalog: Catalog, searches: Searches, tracing: Tracing = UNTRACED
-) -> Service:
+) -> Extender:
     metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
     around = surroundings_of(cluster, catalog)
-    return make_service(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
+    return make_extender(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
 
 
 def budget_of(settings: Settings) -> Budget:
@@ -208,13 +207,14 @@ async def serve(
     ):
         settings = settings.over(cluster.gates)
         searches = Searches()
-        service = _service_over(cluster, settings, catalog, searches, tracing)
+        extender = _extender_over(cluster, settings, catalog, searches, tracing)
+        service = extender.service
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
-        autoscaler = make_autoscaler(service, solver, settings, catalog, off_loop, cluster.budget)
+        autoscaler = make_autoscaler(service, cluster.api, solver, settings, catalog, off_loop, cluster.budget)
         service.metrics.registry.register(LogMetrics(dropped_lines))
         service.metrics.registry.register(IntakeMetrics(cluster.budget))
         ProcessCollector(registry=service.metrics.registry)
-        servers = _servers(cluster, service, autoscaler, settings, ports, tracing)
+        servers = _servers(cluster, extender, autoscaler, settings, ports, tracing)
         tasks.create_task(service.background.run())
         giving_back = tasks.create_task(give_back_after_bursts(heap_of_process()))
         urls = {"api": ports.api.url} if servers.api and ports.api else {}
@@ -239,14 +239,19 @@ class _Servers:
 
 
 def _servers(
-    cluster: ServedCluster, service: Service, autoscaler: Autoscaler, settings: Settings, ports: Ports, tracing: Tracing
+    cluster: ServedCluster,
+    extender: Extender,
+    autoscaler: Autoscaler,
+    settings: Settings,
+    ports: Ports,
+    tracing: Tracing,
 ) -> _Servers:
     """The servers. On a signal the service becomes unready, and two of the servers end at once."""
 
     def application(listener: Listener) -> FastAPI:
-        return create_app(service, autoscaler, settings, listener, tracing=tracing, budget=cluster.budget)
+        return create_app(extender, autoscaler, settings, listener, tracing=tracing, budget=cluster.budget)
 
-    refusals = Refusals(service.metrics.callers.refused)
+    refusals = Refusals(extender.service.metrics.callers.refused)
     operations = api = None
     if ports.operations:
         operations = FurtherServer(server_config(application(Listener.OPERATIONS), settings, OPERATIONS))
@@ -256,7 +261,7 @@ def _servers(
         api = FurtherServer(server_config(guard, settings, API, ports.api.certificates, refusals))
 
     def stop() -> None:
-        service.stop()
+        extender.service.stop()
         if api is not None:
             api.should_exit = True
 

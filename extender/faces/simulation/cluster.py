@@ -13,7 +13,7 @@ from extender.answers.explain.explain_claim import explain_claim, unknown_claim
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Explanation, unknown_pod
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service, make_solver, suggestions
+from extender.assembly import Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -314,7 +314,7 @@ class Cluster:
         metrics = Metrics(CollectorRegistry())
         api, state = self._embedded.api, self._embedded.state
         around = Surroundings(simulation=True)
-        return make_service(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once)
+        return make_extender(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once).service
 
     def _ask_controllers(self, pod: Pod) -> None:
         if not self.snapshot.controllers:

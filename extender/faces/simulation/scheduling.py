@@ -122,7 +122,7 @@ async def schedule(
     """
     await _allocate_immediate(service, cluster)
     pods = map(parse_pod, (await cluster.api.list(PODS)).items)
-    snapshot, features = cluster.state.snapshot, service.overview.features
+    snapshot, features = cluster.state.snapshot, service.solver.features
     unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
     pending = list(takewhile(lambda pod: pod.key != before, sorted(unserved, key=_turn)))
     choice = choice or FirstNode.of(snapshot)
@@ -166,7 +166,7 @@ async def _serve(service: Service, cluster: EmbeddedCluster, pod: Pod) -> Placem
     except RefusedError as error:
         return Placement(str(pod), reason=f"spec.nodeName is {pod.node_name}; {error}")
     await cluster.settle()
-    if reason := without_devices(pod, cluster.state.snapshot, service.overview.features):
+    if reason := without_devices(pod, cluster.state.snapshot, service.solver.features):
         return Placement(str(pod), reason=reason)
     return _placed(pod, pod.node_name, cluster.state.snapshot)
 

@@ -3,7 +3,11 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
+
+from extender.tools.offload import Offload
+
+_T = TypeVar("_T")
 
 _SLICE_SECONDS: Final = 0.001
 """Seconds of work between two pauses."""
@@ -33,6 +37,15 @@ class VerbPriority:
             yield
         finally:
             self._running -= 1
+
+    def offload(self, off_loop: Offload) -> Offload:
+        """A way to have verbs work off the loop."""
+
+        async def run(work: Callable[[], _T]) -> _T:
+            with self.verb():
+                return await off_loop(work)
+
+        return run
 
     def turn(self) -> Callable[[], None]:
         """The function that one explanation calls between small pieces of work."""

@@ -24,7 +24,7 @@ NO_ROOM = "no free device for request gpu"
 
 def app_of(cluster: Cluster, autoscaler: Autoscaler | None = None, settings: Settings | None = None) -> FastAPI:
     chosen = autoscaler or autoscaler_over(cluster.state, NEW)
-    return create_app(cluster.service(settings), chosen, settings or Settings())
+    return create_app(cluster.extender(settings), chosen, settings or Settings())
 
 
 async def post(client: AsyncClient, verb: str, body: object, session: str | None = None) -> Any:

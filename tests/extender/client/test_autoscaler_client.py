@@ -32,7 +32,7 @@ OBJECTS = (GPU, claim_template(), machine("a"), local_slice("a"))
 @pytest.fixture
 async def client() -> AsyncIterator[AsyncAutoscalerClient]:
     cluster = Cluster.of(*OBJECTS)
-    app = create_app(cluster.service(), autoscaler_over(cluster.state, node_template("g", 2)), Settings())
+    app = create_app(cluster.extender(), autoscaler_over(cluster.state, node_template("g", 2)), Settings())
     async with AsyncAutoscalerClient(client_of(app)) as found:
         yield found
 

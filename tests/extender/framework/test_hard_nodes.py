@@ -7,7 +7,7 @@ from statistics import median
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import HARD_SECONDS
 from extender.framework.filter import FilterResult
@@ -56,9 +56,9 @@ class Scene:
         self.cluster = Cluster.of(device_class(), node("hard"), node("small"), self._slice(0), local_slice("small", 2))
         ticking = replace(solver(), clock=self.clock)
         metrics = Metrics(CollectorRegistry())
-        self.service = make_service(
+        self.service = make_extender(
             self.cluster.api, self.cluster.state, ticking, Settings(), metrics, off_loop=at_once
-        )
+        ).service
         self._numbers = count()
 
     def _slice(self, version: int) -> Object:

@@ -10,7 +10,7 @@ from allocator import Reason
 from allocator.reason import Cause
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
@@ -69,7 +69,7 @@ def service_with(plugins: Plugins, *objects: Object) -> tuple[Cluster, Service]:
     cluster = Cluster.of(GPU, node("n"), local_slice("n", 2), *objects)
     by = replace(solver(), plugins=plugins)
     metrics = Metrics(CollectorRegistry())
-    return cluster, make_service(cluster.api, cluster.state, by, Settings(), metrics, off_loop=at_once)
+    return cluster, make_extender(cluster.api, cluster.state, by, Settings(), metrics, off_loop=at_once).service
 
 
 def question(asked: Object) -> bytes:

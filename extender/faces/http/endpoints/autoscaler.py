@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
-from extender.autoscaler.session_views import SeenSessions, SessionViews
 from extender.autoscaler.sessions import FORWARDED, SESSION, PassedCall
 from extender.autoscaler.verbs import AUTOSCALER_VERBS, START
 from extender.config.settings import AUTOSCALER_PREFIX
+from extender.faces.console.sessions import SeenSessions, SessionViews
 from extender.faces.http.callers import USER, caller_of
 from extender.faces.http.replies import Shared
 from extender.faces.http.verb_endpoints import Application, Elsewhere, Endpoints, nowhere_else

@@ -18,13 +18,13 @@ from allocator.tools import JSON
 from extender.answers.observe.fleet import GROUP_LABELS, STATES, Fleet
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.devices import class_of
+from extender.assembly import Extender
 from extender.cluster.snapshot import Snapshot
 from extender.faces.console.feed import Feed
 from extender.faces.console.files import PageFile, page_files
 from extender.faces.http.callers import caller_of
 from extender.faces.http.errors import error_reply
 from extender.faces.http.verb_endpoints import BODILESS
-from extender.framework.service import Service
 from extender.tools.table import QueryError
 
 _LONGEST: Final = 512
@@ -125,18 +125,18 @@ class Following(BaseModel):
     after: int = Field(default=0, ge=0, description='The "position" of the fleet that the page has read.')
 
 
-def add_console(app: FastAPI, service: Service, group_label: str) -> None:
+def add_console(app: FastAPI, extender: Extender, group_label: str) -> None:
     """The page's files, the fleet, matching devices, and the stream of changes.
 
     Args:
         app: gets the endpoints.
-        service: what they show.
+        extender: what they show.
         group_label: the label that names a node's group for autoscalers; empty if there is none.
     """
-    overview = service.overview
+    overview = extender.overview
     fleet = Fleet(overview.devices, (*filter(None, [group_label]), *GROUP_LABELS))
     _add_files(app, page_files())
-    feed = Feed(overview, fleet, lambda: service.is_stopping, secrets.randbelow(_MOST_NUMBERS))
+    feed = Feed(overview, fleet, lambda: extender.service.is_stopping, secrets.randbelow(_MOST_NUMBERS))
     _add_fleet(app, overview, fleet, feed)
     _add_matches(app, overview)
     _add_history(app, overview)

@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from extender.answers.observe.overview import Overview
+from extender.assembly import Extender
 from extender.faces.console.files import VARY, page_files
 from extender.faces.http.endpoints.console import page_reply
 from extender.faces.http.replies import Shared, prefers_page
@@ -29,8 +31,9 @@ _MOST_LARGE: Final = 10
 """Pools and nodes with too many devices that ``/readyz?verbose`` names."""
 
 
-def add_health(app: FastAPI, service: Service) -> None:
+def add_health(app: FastAPI, extender: Extender) -> None:
     """Health and metrics."""
+    service, overview = extender.service, extender.overview
 
     @app.get("/livez", tags=["health"], summary="Is the process answering?", response_class=PlainTextResponse)
     async def livez() -> str:
@@ -50,12 +53,12 @@ def add_health(app: FastAPI, service: Service) -> None:
         problem = service.not_ready
         text = f"not ready: {problem}\n" if problem else "ok\n"
         if verbose is not None:
-            text = "".join(f"{line}\n" for line in _checks(service)) + text
+            text = "".join(f"{line}\n" for line in _checks(overview)) + text
         return PlainTextResponse(text, HTTPStatus.SERVICE_UNAVAILABLE if problem else HTTPStatus.OK)
 
     async def rendered() -> bytes:
         # The count may take long, so it is done in a thread. The rendering then counts only what has changed since.
-        await anyio.to_thread.run_sync(service.overview.recount)
+        await anyio.to_thread.run_sync(overview.recount)
         return await in_pieces(service.metrics.registry)
 
     text = Shared(rendered, time.monotonic, _PAUSE)
@@ -103,13 +106,13 @@ def add_index(app: FastAPI, service: Service) -> None:
         return Response(wire.as_line(found), media_type="application/json", headers=VARY)
 
 
-def _checks(service: Service) -> Iterator[str]:
+def _checks(overview: Overview) -> Iterator[str]:
     """A line for each kind of object, as in the API server's ``/readyz?verbose``; then what has too many devices."""
-    for health in service.overview.kinds():
+    for health in overview.kinds():
         age = "" if health.age is None else f", heard of {health.age:.0f} s ago"
         state = f"[-]{health.kind}: {health.problem}" if health.problem else f"[+]{health.kind} ok"
         yield f"{state} ({health.objects} objects{age})"
-    too_large = service.overview.sizes.too_large(service.overview.state.snapshot)
+    too_large = overview.sizes.too_large(overview.state.snapshot)
     yield from (f"[!]{each}" for each in too_large[:_MOST_LARGE])
     if len(too_large) > _MOST_LARGE:
         yield f"[!]and {len(too_large) - _MOST_LARGE} more"

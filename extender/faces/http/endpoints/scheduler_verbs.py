@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from allocator.tools import JSON
+from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.verbs import filter_simulated, prioritize_simulated, simulated
 from extender.cluster.cluster_state import ClusterState
@@ -22,7 +23,7 @@ from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.framework import wire
-from extender.framework.decision_log import Draft
+from extender.framework.decision_log import DecisionLog, Draft
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.service import Service
@@ -54,6 +55,7 @@ class SchedulerCall:
     """Who answers one call of a scheduler: the service, and the autoscaler's service if the call is simulated."""
 
     service: Service
+    log: DecisionLog
     autoscaler: Autoscaler
     _is_simulated: bool | None = None
 
@@ -77,22 +79,22 @@ class SchedulerCall:
 
 
 def _deciding(
-    verb: str, service: Service, pod: Pod, node: str = "", *, needs_devices: bool
+    verb: str, by: SchedulerCall, pod: Pod, node: str = "", *, needs_devices: bool
 ) -> AbstractContextManager[Draft | None]:
     """An entry of the decision log; none for pods without devices, which would push out all others."""
     if not needs_devices:
         return NO_ENTRY
-    log, share = service.overview.decision_log, share_of(pod, service.overview.state.snapshot)
-    return log.deciding(verb, pod.key, pod.uid, node, share=share)
+    share = share_of(pod, by.service.state.snapshot)
+    return by.log.deciding(verb, pod.key, pod.uid, node, share=share)
 
 
 def _deciding_filter(by: SchedulerCall, args: wire.FilterArgs) -> AbstractContextManager[Draft | None]:
     is_logged = args.pod.needs_devices and not (by.autoscaler.state.is_made_up(args.pod) or by.is_simulated(args))
-    return _deciding("filter", by.service, args.pod, needs_devices=is_logged)
+    return _deciding("filter", by, args.pod, needs_devices=is_logged)
 
 
 def _deciding_preempt(by: SchedulerCall, args: wire.PreemptArgs) -> AbstractContextManager[Draft | None]:
-    return _deciding("preempt", by.service, args.pod, needs_devices=args.pod.needs_devices)
+    return _deciding("preempt", by, args.pod, needs_devices=args.pod.needs_devices)
 
 
 def _bound(args: wire.BindArgs) -> Pod:
@@ -100,8 +102,8 @@ def _bound(args: wire.BindArgs) -> Pod:
 
 
 def _deciding_bind(by: SchedulerCall, args: wire.BindArgs) -> AbstractContextManager[Draft | None]:
-    needs_devices = by.service.overview.state.snapshot.pod(args.uid) is not None
-    return _deciding("bind", by.service, _bound(args), args.node, needs_devices=needs_devices)
+    needs_devices = by.service.state.snapshot.pod(args.uid) is not None
+    return _deciding("bind", by, _bound(args), args.node, needs_devices=needs_devices)
 
 
 def _note_filter(draft: Draft, args: wire.FilterArgs, result: FilterResult) -> None:
@@ -186,10 +188,11 @@ VERBS: Final[tuple[Verb[SchedulerCall, Any, Any], ...]] = (_FILTER, _PRIORITIZE,
 
 
 def add_scheduler_verbs(
-    app: Application, service: Service, autoscaler: Autoscaler, endpoints: Endpoints, settings: Settings
+    app: Application, extender: Extender, autoscaler: Autoscaler, endpoints: Endpoints, settings: Settings
 ) -> None:
     """All of them, under the prefix of the settings."""
     patient = replace(autoscaler, deadline_seconds=settings.scheduling.deadline_seconds)
+    service, log = extender.service, extender.overview.decision_log
     for verb in VERBS:
         path = f"{settings.server.prefix}/{verb.name}"
-        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: SchedulerCall(service, patient), "verbs"))
+        app.add_verb(endpoints.route(path, verb.name, verb, lambda _: SchedulerCall(service, log, patient), "verbs"))

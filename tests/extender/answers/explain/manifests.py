@@ -14,8 +14,8 @@ import yaml
 
 from allocator.obstacles import conditions_of
 from extender import Cluster, Placement
-from extender.answers.explain.change import ProposedChange
 from extender.config.settings import Settings
+from extender.planning.changes import ProposedChange
 from tests.kit.clusters import Object
 from tests.kit.objects.parts import api_object
 

@@ -10,12 +10,11 @@ from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explanation import unknown_pod
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import Extender, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.http.limits.bodies import FREE_BYTES
-from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType
@@ -132,27 +131,27 @@ OPEN = "no pod with devices is called ns/other; the API server does not say whet
 async def test_whether_a_pod_exists_is_left_open_where_the_api_server_does_not_say(
     cluster: Cluster, fault: Fault, why: str
 ) -> None:
-    service = service_behind(cluster, fault)
-    async with client_of(app_over(service)) as client:
+    extender = extender_behind(cluster, fault)
+    async with client_of(app_over(extender)) as client:
         reply = await client.get("/explain/ns/other")
         assert (reply.status_code, reply.json()) == (503, {"error": OPEN + why})
 
 
 def test_an_api_server_that_does_not_answer_is_not_waited_for_longer_than_five_seconds(cluster: Cluster) -> None:
     async def asking() -> float:
-        service, started = service_behind(cluster, Fault(seconds=60)), asyncio.get_running_loop().time()
+        extender, started = extender_behind(cluster, Fault(seconds=60)), asyncio.get_running_loop().time()
         with pytest.raises(RefusedError, match=OPEN):
-            await service.explanations.of_pod(ObjectKey("ns", "other"))
+            await extender.explanations.of_pod(ObjectKey("ns", "other"))
         return asyncio.get_running_loop().time() - started
 
     assert run_in_virtual_time(asking()) == 5
 
 
-def service_behind(cluster: Cluster, fault: Fault) -> Service:
+def extender_behind(cluster: Cluster, fault: Fault) -> Extender:
     """A service whose next read of a pod meets a fault."""
     transport = Transport(cluster.api)
     transport.script("get pods", fault)
-    return make_service(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
+    return make_extender(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
 
 
 async def test_any_pod_can_be_asked_about_and_nothing_is_written(client: AsyncClient, cluster: Cluster) -> None:

@@ -20,7 +20,6 @@ from allocator import (
     Selectors,
 )
 from allocator.obstacles import conditions_of
-from extender.answers.explain.change import ProposedChange, combined, configured
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Conclusion, Explanation
 from extender.answers.explain.output import as_json, as_text
@@ -30,6 +29,7 @@ from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import filter_nodes
+from extender.planning.changes import ProposedChange, combined, configured
 from tests.allocator.strategies import Puzzle, puzzles
 from tests.allocator.worlds import SELECTORS, device
 from tests.kit.clusters import solver

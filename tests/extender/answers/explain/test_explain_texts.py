@@ -14,13 +14,13 @@ import pytest
 from allocator import Limits
 from allocator.checks.table import CAUSES
 from allocator.reason import Cause
-from extender.answers.explain.change import combined, configured
 from extender.answers.explain.claim_references import with_claims_made
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.output import as_json, as_text
 from extender.cluster.snapshot import Unreadable
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
+from extender.planning.changes import combined, configured
 from tests.extender.answers.explain.cases import EXPLAINED
 from tests.extender.answers.explain.eviction_cases import EVICTIONS
 from tests.extender.answers.explain.scenes import Case

@@ -82,11 +82,11 @@ ANSWERED = {
 @pytest.mark.parametrize("reason", ANSWERED)
 async def test_a_pending_pod_waits_for_what_filter_has_answered(reason: str) -> None:
     cluster = Cluster.of(*ANSWERED[reason])
-    service, asked = cluster.service(PATIENT), next(each for each in ANSWERED[reason] if each["kind"] == "Pod")
-    assert waiting(service) == {"not_asked": 1}
-    async with client_of(app_over(service, PATIENT)) as client:
+    extender, asked = cluster.extender(PATIENT), next(each for each in ANSWERED[reason] if each["kind"] == "Pod")
+    assert waiting(extender.service) == {"not_asked": 1}
+    async with client_of(app_over(extender, PATIENT)) as client:
         await post(client, "filter", asking(asked, "a"))
-    assert waiting(service) == {reason: 1}
+    assert waiting(extender.service) == {reason: 1}
 
 
 @pytest.mark.parametrize(
@@ -99,19 +99,19 @@ async def test_a_pending_pod_waits_for_what_filter_has_answered(reason: str) -> 
     ids=["another scheduler", "a gate", "ours"],
 )
 def test_a_pod_that_no_scheduler_of_ours_tries_is_told_apart(raw: Object, reason: str) -> None:
-    service = Cluster.of(*NODE_A, raw, claim("c")).service(SERVED)
-    assert waiting(service) == {reason: 1}
+    extender = Cluster.of(*NODE_A, raw, claim("c")).extender(SERVED)
+    assert waiting(extender.service) == {reason: 1}
 
 
 async def test_calls_that_end_with_an_error_are_reasons() -> None:
     cluster = Cluster.of(*NODE_A, MINE, claim("c"))
-    service = cluster.service()
-    async with client_of(app_over(service)) as client:
+    extender = cluster.extender()
+    async with client_of(app_over(extender)) as client:
         assert "nowhere" in (await post(client, "bind", binding("p", "nowhere")))["Error"]
-        assert waiting(service) == {"bind_error": 1}
+        assert waiting(extender.service) == {"bind_error": 1}
         cluster.state.doubt(RESOURCES["Node"], "not synced")
         assert "not synced" in (await post(client, "filter", asking(MINE, "a")))["Error"]
-        assert waiting(service) == {"filter_error": 1}
+        assert waiting(extender.service) == {"filter_error": 1}
 
 
 def test_a_search_that_a_limit_has_stopped_is_a_reason() -> None:
@@ -122,14 +122,14 @@ def test_a_search_that_a_limit_has_stopped_is_a_reason() -> None:
 
 async def test_a_pod_that_is_bound_or_gone_waits_no_longer() -> None:
     cluster = Cluster.of(*NODE_A, MINE, claim("c"), pod("q", "d"))
-    service = cluster.service()
-    async with client_of(app_over(service)) as client:
+    extender = cluster.extender()
+    async with client_of(app_over(extender)) as client:
         await post(client, "filter", asking(MINE, "a"))
-        assert waiting(service) == {"fits": 1, "not_asked": 1}
+        assert waiting(extender.service) == {"fits": 1, "not_asked": 1}
         assert await post(client, "bind", binding("p", "a")) == {}
-        assert waiting(service) == {"not_asked": 1}
+        assert waiting(extender.service) == {"not_asked": 1}
     await cluster.api.delete(PODS, ObjectKey("ns", "q"))
-    assert waiting(service) == {}
+    assert waiting(extender.service) == {}
 
 
 async def test_the_time_until_a_bind_has_allocated_is_measured_once() -> None:

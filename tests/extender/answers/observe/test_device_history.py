@@ -119,9 +119,9 @@ async def test_nothing_is_noted_before_the_claims_are_known() -> None:
 
 async def test_the_history_on_http() -> None:
     cluster = Cluster.of(GPU, node("a"), local_slice("a"), held("early", users=["p"]))
-    service = cluster.service()
-    service.overview.history.look(cluster.state.snapshot)
-    async with client_of(app_over(service)) as asked:
+    extender = cluster.extender()
+    extender.overview.history.look(cluster.state.snapshot)
+    async with client_of(app_over(extender)) as asked:
         found = (await asked.get(f"/console/history?driver={DRIVER}&pool=a&device=gpu-0")).json()
         refused = await asked.get("/console/history?driver=x")
     assert found["holds"] == [{"claim": "ns/early", "users": ["p"], "since": None, "until": None}]

@@ -14,7 +14,7 @@ from allocator.checks import DeviceState
 from allocator.device_states import PoolStates
 from extender.answers.metrics.groups import Metrics
 from extender.answers.observe.device_states import DeviceStates
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.kube.raw import Event, EventType
@@ -243,8 +243,8 @@ async def test_selectors_that_take_too_long_are_an_error() -> None:
     seconds = count(0, 10)
     slow = replace(solver(), clock=lambda: float(next(seconds)))
     cluster = mig_cluster()
-    service = make_service(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry()))
-    async with client_of(app_over(service)) as client:
+    extender = make_extender(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry()))
+    async with client_of(app_over(extender)) as client:
         response = await client.get("/devices?class=small")
         assert response.status_code == 503
         assert response.json() == {

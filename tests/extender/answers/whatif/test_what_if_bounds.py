@@ -50,10 +50,10 @@ class StoppingClock:
 async def answer_by(clock: StoppingClock) -> WhatIfAnswer | None:
     """Node a is drained and gives up a pod, while others wait; None if the answer is refused."""
     others = (each for number in range(3) for each in (claim(f"c{number}"), pod(f"other-{number}", f"c{number}")))
-    service = Cluster.of(*world(), *others).service()
-    service.overview.decider.solver = replace(service.overview.decider.solver, clock=clock)
+    overview = Cluster.of(*world(), *others).extender().overview
+    overview.decider.solver = replace(overview.decider.solver, clock=clock)
     try:
-        return await WhatIf(service, Catalog(), preempts=True).ask(read_question({"drain": ["a"]}))
+        return await WhatIf(overview, Catalog(), preempts=True).ask(read_question({"drain": ["a"]}))
     except RefusedError:
         return None
 

@@ -91,10 +91,10 @@ async def test_a_question_that_is_too_long_for_an_address_is_told(client: AsyncC
 
 async def test_a_cluster_that_is_not_known_is_told() -> None:
     cluster = Cluster.of()
-    service = cluster.service()
-    service.overview.state.doubt(PODS, "not synced")
+    overview = cluster.extender().overview
+    overview.state.doubt(PODS, "not synced")
     with pytest.raises(RefusedError, match="not ready"):
-        await WhatIf(service, Catalog(), preempts=True).ask(Question())
+        await WhatIf(overview, Catalog(), preempts=True).ask(Question())
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ async def test_it_is_where_explanations_are(listener: Listener, status: int) -> 
 
 def what_if_with(clock: HeldClock) -> WhatIf:
     """Over a service whose searches stop at a clock."""
-    service = Cluster.of(*IN_USE).service()
-    service.overview.decider.solver = replace(service.overview.decider.solver, clock=clock)
-    return WhatIf(service, Catalog(), preempts=True)
+    overview = Cluster.of(*IN_USE).extender().overview
+    overview.decider.solver = replace(overview.decider.solver, clock=clock)
+    return WhatIf(overview, Catalog(), preempts=True)
 
 
 async def test_the_work_ends_when_nobody_waits_for_it_any_more() -> None:
@@ -172,10 +172,10 @@ async def test_questions_wait_for_each_other_and_too_many_are_refused() -> None:
 
 
 async def test_an_answer_that_takes_too_long_is_refused() -> None:
-    service, times = Cluster.of(*IN_USE).service(), iter(range(0, 10_000, int(SECONDS) // 2))
-    service.overview.decider.solver = replace(service.overview.decider.solver, clock=lambda: float(next(times)))
+    overview, times = Cluster.of(*IN_USE).extender().overview, iter(range(0, 10_000, int(SECONDS) // 2))
+    overview.decider.solver = replace(overview.decider.solver, clock=lambda: float(next(times)))
     with pytest.raises(RefusedError, match=f"takes longer than {SECONDS:g} s"):
-        await WhatIf(service, Catalog(), preempts=True).ask(Question())
+        await WhatIf(overview, Catalog(), preempts=True).ask(Question())
 
 
 async def test_the_work_ends_when_the_client_leaves() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service
+from extender.assembly import Surroundings, make_extender
 from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS
@@ -57,9 +57,9 @@ class Scene:
         by = replace(solver(), clock=now)
         metrics, around = Metrics(CollectorRegistry()), Surroundings(now=lambda: NOW)
         state, settings = self.cluster.state, Settings()
-        self.service: Service = make_service(
+        self.service: Service = make_extender(
             self.transport, state, by, settings, metrics, around=around, off_loop=at_once
-        )
+        ).service
 
     async def filter(self, namespace: str, name: str, *names: str) -> bool:
         """Whether filter leaves a pod one of some nodes, by default of all."""

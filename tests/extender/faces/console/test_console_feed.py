@@ -9,7 +9,6 @@ import pytest
 
 from extender.answers.observe.fleet import Fleet
 from extender.faces.console.feed import MOST_READERS, PERIOD, Feed, FullError
-from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, SLICES
@@ -30,9 +29,9 @@ class Scene:
 
     def __init__(self, first: int = 1000) -> None:
         self.cluster = Cluster.of(*OBJECTS)
-        self.service: Service = self.cluster.service(off_loop=at_once)
-        overview = self.service.overview
-        self.feed = Feed(overview, Fleet(overview.devices), lambda: self.service.is_stopping, first)
+        self.extender = self.cluster.extender(off_loop=at_once)
+        overview = self.extender.overview
+        self.feed = Feed(overview, Fleet(overview.devices), lambda: self.extender.service.is_stopping, first)
 
     def change(self, *objects: Object) -> None:
         for each in objects:
@@ -40,7 +39,7 @@ class Scene:
 
     def decide(self, name: str = "p", count: int = 1) -> None:
         for _ in range(count):
-            with self.service.overview.decision_log.deciding(
+            with self.extender.overview.decision_log.deciding(
                 "filter", ObjectKey("ns", name), f"uid-{name}", share="ns"
             ) as draft:
                 draft.nodes(1, {})
@@ -257,7 +256,7 @@ def test_streams_end_when_the_service_stops() -> None:
         page, began = await opened(given), asyncio.get_running_loop().time()
         reading = asyncio.create_task(page.rest())
         await virtualtime.elapse(1)
-        given.service.stop()
+        given.extender.service.stop()
         assert await reading == []
         assert asyncio.get_running_loop().time() - began < 1 + 2 * PERIOD
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from allocator import AllocationResult
 from extender.answers.metrics.groups import Metrics
 from extender.answers.observe.pool_sizes import MOST_OF_POOL
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
@@ -155,9 +155,9 @@ async def test_a_fault_of_ours_is_told_without_its_traceback_which_is_logged(clu
         raise ZeroDivisionError("the clock is broken")
 
     broken = replace(solver(), clock=broken_clock)
-    service = make_service(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
+    extender = make_extender(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
     with structlog.testing.capture_logs() as logs:
-        async with client_of(app_over(service)) as client:
+        async with client_of(app_over(extender)) as client:
             reply = await post(client, "filter", asking(pod("p", "c"), "a"))
     failed = [each for each in logs if each["event"] == "verb failed"]
     assert [(each["verb"], str(each["exc_info"])) for each in failed] == [("filter", "the clock is broken")]
@@ -197,9 +197,9 @@ async def test_readiness_tells_of_pools_that_are_too_large(client: AsyncClient, 
 
 
 async def test_a_service_that_stops_is_alive_but_not_ready(cluster: Cluster) -> None:
-    service = cluster.service()
-    async with client_of(app_over(service)) as client:
-        service.stop()
+    extender = cluster.extender()
+    async with client_of(app_over(extender)) as client:
+        extender.service.stop()
         assert (await client.get("/livez")).status_code == 200
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.text) == (503, "not ready: stopping\n")
@@ -269,8 +269,8 @@ async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) 
     clock = HeldClock()
     settings = load("scheduling: {deadlineSeconds: 60}")
     waiting = replace(solver(), clock=clock)
-    service = make_service(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
-    async with client_of(app_over(service, settings)) as client:
+    extender = make_extender(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
+    async with client_of(app_over(extender, settings)) as client:
         filtering = asyncio.create_task(post(client, "filter", asking(pod("p", "c"), "a")))
         await asyncio.to_thread(clock.reached.wait)
         assert (await client.get("/livez")).text == "ok\n"

@@ -6,9 +6,9 @@ import orjson
 import pytest
 from httpx import AsyncClient
 
+from extender.assembly import Extender
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
-from extender.framework.service import Service
 from tests.extender.autoscaler.http_scenes import NEW, nodes
 from tests.extender.autoscaler.scenes import autoscaler_over, machine
 from tests.extender.faces.http.scenes import post
@@ -42,12 +42,12 @@ NEWEST = "99999"
 class Scene:
     """A service, the client of its application, and what a call leaves behind."""
 
-    def __init__(self, cluster: Cluster, service: Service, client: AsyncClient) -> None:
-        self.cluster, self.service, self.client = cluster, service, client
+    def __init__(self, cluster: Cluster, extender: Extender, client: AsyncClient) -> None:
+        self.cluster, self.extender, self.client = cluster, extender, client
 
     async def effects(self, path: str, body: Object) -> list[str]:
         """What one call has changed, with the work in the background after it."""
-        before, log = self.cluster.state.snapshot, self.service.overview.decision_log
+        before, log = self.cluster.state.snapshot, self.extender.overview.decision_log
         entries = len(log.entries)
         reply = (await self.client.post(path, content=orjson.dumps(body))).json()
         assert "Error" not in reply, reply
@@ -58,15 +58,15 @@ class Scene:
     async def settle(self) -> None:
         """The work in the background after a call."""
         for _ in range(3):
-            await self.service.background.tick()
+            await self.extender.service.background.tick()
 
 
 @pytest.fixture
 async def scene(cluster: Cluster) -> AsyncIterator[Scene]:
-    service = cluster.service()
-    app = create_app(service, autoscaler_over(cluster.state, NEW), Settings())
+    extender = cluster.extender()
+    app = create_app(extender, autoscaler_over(cluster.state, NEW), Settings())
     async with client_of(app) as client:
-        made = Scene(cluster, service, client)
+        made = Scene(cluster, extender, client)
         # The first call of a scheduler after a start has an effect of its own: all its pods that wait are woken.
         await post(client, "filter", asking(pod("late", "c"), "b"))
         await made.settle()

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service, make_solver
+from extender.assembly import make_extender, make_solver
 from extender.config.settings import Settings
 from extender.faces.serving.run import ServedCluster, surroundings_of
 from extender.framework.background_runner import PAUSE_SECONDS
@@ -43,9 +43,9 @@ def test_over_manifests_a_question_has_the_same_answer_again_because_no_schedule
         await cluster.settle()
         around = surroundings_of(ServedCluster(cluster.api, cluster.state), Catalog())
         by = make_solver(Settings(), asyncio.get_running_loop().time)
-        service = make_service(
+        service = make_extender(
             cluster.api, cluster.state, by, Settings(), Metrics(CollectorRegistry()), around=around, off_loop=at_once
-        )
+        ).service
         asked = decode_filter(NOTEBOOK.read_bytes())
         first = await service.filter(asked)
         assert len(first.passed) == 3

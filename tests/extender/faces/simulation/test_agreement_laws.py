@@ -16,11 +16,10 @@ from prometheus_client import CollectorRegistry
 from extender import Cluster
 from extender.answers.explain.output import as_json
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import Extender, make_extender
 from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import schedule
-from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
@@ -37,12 +36,12 @@ PLACES = {"fits", "needs no devices"}
 """The verdicts that promise a node."""
 
 
-def over(world: World, job: Callable[[Service, EmbeddedCluster], Awaitable[T]]) -> T:
+def over(world: World, job: Callable[[Extender, EmbeddedCluster], Awaitable[T]]) -> T:
     async def run() -> T:
         cluster = EmbeddedCluster(load_objects(world.objects, "objects").objects)
         async with cluster.running():
-            service = make_service(cluster.api, cluster.state, solver(), SETTINGS, Metrics(CollectorRegistry()))
-            return await job(service, cluster)
+            extender = make_extender(cluster.api, cluster.state, solver(), SETTINGS, Metrics(CollectorRegistry()))
+            return await job(extender, cluster)
 
     return asyncio.run(run())
 
@@ -73,9 +72,10 @@ def test_explain_promises_a_node_exactly_if_simulate_gives_one(world: World, dat
 def test_filter_and_bind_take_the_nodes_that_explain_names(world: World, data: st.DataObject) -> None:
     key = ObjectKey("ns", data.draw(st.sampled_from(world.pods)))
 
-    async def compare(service: Service, cluster: EmbeddedCluster) -> None:
+    async def compare(extender: Extender, cluster: EmbeddedCluster) -> None:
+        service = extender.service
         await schedule(service, cluster, [OURS], before=key)
-        document: Any = as_json(await service.explanations.explain(parse_pod(await cluster.api.get(PODS, key))))
+        document: Any = as_json(await extender.explanations.explain(parse_pod(await cluster.api.get(PODS, key))))
         pod = cluster.state.snapshot.pods.get(key)
         if document["verdict"] not in {"fits", "fits nowhere"} or pod is None:
             return

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from extender import Cluster
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service, make_solver
+from extender.assembly import make_extender, make_solver
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import devices_of
@@ -43,7 +43,7 @@ async def bind(cluster: EmbeddedCluster, pod: Pod, nodes: list[str]) -> None:
     snapshot = cluster.state.snapshot
     rejected = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
     metrics = Metrics(CollectorRegistry())
-    service = make_service(cluster.api, cluster.state, make_solver(SETTINGS), SETTINGS, metrics)
+    service = make_extender(cluster.api, cluster.state, make_solver(SETTINGS), SETTINGS, metrics).service
     passed = (await service.filter(FilterArgs(pod, [name for name in nodes if name not in rejected]))).passed
     if not passed:
         return

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
@@ -84,9 +84,9 @@ async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]
     settings, tracing = Settings(), traced.spans
     metrics = Metrics(CollectorRegistry())
     off_loop = tracing.off_loop(in_thread)
-    service = make_service(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
-    autoscaler = make_autoscaler(service, solver(), settings, read_catalog(settings), off_loop)
-    async with client_of(create_app(service, autoscaler, settings, tracing=tracing)) as found:
+    extender = make_extender(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
+    autoscaler = make_autoscaler(extender.service, cluster.api, solver(), settings, read_catalog(settings), off_loop)
+    async with client_of(create_app(extender, autoscaler, settings, tracing=tracing)) as found:
         yield found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service
+from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -73,26 +73,31 @@ class Scene:
         self.licenses = licenses or Licenses()
         self.controllers: dict[str, Controller] = {NAME: self.licenses, **(others or {})}
         self.seconds = 0.0
-        self.service = self.replica()
+        self.extender = self.another()
+        self.service = self.extender.service
 
     def time(self) -> float:
         """The clock of the services. Waiting takes no time by it, unless a scene says otherwise."""
         return self.seconds
 
-    def replica(
+    def replica(self, **given: Any) -> Service:
+        """Another service over the cluster: the one after a crash, or, with a state of its own, a second replica."""
+        return self.another(**given).service
+
+    def another(
         self,
         *,
         simulation: bool = False,
         controllers: list[dict[str, Any]] | None = None,
         state: ClusterState | None = None,
-    ) -> Service:
-        """Another service over the cluster: the one after a crash, or, with a state of its own, a second replica."""
+    ) -> Extender:
+        """As `replica`, with all that answers people."""
         named = [{**URL, "name": name} for name in self.controllers]
         settings = Settings.model_validate({"controllers": named if controllers is None else controllers})
         around = Surroundings(None, self.controllers, simulation, now=lambda: NOW + timedelta(seconds=self.time()))
         metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=self.time)
         known = state or self.cluster.state
-        return make_service(self.transport, known, by, settings, metrics, around=around, off_loop=at_once)
+        return make_extender(self.transport, known, by, settings, metrics, around=around, off_loop=at_once)
 
     def second(self) -> tuple[Service, Watch]:
         """A second replica, and the watch that tells it what happens from now on, when it is told to."""

@@ -248,14 +248,14 @@ def test_context_that_somebody_deletes_ends_the_bind_and_is_made_again(tmp_path:
 async def test_explanation_says_since_when_a_pod_waits_and_writes_nothing(tmp_path: Path) -> None:
     scene = KitScene(tmp_path, *pods("p"), contexts=True, controllers={NAME: Licenses()})
     asked = parsed(pod("p", "p-c"))
-    assert f"waiting for controller {NAME} (m, n)" in as_text(await scene.service.explanations.explain(asked))
+    assert f"waiting for controller {NAME} (m, n)" in as_text(await scene.extender.explanations.explain(asked))
     assert await scene.context() is None
     await scene.filter()
     waiting = f"waiting for controller {NAME} since {NOW:%Y-%m-%dT%H:%M:%SZ} (m, n)"
-    assert waiting in as_text(await scene.service.explanations.explain(asked))
+    assert waiting in as_text(await scene.extender.explanations.explain(asked))
     await scene.contexts[0].turn()
     await scene.filter()
-    assert (await scene.service.explanations.explain(asked, ["n"])).verdict is Conclusion.FITS
+    assert (await scene.extender.explanations.explain(asked, ["n"])).verdict is Conclusion.FITS
 
 
 def test_bind_after_a_crash_finds_the_claim_that_the_controller_has_allocated(tmp_path: Path) -> None:

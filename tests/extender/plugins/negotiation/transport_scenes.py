@@ -152,13 +152,13 @@ class KitScene(Scene):
         self.foreign = Foreign(self.cluster.api)
         self.contexts = [self.context_responder(name) for name in controllers] if contexts else []
 
-    def replica(self, **given: Any) -> Any:
+    def another(self, **given: Any) -> Any:
         self.controllers = (
             {} if self.by_context else {name: ByQuestions(responder) for name, responder in self.kit.items()}
         )
         transport = {"transport": "PodSchedulingContext"} if self.by_context else {"url": "http://localhost:1"}
         named = [{"name": name, "allocationSeconds": 5, **transport} for name in self.kit]
-        return super().replica(**{"controllers": named, **given})
+        return super().another(**{"controllers": named, **given})
 
     def context_responder(self, name: str) -> ContextResponder:
         """A process of a controller; another one after a crash."""

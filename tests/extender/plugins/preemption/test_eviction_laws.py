@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.config.settings import Settings
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
@@ -151,7 +151,9 @@ class Site:
         self.cluster = Cluster.of(*self.world.objects())
         timed = replace(solver(), clock=lambda: self.now)
         metrics = Metrics(CollectorRegistry())
-        self.service = make_service(self.cluster.api, self.cluster.state, timed, MANY, metrics, off_loop=at_once)
+        self.service = make_extender(
+            self.cluster.api, self.cluster.state, timed, MANY, metrics, off_loop=at_once
+        ).service
 
     def pods(self) -> Sequence[Pod]:
         found = self.cluster.state.snapshot.pods.values()

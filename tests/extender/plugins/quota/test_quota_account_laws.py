@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.device_quotas import DEVICES
@@ -229,7 +229,7 @@ class Scene:
         self._transport = Slow(self.api, chance=self._chance)
         judge = replace(solver(), clock=asyncio.get_running_loop().time)
         metrics = Metrics(CollectorRegistry())
-        self._service = make_service(self._transport, state, judge, Settings(), metrics, off_loop=self._thread)
+        self._service = make_extender(self._transport, state, judge, Settings(), metrics, off_loop=self._thread).service
         self._tick: asyncio.Task[None] | None = None
 
     async def _thread(self, work: Callable[[], _T]) -> _T:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Features
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import Surroundings, make_service
+from extender.assembly import Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.pods.patches import DEVICES_CHANGED
@@ -118,7 +118,7 @@ class SchedulerQueue:
         )
         around = Surroundings(None, self.controllers, now=lambda: NOW + timedelta(seconds=loop.time()))
         metrics = Metrics(CollectorRegistry())
-        return make_service(self.cluster.api, state, own, settings, metrics, around=around, off_loop=at_once)
+        return make_extender(self.cluster.api, state, own, settings, metrics, around=around, off_loop=at_once).service
 
     def restart(self) -> None:
         """The processes die, and new ones know only what the API server has."""

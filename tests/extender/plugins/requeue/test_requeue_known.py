@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import Code, FilterResult
@@ -128,7 +128,7 @@ async def test_pods_that_wait_for_their_gang_are_neither_judged_nor_in_the_place
 async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:
     cluster = Cluster.of(*WORLD, *waiting("p"))
     transport = Transport(cluster.api)
-    service = make_service(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
+    service = make_extender(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry())).service
     assert not (await service.filter(FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES))).passed
     cluster.load(local_slice("a"))
     again = asyncio.Event()

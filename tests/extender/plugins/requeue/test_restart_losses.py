@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from allocator import DeviceId
-from extender.framework.service import Service
+from extender.assembly import Extender
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, EVENTS
 from tests.extender.answers.observe.scenes import ask, items
@@ -37,12 +37,12 @@ async def test_holds_that_have_ended_are_forgotten_and_who_holds_a_device_is_kno
     await scene.service.background.tick()
     devices = [DeviceId(DRIVER, "x", f"gpu-{number}") for number in range(2)]
 
-    def known(by: Service) -> list[int]:
+    def known(by: Extender) -> list[int]:
         return [len(by.overview.history.of(each, scene.cluster.state.snapshot)) for each in devices]
 
-    assert known(scene.service) == [1, 1]
-    after = scene.replica()
-    await after.background.tick()
+    assert known(scene.extender) == [1, 1]
+    after = scene.another()
+    await after.service.background.tick()
     assert known(after) == [1, 0]
     assert after.overview.history.complete_after() == NOW + timedelta(seconds=scene.seconds)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from extender.answers.metrics.groups import Metrics
-from extender.assembly import make_service
+from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.tools.fairness.places import MOST_WAITING, WAITING_SECONDS, CrowdedError, Places
 from extender.tools.fairness.verb_priority import VerbPriority
@@ -161,7 +161,7 @@ def slow_app(clock: Callable[[], float]) -> FastAPI:
     chosen = device_class("slow", selectors=("device.driver != ''",))
     cluster = Cluster.of(GPU, chosen, node("a"), local_slice("a"), claim("c"))
     slow = replace(solver(), clock=clock)
-    return app_over(make_service(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry())))
+    return app_over(make_extender(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry())))
 
 
 async def test_two_tables_with_slow_selectors_keep_no_other_reader_waiting() -> None:
@@ -200,10 +200,9 @@ async def test_whoever_waits_with_too_many_tables_is_told_to_come_later() -> Non
 
 async def test_a_table_and_the_fleet_pause_while_a_verb_runs() -> None:
     paused: list[float] = []
-    service = Cluster.of(node("a"), local_slice("a")).service()
+    extender = Cluster.of(node("a"), local_slice("a")).extender()
     priority = VerbPriority(lambda: 0.0, paused.append)
-    service.overview = replace(service.overview, verb_priority=priority)
-    app = app_over(service)
+    app = app_over(replace(extender, overview=replace(extender.overview, verb_priority=priority)))
     async with client_at(app, "10.0.0.1") as reader:
         for path in ("/devices", "/pools", "/console/fleet"):
             with priority.verb():
@@ -217,8 +216,7 @@ async def test_a_table_and_the_fleet_pause_while_a_verb_runs() -> None:
 async def test_selectors_of_a_table_pause_while_a_verb_runs() -> None:
     paused: list[float] = []
     cluster = Cluster.of(device_class("gpu", selectors=("device.driver != ''",)), node("a"), local_slice("a"))
-    service = cluster.service()
-    overview = replace(service.overview, verb_priority=VerbPriority(lambda: 0.0, paused.append))
+    overview = replace(cluster.extender().overview, verb_priority=VerbPriority(lambda: 0.0, paused.append))
     with overview.verb_priority.verb():
         overview.selecting_clock()()
     assert paused

@@ -8,9 +8,9 @@ from fastapi import FastAPI
 from httpx import AsyncClient
 
 from extender.autoscaler.autoscaler import Autoscaler, InSession
-from extender.autoscaler.session_views import MOST_NODES, SessionViews
 from extender.autoscaler.sessions import PassedCall, PeerReply, Peers
 from extender.autoscaler.verbs import start_session
+from extender.faces.console.sessions import MOST_NODES, SessionViews
 from extender.faces.http.endpoints.autoscaler import add_autoscaler_sessions
 from extender.kube.api import ObjectKey
 from tests.extender.autoscaler.http_scenes import NEW, app_of, book, post, start

@@ -5,10 +5,10 @@ from itertools import permutations
 import pytest
 
 from allocator import Claim, ClaimSpec, ConstraintKind, ConstraintSpec
-from extender.answers.explain.change import ProposedChange, Target, combined, invasiveness
 from extender.answers.explain.node_changes import correct_constraint, drop_constraint
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import EMPTY
+from extender.planning.changes import ProposedChange, Target, combined, invasiveness
 
 CONSTRAINTS = tuple(ConstraintSpec(ConstraintKind.MATCH, f"gpu.example.com/{name}") for name in "abcd")
 CLAIM = ClaimObject(Claim("default", "c", "uid-c", ClaimSpec(constraints=CONSTRAINTS)), "", "", b"{}")
