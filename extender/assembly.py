@@ -14,7 +14,6 @@ from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
 from extender.answers.explain.explanation_service import Explanations
-from extender.answers.metrics.groups import Metrics
 from extender.answers.metrics.scraped import ClusterMetrics
 from extender.answers.observe.counts import ClaimCounts, PendingPods
 from extender.answers.observe.device_history import DeviceHistory
@@ -52,6 +51,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.solver import Solver
 from extender.framework.kept_of_bound import KeptOfBound
+from extender.framework.metrics import Metrics
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
@@ -62,6 +62,7 @@ from extender.plugins.binding_conditions.timeout import BindingTimeout
 from extender.plugins.claim_upkeep.lost_claims import LostClaims
 from extender.plugins.claim_upkeep.orphans import OrphanCollector
 from extender.plugins.gangs.in_part import GangsInPart
+from extender.plugins.gangs.metrics import GangMetrics
 from extender.plugins.gangs.task import Gangs
 from extender.plugins.immediate_claims.allocating import ImmediateClaims
 from extender.plugins.immediate_claims.task import ImmediateAllocation
@@ -71,6 +72,7 @@ from extender.plugins.negotiation.controller import Controller
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.deallocator import Deallocator
 from extender.plugins.negotiation.known_controllers import Reach, known_controllers
+from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.otherwise_suitable import OtherwiseSuitable
 from extender.plugins.negotiation.releases import ControllerReleases
@@ -79,6 +81,7 @@ from extender.plugins.negotiation.waits import ControllerWaits
 from extender.plugins.pinned_claims.task import PinnedPods
 from extender.plugins.pool_requests import PoolRequests
 from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
+from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.preemptor import PreemptionWrites, Preemptor
 from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.plugins.quota.status import QuotaStatus
@@ -168,20 +171,19 @@ def make_extender(
     """What answers about a cluster: API server, known state, what else is around it, and where searches run."""
     writer, decider = Writer(api, state, now=around.now), Decider(solver, state)
     contexts = _contexts(api, state, decider, settings, off_loop)
-    negotiation = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
+    negotiation, counts = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
     deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     reports = Reports(DoubleAllocations(metrics.claims.clashed, tell), _waiting_times(metrics, writer.now), tell)
-    scheduling, now, faults = settings.scheduling, around.now, solver.faults
-    times = BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
+    scheduling, now, faults, times = settings.scheduling, around.now, solver.faults, _bind_times(settings)
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
-    kept, leases = ClusterWithKept(decider, state), _leases(api, now, solver.clock)
+    kept, asked = ClusterWithKept(decider, state), Asked(solver.clock, scheduling.scheduler_names)
+    leases, gang_counts = _leases(api, now, solver.clock), GangMetrics(metrics.registry)
     requeue = Requeue(state, kept, writer, metrics.pods.woken, off_loop)
     writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell), binder.give_back)
-    gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, metrics.gangs, off_loop)
+    gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, gang_counts, off_loop)
     allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
     immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)
-    asked = Asked(solver.clock, scheduling.scheduler_names)
     overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
     tasks = (
         BindingTimeout(state, solver.features, binder, reports.double_allocations, now, tell, faults),
@@ -190,9 +192,9 @@ def make_extender(
         LostClaims(state, api, metrics.claims.lost, tell),
         *_status_tasks(api, state, solver, leases, now, off_loop),
         Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
-        *_controller_tasks(negotiation, contexts, deallocation, solver, metrics, _judging(requeue, gangs), immediate),
+        *_controller_tasks(negotiation, contexts, deallocation, solver, counts, _judging(requeue, gangs), immediate),
         gangs,
-        GangsInPart(state, tell, metrics.gangs, asked, solver.clock),
+        GangsInPart(state, tell, gang_counts, asked, solver.clock),
         *_eviction_tasks(writer, decider, writes, binder, settings, metrics, off_loop),
         *([requeue] if around.has_schedulers else []),
         PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, asked, tell, now),
@@ -201,11 +203,17 @@ def make_extender(
     )
     rescan = [Rescan(state, writer, tasks, asked, solver.clock, faults)] if around.has_schedulers else []
     runner = BackgroundRunner((*rescan, *tasks), asked, faults, tuple(leases.values()))
-    metrics.registry.register(ClusterMetrics(overview))
-    explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
     verbs = overview.verb_priority.offload(off_loop)
     service = Service(state, kept, binder, runner, metrics, scheduling=scheduling, off_loop=verbs)
-    return Extender(service, overview, explanations)
+    suggest = suggestions(around.catalog, settings)
+    metrics.registry.register(ClusterMetrics(overview))
+    return Extender(service, overview, Explanations(overview, negotiation, scheduling, suggest))
+
+
+def _bind_times(settings: Settings) -> BindTimes:
+    """How long calls of bind may take, and how long claims may wait."""
+    scheduling = settings.scheduling
+    return BindTimes(scheduling.deadline_seconds, timedelta(seconds=scheduling.binding_timeout_seconds))
 
 
 def suggestions(catalog: Catalog, settings: Settings) -> Sequence[Suggest]:
@@ -224,12 +232,13 @@ def _eviction_tasks(
 ) -> tuple[BackgroundTask, ...]:
     """The background tasks for both ways to evict pods, which share their limits."""
     state, solver, set_caps = writer.state, decider.solver, settings.evictions
+    counts = PreemptionMetrics(metrics.registry)
     caps = EvictionCaps(set_caps.for_pod, set_caps.of_namespace, set_caps.for_namespace)
-    limits = EvictionLimits(caps, solver.clock, metrics.preemption.refused)
+    limits = EvictionLimits(caps, solver.clock, counts.refused)
     others = (SchedulerEvictions(state, limits, solver, writer, off_loop), KeptOfBound(state, writes.nominator))
     if not settings.scheduling.preemption:
         return others
-    preemptor = Preemptor(state, decider, writes, binder.is_binding, metrics.preemption, limits, off_loop)
+    preemptor = Preemptor(state, decider, writes, binder.is_binding, counts, limits, off_loop)
     return *others, preemptor
 
 
@@ -248,12 +257,18 @@ def _contexts(api: Api, state: ClusterState, decider: Decider, settings: Setting
 
 
 def _negotiation(
-    contexts: Contexts, claims: ClaimWrites, clock: Clock, settings: Settings, metrics: Metrics, around: Surroundings
-) -> Negotiation:
-    """Negotiation with the controllers of the settings."""
-    by = (clock, around.now, metrics.controllers, contexts, claims)
+    contexts: Contexts,
+    claims: ClaimWrites,
+    clock: Clock,
+    settings: Settings,
+    metrics: Metrics,
+    around: Surroundings,
+) -> tuple[Negotiation, ControllerMetrics]:
+    """Negotiation with the controllers of the settings, and what counts their answers."""
+    counts = ControllerMetrics(metrics.registry)
+    by = (clock, around.now, counts, contexts, claims)
     controllers = known_controllers(settings.controllers, Reach(around.budget, around.controllers), *by)
-    return Negotiation(claims.state, Allocating(controllers, claims, around.now, around.simulation), clock)
+    return Negotiation(claims.state, Allocating(controllers, claims, around.now, around.simulation), clock), counts
 
 
 def _controller_tasks(
@@ -261,14 +276,14 @@ def _controller_tasks(
     contexts: Contexts,
     deallocation: Deallocation,
     solver: Solver,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     judge_anew: Callable[[Pod], None],
     immediate_claims: ImmediateAllocation,
 ) -> tuple[BackgroundTask, ...]:
     """The background tasks for negotiated claims; what they may help is tried by tasks that come after them."""
     clock, faults, claims = solver.clock, solver.faults, deallocation.claims
     waits = ControllerWaits(claims.state, negotiation, clock, faults, judge_anew)
-    metrics.controllers.watch(waits.waiting, negotiation.controllers)
+    metrics.watch(waits.waiting, negotiation.controllers)
 
     def released(controller: str) -> None:
         waits.released(controller)

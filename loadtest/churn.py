@@ -14,12 +14,12 @@ import orjson
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
+from extender.framework.metrics import Metrics
 from extender.kube.api import ObjectKey
 from extender.kube.raw import key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES

@@ -18,7 +18,6 @@ from typing import Final
 import httpx
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
@@ -26,6 +25,7 @@ from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.http.limits.connections import VERBS
 from extender.faces.serving.listeners import FurtherServer, server_config
+from extender.framework.metrics import Metrics
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES

@@ -17,13 +17,13 @@ from rich.table import Table
 
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.output import as_text
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import RESOURCES

@@ -16,13 +16,13 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from extender.answers.metrics.groups import Metrics
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.question import Question, read_question
 from extender.assembly import Extender, make_extender, make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.simulation.cluster import Cluster
+from extender.framework.metrics import Metrics
 from extender.lab.api import MemoryApi
 from extender.planning.templates.catalog import Catalog
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters

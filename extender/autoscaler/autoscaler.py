@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from prometheus_client import Gauge
+
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness import DaemonSetReader, Expectations
 from extender.autoscaler.sessions import PeerConnection, Peers, SessionLimits, Sessions
@@ -157,14 +159,14 @@ def make_autoscaler(
         return secret if peers is None else peers.named(secret)
 
     sessions = Sessions(limits, clock=time.monotonic, new_id=new_id)
-    service.metrics.sessions.watch(lambda: len(sessions))
+    kept = Gauge("dra_extender_sessions", "Sessions of autoscalers that are kept.", registry=service.metrics.registry)
+    kept.set_function(lambda: len(sessions))
     decider, catalog = Decider(solver, state), replace(catalog, features=solver.features)
     daemon_sets, patience = DaemonSetReader(api, wanted.daemon_set_drivers, time.monotonic), wanted.publish_seconds
 
     async def expectations() -> Expectations:
         return Expectations(await daemon_sets.latest(), datetime.now(UTC), timedelta(seconds=patience))
 
-    negotiating = Negotiating(service.binder.negotiation.controllers, api)
     return Autoscaler(
         state,
         decider,
@@ -172,7 +174,7 @@ def make_autoscaler(
         sessions,
         wanted.deadline_seconds,
         expectations,
-        negotiating,
+        Negotiating(service.binder.negotiation.controllers, api),
         peers=peers,
         off_loop=off_loop,
     )

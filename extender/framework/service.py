@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from allocator.tools import JSON
-from extender.answers.metrics.groups import Metrics
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
@@ -28,6 +27,7 @@ from extender.framework.decision_store import Decision, DecisionStore
 from extender.framework.decisions.evaluate import MOST_NEW_NODES
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
+from extender.framework.metrics import Metrics
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.open_pods import OpenPods
 from extender.framework.pods.claims_to_come import Foreseen

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.config.settings import Settings
 from extender.faces.grpc.opening import open_grpc
+from extender.framework.metrics import Metrics
 from extender.tools.intake import Budget
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, node_template, pod_of
 from tests.kit.certificates import Authority

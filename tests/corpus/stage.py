@@ -17,7 +17,6 @@ from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState
@@ -30,6 +29,7 @@ from extender.controllers import Responder, Store
 from extender.controllers.contexts import ContextResponder
 from extender.faces.http.app import Listener, create_app
 from extender.faces.http.callers import MAY, USER
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError

@@ -1,4 +1,4 @@
-"""Every metric that service and node part export, with its labels: found by letting everything happen once."""
+"""Every metric that service and node part export, with its labels: a cluster is served, and each label used once."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +7,22 @@ from types import SimpleNamespace
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.answers.metrics.groups import Metrics
-from extender.answers.metrics.scraped import ClusterMetrics, IntakeMetrics, LogMetrics
-from extender.assembly import make_overview
+from extender.answers.metrics.scraped import IntakeMetrics, LogMetrics
+from extender.assembly import Surroundings, make_extender
+from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.framework.decisions.evaluate import Decider
+from extender.faces.http.callers import CallerMetrics
+from extender.framework.metrics import Metrics
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.node.cci.admissions import CciMetrics
+from extender.planning.templates.catalog import read_catalog
+from extender.plugins.negotiation.metrics import ControllerMetrics
+from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.tools.intake import Budget
 from tests.extender.kube.live_scenes import following, make_claim
-from tests.kit.clusters import NOW, local_slice, solver
+from tests.kit.clusters import local_slice, solver
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import FakeApi
 from tests.kit.virtualtime import elapse, run
@@ -38,28 +42,26 @@ class Exported:
     samples: frozenset[str]
     labels: frozenset[str]
 
+    def joined(self, other: "Exported") -> "Exported":
+        """The samples and the labels of both."""
+        return Exported(self.name, self.samples | other.samples, self.labels | other.labels)
+
 
 def exported() -> Mapping[str, Exported]:
     """The metrics by name."""
-    families = text_string_to_metric_families(run(_scraped()))
-    found = {}
-    for family in families:
+    found: dict[str, Exported] = {}
+    for family in text_string_to_metric_families(run(_scraped())):
         if family.name.endswith("_created"):
             continue
         samples = family.samples
         name = f"{family.name}_total" if family.type == "counter" else family.name
         labels = frozenset(label for sample in samples for label in sample.labels) - {"le"}
-        found[name] = Exported(name, frozenset(sample.name for sample in samples), labels)
+        one = Exported(name, frozenset(sample.name for sample in samples), labels)
+        found[name] = one if name not in found else found[name].joined(one)
     return found
 
 
 async def _scraped() -> str:
-    metrics = Metrics(CollectorRegistry())
-    metrics.verbs.answered("filter", "ok", 0.1)
-    metrics.preemption.refused("pause")
-    metrics.verbs.filtered(passed=1, failed=1, unresolvable=1, steps=1)
-    metrics.controllers.asked("licenses.example.com", "allocate", "ok", 0.1)
-    metrics.controllers.watch(dict, {"licenses.example.com": SimpleNamespace(problem="")})
     fake, state = FakeApi(), ClusterState()
     fake.put(CLAIMS, make_claim("a"))
     fake.put(SLICES, local_slice("a"))
@@ -68,13 +70,28 @@ async def _scraped() -> str:
         limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
         quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))
-        decider = Decider(solver(), state)
-        overview = make_overview(live.api, state, decider, Settings(), now=lambda: NOW, live=live)
-        metrics.registry.register(ClusterMetrics(overview))
-        metrics.registry.register(LogMetrics(lambda: 0))
-        metrics.registry.register(IntakeMetrics(Budget()))
-        manager = CciMetrics(metrics.registry)
-        manager.requested("")
-        manager.drivers({"one.example.com"}, ())
-        ProcessCollector(registry=metrics.registry)
-        return generate_latest(metrics.registry).decode()
+        registry, settings = CollectorRegistry(), Settings()
+        around = Surroundings(live)
+        extender = make_extender(live.api, state, solver(), settings, Metrics(registry), around=around)
+        make_autoscaler(extender.service, live.api, solver(), settings, read_catalog(settings))
+        registry.register(LogMetrics(lambda: 0))
+        registry.register(IntakeMetrics(Budget()))
+        CallerMetrics(registry)
+        ProcessCollector(registry=registry)
+        return generate_latest(_with_labels()).decode() + generate_latest(registry).decode()
+
+
+def _with_labels() -> CollectorRegistry:
+    """The metrics that have labels only once something has happened."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.verbs.answered("filter", "ok", 0.1)
+    metrics.verbs.filtered(passed=1, failed=1, unresolvable=1, steps=1)
+    PreemptionMetrics(registry).refused("pause")
+    controllers = ControllerMetrics(registry)
+    controllers.asked("licenses.example.com", "allocate", "ok", 0.1)
+    controllers.watch(dict, {"licenses.example.com": SimpleNamespace(problem="")})
+    manager = CciMetrics(registry)
+    manager.requested("")
+    manager.drivers({"one.example.com"}, ())
+    return registry

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Conclusion
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, make_extender
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS
@@ -17,6 +16,7 @@ from extender.cluster.writes.events import Note
 from extender.config.settings import Settings
 from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
+from extender.framework.metrics import Metrics
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.queue.rejected_pods import PATIENCE
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims

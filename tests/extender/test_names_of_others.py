@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.faces.http.app import Listener
 from extender.faces.http.callers import Guard, Refusals
+from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.access import Clocks, Gate, Reviews
 from extender.kube.api import ObjectKey, RawObject

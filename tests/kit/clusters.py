@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
@@ -21,6 +20,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.http.app import Listener, create_app
 from extender.framework.decisions.solver import Solver
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.kube.api import ObjectKey
 from extender.kube.raw import Event, EventType

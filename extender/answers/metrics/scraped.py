@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from extender.answers.metrics.groups import counter, full_name, gauge
 from extender.kube.connection.transport import SECONDS
 from extender.tools.intake import Budget
+from extender.tools.metrics import counter, full_name, gauge
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.cluster.live import LiveCluster

@@ -8,13 +8,13 @@ import httpx
 import orjson
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.commands.reading import EXPLAINED
 from extender.faces.http.app import create_app
+from extender.framework.metrics import Metrics
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.raw import key_of

@@ -5,9 +5,9 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from extender.answers.metrics.groups import Metrics
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
+from extender.framework.metrics import Metrics
 from extender.tools.intake import Budget
 from extender.tools.user_error import UserError
 

@@ -13,11 +13,11 @@ import grpc
 import structlog
 
 from allocator import InvalidObjectError
-from extender.answers.metrics.groups import Metrics
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import GrpcSettings, Settings
 from extender.faces.grpc.expander import METHOD, SERVICE, ExpansionArgs, best_options, decode_options, encode_expansion
 from extender.faces.grpc.opening import GrpcError, Start
+from extender.framework.metrics import Metrics
 from extender.framework.wire import WireError
 from extender.kube.certificates import CertificateError, CertificateFiles, Certificates, Pem
 from extender.tools.faults import RefusedError

@@ -27,6 +27,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
@@ -48,6 +49,23 @@ logger = structlog.get_logger()
 
 _ALL: Final = ""
 """All callers share one pace."""
+
+
+class CallerMetrics:
+    """Counts callers that are refused."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        refused = Counter(
+            "dra_extender_callers_refused",
+            "TLS handshakes and requests of callers that are not known, or may not do what they ask for, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self._refused = {reason: refused.labels(reason.value) for reason in RefusalReason}
+
+    def refused(self, reason: RefusalReason) -> None:
+        """A caller was refused."""
+        self._refused[reason].inc()
 
 
 class Refusals:

@@ -17,12 +17,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from allocator.tools import JSON
-from extender.answers.metrics.groups import Metrics
 from extender.faces.http.callers import Callers, caller_of
 from extender.faces.http.errors import status_of
 from extender.faces.http.limits.bodies import FREE_BYTES, SMALL_BYTES, TOO_DEEP, Bodies, Body, is_costly
 from extender.faces.tracing.tracing import Call, Tracing
 from extender.framework import wire
+from extender.framework.metrics import Metrics
 from extender.framework.verb import Doc, Verb
 from extender.tools.faults import RefusedError
 from extender.tools.offload import to_the_end

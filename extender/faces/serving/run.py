@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator import DEFAULTS_OF
-from extender.answers.metrics.groups import Metrics
 from extender.answers.metrics.scraped import IntakeMetrics, LogMetrics
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
@@ -25,7 +24,7 @@ from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
 from extender.config.settings import Settings
 from extender.faces.grpc.opening import open_grpc
 from extender.faces.http.app import Listener, create_app
-from extender.faces.http.callers import Guard, Refusals
+from extender.faces.http.callers import CallerMetrics, Guard, Refusals
 from extender.faces.http.limits.connections import API, OPERATIONS, verbs_within
 from extender.faces.serving.listeners import (
     FurtherServer,
@@ -46,6 +45,7 @@ from extender.faces.serving.memory import (
     sparing_survivors,
 )
 from extender.faces.tracing.tracing import UNTRACED, Tracing
+from extender.framework.metrics import Metrics
 from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
@@ -251,7 +251,7 @@ def _servers(
     def application(listener: Listener) -> FastAPI:
         return create_app(extender, autoscaler, settings, listener, tracing=tracing, budget=cluster.budget)
 
-    refusals = Refusals(extender.service.metrics.callers.refused)
+    refusals = Refusals(CallerMetrics(extender.service.metrics.registry).refused)
     operations = api = None
     if ports.operations:
         operations = FurtherServer(server_config(application(Listener.OPERATIONS), settings, OPERATIONS))

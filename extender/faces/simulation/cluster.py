@@ -12,7 +12,6 @@ from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explain_claim import explain_claim, unknown_claim
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Explanation, unknown_pod
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
@@ -22,6 +21,7 @@ from extender.config.settings import Settings
 from extender.faces.simulation.scheduling import Placement, schedule
 from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver
+from extender.framework.metrics import Metrics
 from extender.framework.pods.stand_in import stand_in
 from extender.framework.service import Service
 from extender.kube.api import ObjectKey

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from allocator.tools import printable
-from extender.answers.metrics.groups import GangMetrics
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
@@ -18,6 +17,7 @@ from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
 from extender.framework.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words
 from extender.framework.task import BackgroundTask
+from extender.plugins.gangs.metrics import GangMetrics
 
 IN_PART: Final = "GroupRunsInPart"
 WHOLE: Final = "GroupComplete"

@@ -19,7 +19,6 @@ from typing import Final
 
 import structlog
 
-from extender.answers.metrics.groups import GangMetrics
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import Stage
 from extender.cluster.objects.pod_groups import PodGroup
@@ -34,6 +33,7 @@ from extender.framework.pods.gangs import GANG, Gang, gang_at, is_alone
 from extender.framework.queue.queueing_hints import NO_HINT, queueing_hint
 from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
+from extender.plugins.gangs.metrics import GangMetrics
 from extender.plugins.gangs.plan import GangPlan, Shortfall
 from extender.plugins.gangs.plans import GangPlans
 from extender.plugins.gangs.rejected_members import RejectedMember, RejectedMembers

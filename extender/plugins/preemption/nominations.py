@@ -12,7 +12,6 @@ from typing import Final
 import structlog
 
 from allocator.tools import Recent
-from extender.answers.metrics.groups import PreemptionMetrics
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import holders_near
 from extender.cluster.objects.pods import Keeping, Pod
@@ -25,6 +24,7 @@ from extender.framework.pods.gangs import is_alone
 from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.raw import revision
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
+from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.outcome import is_in_vain
 
 logger = structlog.get_logger()

@@ -25,7 +25,6 @@ from typing import Final, NamedTuple
 import structlog
 
 from allocator import AllocatorError
-from extender.answers.metrics.groups import PreemptionMetrics
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
@@ -46,6 +45,7 @@ from extender.planning.planner import Planner, UndecidedError
 from extender.plugins.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
 from extender.plugins.preemption.fruitless_choices import Fruitless
+from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.nominations import Nominations
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import kept_overrun

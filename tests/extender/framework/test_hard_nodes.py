@@ -6,12 +6,12 @@ from statistics import median
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import HARD_SECONDS
 from extender.framework.filter import FilterResult
 from extender.framework.late_nodes import LATE, QUIET_SECONDS
+from extender.framework.metrics import Metrics
 from extender.framework.service import SEARCH_SHARE
 from extender.framework.wire import FilterArgs
 from extender.kube.raw import Event, EventType

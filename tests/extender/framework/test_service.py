@@ -7,10 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from extender import Settings
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender, make_solver
 from extender.config.settings import SchedulingSettings
 from extender.framework.decisions.evaluate import MOST_NEW_DEVICES, MOST_NEW_LOSSES, MOST_NEW_NODES
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.raw import Event, EventType

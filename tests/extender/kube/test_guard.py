@@ -6,9 +6,8 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.faces.http.app import Listener
-from extender.faces.http.callers import Guard, Refusals
+from extender.faces.http.callers import CallerMetrics, Guard, Refusals
 from extender.faces.http.endpoints.tables import TABLES
 from extender.kube.access import Clocks, Gate, Reviews
 from tests.extender.faces.http.scenes import TWO_NODES, VERBS
@@ -25,15 +24,15 @@ def server() -> ApiServer:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics(CollectorRegistry())
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
 
 
 @pytest.fixture
-def client(cluster: Cluster, server: ApiServer, metrics: Metrics) -> AsyncClient:
+def client(cluster: Cluster, server: ApiServer, registry: CollectorRegistry) -> AsyncClient:
     """A caller at the port for callers off the node, by another name than ours."""
     gate = Gate(Reviews(server), Clocks(lambda: 0.0, lambda: 0.0))
-    guard = Guard(cluster.app(listener=Listener.API), gate, Refusals(metrics.callers.refused))
+    guard = Guard(cluster.app(listener=Listener.API), gate, Refusals(CallerMetrics(registry).refused))
     return AsyncClient(transport=ASGITransport(guard), base_url="https://dra-extender-api.kube-system")
 
 
@@ -71,7 +70,9 @@ async def test_while_the_api_server_does_not_answer_a_caller_may_try_again(
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
 
 
-async def test_refused_callers_are_counted_by_reason(client: AsyncClient, server: ApiServer, metrics: Metrics) -> None:
+async def test_refused_callers_are_counted_by_reason(
+    client: AsyncClient, server: ApiServer, registry: CollectorRegistry
+) -> None:
     server.rights.clear()
     await client.get("/devices")
     await client.get("/devices", headers={"Authorization": "Basic bobs"})
@@ -82,7 +83,7 @@ async def test_refused_callers_are_counted_by_reason(client: AsyncClient, server
     server.down = True
     await client.get("/devices", headers={"Authorization": "Bearer another"})
     found = {
-        reason: metrics.registry.get_sample_value("dra_extender_callers_refused_total", {"reason": reason})
+        reason: registry.get_sample_value("dra_extender_callers_refused_total", {"reason": reason})
         for reason in ("handshake", "no_credential", "token", "certificate", "right", "too_often", "no_review")
     }
     rights = 100.0

@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry
 from allocator import Reason
 from allocator.reason import Cause
 from extender.answers.explain.explain_pod import Explainer
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.filter import Code
+from extender.framework.metrics import Metrics
 from extender.framework.plugin import Plugin, Plugins, Refusal
 from extender.framework.service import Service
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt

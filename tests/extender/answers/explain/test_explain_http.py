@@ -9,12 +9,12 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explanation import unknown_pod
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.http.limits.bodies import FREE_BYTES
+from extender.framework.metrics import Metrics
 from extender.kube.api import ObjectKey
 from extender.kube.errors import ApiError
 from extender.kube.raw import Event, EventType

@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
 from allocator.device_states import PoolStates
-from extender.answers.metrics.groups import Metrics
 from extender.answers.observe.device_states import DeviceStates
 from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
+from extender.framework.metrics import Metrics
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, RESOURCES, SLICES
 from tests.kit.clusters import (

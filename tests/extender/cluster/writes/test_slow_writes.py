@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_extender
 from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey

@@ -15,7 +15,6 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from extender.answers.metrics.groups import Metrics
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
@@ -23,6 +22,7 @@ from extender.faces.grpc import messages
 from extender.faces.grpc.messages import SHORT_BYTES
 from extender.faces.grpc.opening import GrpcError, open_grpc
 from extender.faces.grpc.server import Newest
+from extender.framework.metrics import Metrics
 from extender.kube.certificates import CertificateFiles, Certificates
 from extender.tools.intake import Budget, Source
 from extender.tools.offload import in_thread

@@ -9,10 +9,10 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.faces.tracing.tracing import UNTRACED
+from extender.framework.metrics import Metrics
 from extender.framework.verb import Doc, Verb
 from extender.framework.wire import WireError
 from extender.tools.fairness.places import MOST_WAITING, CrowdedError

@@ -10,12 +10,12 @@ from httpx import AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator import AllocationResult
-from extender.answers.metrics.groups import Metrics
 from extender.answers.observe.pool_sizes import MOST_OF_POOL
 from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.framework.metrics import Metrics
 from extender.kube.raw import Event, EventType
 from extender.kube.resources import NODES, SLICES
 from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post

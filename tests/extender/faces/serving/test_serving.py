@@ -8,11 +8,11 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender, make_solver
 from extender.config.settings import Settings
 from extender.faces.serving.run import ServedCluster, surroundings_of
 from extender.framework.background_runner import PAUSE_SECONDS
+from extender.framework.metrics import Metrics
 from extender.framework.wire import decode_filter
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load

@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry
 
 from extender import Cluster
 from extender.answers.explain.output import as_json
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, make_extender
 from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import schedule
+from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from prometheus_client import CollectorRegistry
 
 from extender import Cluster
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender, make_solver
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import devices_of
+from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS

@@ -16,12 +16,12 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.tracing.spans import Spans
+from extender.framework.metrics import Metrics
 from extender.kube.connection.transport import HttpRequest as Asking
 from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi

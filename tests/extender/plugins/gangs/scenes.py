@@ -9,7 +9,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import GangMetrics
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, Pod
 from extender.cluster.writes.pods.nominations import Nominator
@@ -19,6 +18,7 @@ from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
+from extender.plugins.gangs.metrics import GangMetrics
 from extender.plugins.gangs.task import Gangs
 from extender.tools.offload import Offload, at_once
 from tests.extender.framework.bind.replica_gates import Watch

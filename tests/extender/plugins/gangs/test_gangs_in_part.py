@@ -3,13 +3,13 @@
 from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explain_pod import Explainer
-from extender.answers.metrics.groups import GangMetrics
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.gangs.in_part import IN_PART, LOOK_SECONDS, MOST_TOLD, PATIENCE_SECONDS, WHOLE, GangsInPart
+from extender.plugins.gangs.metrics import GangMetrics
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import Object
 

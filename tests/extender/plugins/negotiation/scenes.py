@@ -8,7 +8,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
@@ -17,6 +16,7 @@ from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.filter import FilterResult
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject

@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
-from extender.answers.metrics.groups import Metrics
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
@@ -18,6 +17,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.negotiation.allocating import Allocating
 from extender.plugins.negotiation.known_controllers import Reach, known_controllers
+from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.negotiation.otherwise_suitable import OtherwiseSuitable
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
@@ -358,7 +358,7 @@ def test_sent_nodes_are_read_only_for_a_question(requests: tuple[Object, ...], r
             return dict(state.snapshot.nodes)
 
         settings = [ControllerSettings.model_validate(URL)]
-        metrics = Metrics(CollectorRegistry()).controllers
+        metrics = ControllerMetrics(CollectorRegistry())
         claims = ClaimWrites(scene.transport, state)
         suitable = OtherwiseSuitable(state, Decider(solver(), state), (), at_once)
         contexts = Contexts(ContextWrites(scene.transport), state, lambda: 0.0, suitable)

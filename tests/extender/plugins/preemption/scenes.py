@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import PreemptionMetrics
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.pods.evictions import Evictor
@@ -17,6 +16,7 @@ from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
+from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.tools.offload import at_once
 from tests.kit.binders import bind_error, binder_over

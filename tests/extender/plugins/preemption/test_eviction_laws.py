@@ -14,10 +14,10 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.config.settings import Settings
+from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS

@@ -19,7 +19,6 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import PreemptionMetrics
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
@@ -34,6 +33,7 @@ from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController
 from extender.plugins.preemption.eviction_limits import EvictionLimits
+from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
 from extender.tools.offload import at_once
 from tests.extender.framework.bind.interleaving import BrokenError, Dice, Step, play

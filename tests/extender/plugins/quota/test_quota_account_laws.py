@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
@@ -25,6 +24,7 @@ from extender.cluster.objects.device_quotas import DEVICES
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.writes.pods.evictions import DISRUPTION
 from extender.config.settings import Settings
+from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.errors import ApiError, OutcomeUnknownError

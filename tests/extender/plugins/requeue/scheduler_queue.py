@@ -16,13 +16,13 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 
 from allocator import Features
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
+from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, RawObject

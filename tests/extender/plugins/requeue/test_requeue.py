@@ -6,10 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from allocator import Limits
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.filter import FilterResult
+from extender.framework.metrics import Metrics
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs

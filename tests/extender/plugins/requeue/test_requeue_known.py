@@ -4,11 +4,11 @@ import asyncio
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.cluster.writes.pods.patches import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import Code, FilterResult
+from extender.framework.metrics import Metrics
 from extender.framework.pods.gangs import GANG
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS
 from extender.framework.task import Rejection

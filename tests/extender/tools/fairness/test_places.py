@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from extender.answers.metrics.groups import Metrics
 from extender.assembly import make_extender
 from extender.config.settings import Settings
+from extender.framework.metrics import Metrics
 from extender.tools.fairness.places import MOST_WAITING, WAITING_SECONDS, CrowdedError, Places
 from extender.tools.fairness.verb_priority import VerbPriority
 from tests.kit import virtualtime

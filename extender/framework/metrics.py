@@ -1,0 +1,120 @@
+"""The metrics of what the verbs answer, and of what happens to the pods and claims that they answer for."""
+
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from extender.tools.metrics import CALL_SECONDS, WAITING_SECONDS
+
+
+class VerbMetrics:
+    """Counts calls of verbs."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        duration = Histogram(
+            "dra_extender_verb_duration_seconds",
+            "Time from the request's body to the reply, by verb and code (ok or error).",
+            ("verb", "code"),
+            buckets=CALL_SECONDS,
+            registry=registry,
+        )
+        nodes = Counter(
+            "dra_extender_filtered_nodes",
+            "Nodes that filter was asked about, by outcome, for pods that need devices.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._steps = Counter(
+            "dra_extender_allocator_steps", "Devices tried by the allocator's search.", registry=registry
+        )
+        # Children by label are few and kept here: prometheus_client would look each up under a lock.
+        self._duration = cache(duration.labels)
+        self._nodes = cache(nodes.labels)
+
+    def expect(self, verb: str) -> None:
+        """There is such a verb: it has been called 0 times."""
+        for code in ("ok", "error"):
+            self._duration(verb, code)
+
+    def answered(self, verb: str, code: str, seconds: float) -> None:
+        """One call has been answered."""
+        self._duration(verb, code).observe(seconds)
+
+    def filtered(self, *, passed: int, failed: int, unresolvable: int, steps: int) -> None:
+        """One pod that needs devices has been filtered."""
+        self._nodes("passed").inc(passed)
+        self._nodes("failed").inc(failed)
+        self._nodes("unresolvable").inc(unresolvable)
+        self._steps.inc(steps)
+
+
+class ClaimMetrics:
+    """Counts what happens to claims."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._double_allocations = Counter(
+            "dra_extender_clashes",
+            "Allocations, ours or others', that came after another allocation of the same devices.",
+            registry=registry,
+        )
+        self._lost = Counter(
+            "dra_extender_lost_claims",
+            "Claims of bound pods that others have deallocated, or deleted and made again.",
+            registry=registry,
+        )
+        self._deallocated = Counter(
+            "dra_extender_deallocated_claims",
+            "Claims that gave back their devices because they kept their pod off every node.",
+            registry=registry,
+        )
+
+    def clashed(self) -> None:
+        """An allocation came after another allocation of the same devices."""
+        self._double_allocations.inc()
+
+    def lost(self) -> None:
+        """A bound pod has lost a claim."""
+        self._lost.inc()
+
+    def deallocated(self, claims: int) -> None:
+        """Some claims were deallocated so that their pod fits elsewhere."""
+        self._deallocated.inc(claims)
+
+
+class PodMetrics:
+    """Counts what happens to pods."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._woken = Counter(
+            "dra_extender_woken_pods",
+            "Rejected pods that were patched because they may fit now, so that their scheduler tries them again.",
+            registry=registry,
+        )
+        self._allocation = Histogram(
+            "dra_extender_pod_allocation_seconds",
+            "Time from a pod's creation until a bind has allocated its claims.",
+            buckets=WAITING_SECONDS,
+            registry=registry,
+        )
+
+    def woken(self, pods: int) -> None:
+        """Some pods were woken."""
+        self._woken.inc(pods)
+
+    def allocated(self, seconds: float) -> None:
+        """A pod's claims were allocated, so long after its creation; clocks of machines differ."""
+        self._allocation.observe(max(0.0, seconds))
+
+
+class Metrics:
+    """The metrics of a service, named and bucketed as kube-scheduler's are. Each feature adds its own to the registry.
+
+    Args:
+        registry: has all metrics. It is an argument, so that two services in one process do not share numbers.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.verbs = VerbMetrics(registry)
+        self.claims = ClaimMetrics(registry)
+        self.pods = PodMetrics(registry)
