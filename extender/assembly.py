@@ -23,9 +23,9 @@ from extender.answers.observe.overview import Overview
 from extender.answers.observe.pool_sizes import PoolSizes
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
 from extender.cluster.writes.events import Recorder
 from extender.cluster.writes.lease import (
     ALL_LEASES,
@@ -37,8 +37,7 @@ from extender.cluster.writes.lease import (
     SHORT,
     SharedLease,
 )
-from extender.cluster.writes.pods.evictions import Evictor
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Evictor, Nominator
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings, ShapeSettings

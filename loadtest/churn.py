@@ -20,8 +20,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.framework.metrics import Metrics
-from extender.kube.api import ObjectKey
-from extender.kube.raw import key_of
+from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController

@@ -26,8 +26,7 @@ from extender.faces.http.app import create_app
 from extender.faces.http.limits.connections import VERBS
 from extender.faces.serving.listeners import FurtherServer, server_config
 from extender.framework.metrics import Metrics
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.lab.api import MemoryApi
 from extender.planning.templates.catalog import read_catalog

@@ -18,10 +18,8 @@ import uvloop
 from extender.cluster.live import connect
 from extender.cluster.writes.claims.claim_json import is_protected, protected
 from extender.faces.http.replies import OnePacketProtocol
-from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, key_of, timestamp
 from extender.kube.connection.credentials import Origin
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import key_of, timestamp
 from extender.kube.resources import CLAIMS
 
 _DRIVER: Final = "idle.example.com"

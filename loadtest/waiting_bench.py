@@ -25,8 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, EVENTS, POD_GROUPS, PODS, SLICES, TEMPLATES
 from loadtest.endtoend.processor import spent, used
 from loadtest.endtoend.subjects import CALLS_PER_SECOND, Processes

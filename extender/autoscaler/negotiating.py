@@ -20,9 +20,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.claims import Blocked, claims_of
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, unanswered
-from extender.kube.api import Api, ObjectKey
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import TEMPLATES
 from extender.planning.planned_pods import as_planned
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError

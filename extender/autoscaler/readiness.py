@@ -21,9 +21,7 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import NodeRequirements, read_requirements
 from extender.framework.decisions.verdict import UNKNOWN_NODE
-from extender.kube.api import Api, ObjectKey
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import key_of
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, key_of
 from extender.kube.resources import DAEMON_SETS
 from extender.planning.kube_scheduler import rejection, tolerating
 from extender.planning.templates.blueprints import local_pools

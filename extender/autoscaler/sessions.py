@@ -28,12 +28,11 @@ from extender.autoscaler.scale_up.plan import NodeGroup, ScaleUpPlan
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import AUTOSCALER_PREFIX
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import PODS
 from extender.tools.faults import RefusedError
+from extender.tools.files import UnreadableError, read_bytes
 from extender.tools.intake import Budget, Source
-from extender.tools.text_file import UnreadableError, read_bytes
 
 OBJECT_BYTES: Final = 4_000
 """What an object of the cluster takes, about; an old one that only a session still knows is on its account."""

@@ -17,8 +17,7 @@ from extender.cluster.resources import Amounts
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import Relist, SnapshotEdit, after_event, moved_pools, read
 from extender.cluster.timeline import ChangeLog, Reach
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import Event, EventType, Version, key_of, revision, revision_of, version_of
+from extender.kube.api import Event, EventType, ObjectKey, RawObject, Version, key_of, revision, revision_of, version_of
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
 from extender.tools.faults import RefusedError
 

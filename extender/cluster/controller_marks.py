@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from allocator import Claim
-from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, MARK, MARK_FINALIZER
-from extender.kube.api import RawObject
-from extender.kube.raw import timestamp
+from extender.cluster.objects.claims import DEALLOCATION_REQUESTED, MARK, MARK_FINALIZER
+from extender.kube.api import RawObject, timestamp
 
 _RELEASED: Final = "released"
 _RELEASING: Final = "releasing"

@@ -15,8 +15,7 @@ from allocator.tools import Printable
 from allocator.usage import FREE
 from extender.cluster.objects.pods import GangKey, Membership, Pod
 from extender.cluster.resources import NONE, Amounts, added, counted
-from extender.kube.api import ObjectKey
-from extender.kube.raw import revision
+from extender.kube.api import ObjectKey, revision
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")

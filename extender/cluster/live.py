@@ -17,14 +17,13 @@ import structlog
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.cluster.snapshot import EMPTY
 from extender.cluster.snapshot_edit import Relist
+from extender.kube.api import ApiError, ConnectError, Event, OutcomeUnknownError, UnreachableError, key_of, revision_of
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import TooManyRequestsError, Transport
 from extender.kube.discovery import NotServedError, discover, server_version
 from extender.kube.encoding import RELEVANCE
-from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError, UnreachableError
 from extender.kube.permissions import WRITES, Permission, denied, needed, to_list
-from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import RESOURCES, Resource
 from extender.kube.watch import (

@@ -13,8 +13,7 @@ from extender.cluster.kinds import Topic, WatchedKind
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, Unreadable, pools_of, same_devices
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import Version, version_of
+from extender.kube.api import ObjectKey, RawObject, Version, version_of
 
 
 def dated(new: ClaimObject, old: ClaimObject | None, *, listed: bool) -> ClaimObject:

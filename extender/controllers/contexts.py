@@ -23,8 +23,7 @@ from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark, asks_to_deallocate
 from extender.cluster.live import connect
-from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED, is_immediate
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import DEALLOCATION_REQUESTED, ClaimObject, is_immediate
 from extender.cluster.objects.scheduling_contexts import SchedulingContext
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
@@ -36,9 +35,8 @@ from extender.controllers.server import sole_user
 from extender.controllers.store import Store, dumps, loads
 from extender.framework.pods.claims import named_claims
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin, find_origin
-from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, NODES, PODS, RESOURCES
 from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import (

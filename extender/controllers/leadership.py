@@ -26,9 +26,8 @@ from extender.cluster.live import connect
 from extender.cluster.writes.lease import LONG, SharedLease
 from extender.controllers.controller import Controller, Responder
 from extender.controllers.store import Store
-from extender.kube.api import ObjectKey
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.connection.credentials import Origin, find_origin
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.negotiation.protocol import NegotiatedQuestion, Object
 
 _TURN_SECONDS: Final = 1.0

@@ -19,7 +19,7 @@ from extender.controllers.leadership import led, responder_of
 from extender.controllers.store import Store, dumps, loads
 from extender.kube.certificates import Certificates
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES, ProtocolError, question_of
-from extender.tools.text_file import UnreadableError, read_bytes
+from extender.tools.files import UnreadableError, read_bytes
 
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _IDLE_SECONDS: Final = 120

@@ -22,7 +22,7 @@ from extender.plugins.negotiation.protocol import (
     node_of,
     node_to_json,
 )
-from extender.tools.durable_file import append_durably, replace_durably
+from extender.tools.files import append_durably, replace_durably
 
 
 def loads(text: bytes) -> Any:  # noqa: ANN401 - JSON has any type

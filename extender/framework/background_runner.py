@@ -13,7 +13,7 @@ from extender.framework.bind_errors import BindError
 from extender.framework.filter import FilterResult
 from extender.framework.task import BackgroundTask, Rejection
 from extender.framework.wire import FilterArgs, Victims
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 
 PAUSE_SECONDS: Final = 0.2

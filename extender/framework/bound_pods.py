@@ -11,8 +11,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject, parse_claim_object
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
-from extender.kube.api import Api, ObjectKey
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.resources import CLAIMS, PODS
 
 AT_ONCE: Final = 500

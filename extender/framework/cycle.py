@@ -26,7 +26,7 @@ from extender.framework.pods.gangs import is_alone
 from extender.framework.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
 from extender.framework.pods.policy import policy_of, unknown_policy
 from extender.framework.pods.reduced_claims import reduced
-from extender.kube.raw import revision
+from extender.kube.api import revision
 
 CLAIMS: Final = "claims"
 """Refuses, beside the plugins: a claim of the pod cannot be used, or the pod itself cannot."""

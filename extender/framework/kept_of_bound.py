@@ -6,10 +6,9 @@ from typing import Final
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Nominator
 from extender.framework.task import BackgroundTask
-from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 
 MOST_WRITES: Final = 8
 """The most writes in a turn. The devices are safe already, so this is not urgent."""

@@ -25,7 +25,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.extended_resources.requests import wanted
 from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.ranking import Merits
-from extender.kube.raw import revision
+from extender.kube.api import revision
 from extender.tools.fairness.waiting_budget import WaitingBudget
 
 MOST_SECONDS: Final = 0.08

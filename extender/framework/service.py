@@ -34,8 +34,7 @@ from extender.framework.pods.claims_to_come import Foreseen
 from extender.framework.pods.policy import policy_of
 from extender.framework.ranking import Merits, score_by_cpu, score_nodes
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
-from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import RESOURCES
 from extender.plugins.immediate_claims.allocating import ImmediateClaims
 from extender.plugins.preemption.preempt import choose_victims

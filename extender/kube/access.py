@@ -22,10 +22,9 @@ import orjson
 import structlog
 
 from allocator.tools import Recent, shown
-from extender.kube.api import RawObject
+from extender.kube.api import ApiError, OutcomeUnknownError, RawObject
 from extender.kube.connection.transport import HttpRequest, Transport, ask
 from extender.kube.encoding import dumps
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.permissions import Permission
 from extender.kube.resources import Resource
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from extender.tools.text_file import UnreadableError, read_bytes
+from extender.tools.files import UnreadableError, read_bytes
 
 logger = structlog.get_logger()
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from allocator import DEFAULTS_OF, GATES, NO_FEATURES, Features
-from extender.kube.api import ObjectKey
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream, Transport, TransportError, ask, succeeded
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS, RESOURCES, Resource
 
 _DISCOVERED: Final = (*RESOURCES.values(), DAEMON_SETS, EVENTS, LEASES, NAMESPACES, POOL_REQUESTS, QUOTAS)

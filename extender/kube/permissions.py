@@ -7,9 +7,9 @@ from typing import Final
 
 import orjson
 
+from extender.kube.api import ApiError, UnreachableError
 from extender.kube.connection.transport import HttpRequest, Transport, ask
 from extender.kube.discovery import Served
-from extender.kube.errors import ApiError, UnreachableError
 from extender.kube.resources import CLAIMS, PODS, RESOURCES, Resource
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

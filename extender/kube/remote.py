@@ -16,7 +16,17 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import msgspec
 import orjson
 
-from extender.kube.api import Listing, ObjectKey, RawObject
+from extender.kube.api import (
+    AnswerTooLongError,
+    ApiError,
+    Listing,
+    ObjectKey,
+    OutcomeUnknownError,
+    RawObject,
+    UnreachableError,
+    key_of,
+    revision,
+)
 from extender.kube.connection.transport import (
     JSON_TYPE,
     MERGE_PATCH_TYPE,
@@ -33,8 +43,6 @@ from extender.kube.connection.transport import (
 )
 from extender.kube.discovery import Served, discover
 from extender.kube.encoding import Relevance, dumps, loads, loads_aside
-from extender.kube.errors import AnswerTooLongError, ApiError, OutcomeUnknownError, UnreachableError
-from extender.kube.raw import key_of, revision
 from extender.kube.resources import PODS, Resource
 from extender.tools.offload import Offload, at_once, in_thread
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from extender.kube.api import RawObject
+from extender.kube.api import ApiError, Event, EventType, OutcomeUnknownError, RawObject, UnreachableError, revision_of
 from extender.kube.connection.transport import (
     MOST_BYTES,
     HttpReply,
@@ -23,8 +23,6 @@ from extender.kube.connection.transport import (
     decoded,
 )
 from extender.kube.encoding import RELEVANCE, Relevance, loads_aside, passed_revision
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
-from extender.kube.raw import Event, EventType, revision_of
 from extender.kube.remote import RemoteApi, RoomFor, no_room, pages
 from extender.kube.resources import Resource
 from extender.tools.intake import Budget, Source, json_weight

@@ -14,16 +14,22 @@ from typing import Any, Final
 from allocator import Slice, parse_device_class
 from extender.cluster.cluster_state import Sink
 from extender.cluster.kinds import WatchedKind, all_kinds
-from extender.cluster.objects.claim_annotations import SPECIAL
-from extender.cluster.objects.claims import ClaimObject, parse_claim_object
+from extender.cluster.objects.claims import SPECIAL, ClaimObject, parse_claim_object
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.resource_quotas.account import Account, Charge, charges_of
-from extender.cluster.resource_quotas.charges import charged_before, claim_charges, pod_charges
-from extender.cluster.resource_quotas.limits import Extended, parse_resource_quota
+from extender.cluster.resource_quotas import (
+    Account,
+    Charge,
+    Extended,
+    charged_before,
+    charges_of,
+    claim_charges,
+    parse_resource_quota,
+    pod_charges,
+)
 from extender.cluster.snapshot import Unreadable
 from extender.cluster.snapshot_edit import read
-from extender.kube.api import Listing, ObjectKey, RawObject
+from extender.kube.api import ApiError, Event, EventType, Listing, ObjectKey, RawObject, key_of, timestamp
 from extender.kube.claim_rules import (
     admin_problems,
     admin_status_problems,
@@ -32,8 +38,6 @@ from extender.kube.claim_rules import (
     status_problems,
 )
 from extender.kube.encoding import dumps, loads
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType, key_of, timestamp
 from extender.kube.resources import (
     CLAIMS,
     CLASSES,

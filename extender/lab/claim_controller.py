@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
-from extender.kube.api import Api, ObjectKey, RawObject
+from extender.cluster.objects.claims import POD_CLAIM_NAME
+from extender.kube.api import Api, ApiError, Event, EventType, ObjectKey, RawObject, key_of
 from extender.kube.claim_rules import CREATION_FAILED, FINALIZER
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType, key_of
 from extender.kube.resources import CLAIMS, EVENTS, POD_GROUPS, PODS, TEMPLATES, Resource
 from extender.tools.faults import Faults
 

@@ -14,9 +14,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Unreadable
 from extender.config.settings import Settings
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType
+from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, PODS, QUOTAS, RESOURCES, Resource
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import Backlog, ClaimController

@@ -22,8 +22,7 @@ from extender.cluster.kinds import all_kinds
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.objects.resource_classes import VERSION
-from extender.cluster.resource_quotas.account import Account, Charge, charges_of
-from extender.cluster.resource_quotas.limits import Extended, ResourceQuota, parse_resource_quota
+from extender.cluster.resource_quotas import Account, Charge, Extended, ResourceQuota, charges_of, parse_resource_quota
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import admin_problems
 from extender.kube.resources import (

@@ -10,9 +10,8 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 
-from extender.kube.api import Api
+from extender.kube.api import Api, ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.connection.credentials import Origin
-from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission
 from extender.kube.resources import CLAIMS
 from extender.node import cpu_list

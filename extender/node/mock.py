@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from allocator import Node, parse_node
+from extender.kube.api import ConnectError
 from extender.kube.connection.credentials import Origin
-from extender.kube.errors import ConnectError
 from extender.node.cdi import CdiFolder
 from extender.node.driver import AllocatedClaim, AllocatedDevice, PreparedDevice
 from extender.node.running import PublishedDriver, open_api, read_node, run

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS
 from extender.node import sockets
 from extender.node.driver import AllocatedClaim, AllocatedDevice, Driver, DriverParameters, PreparedDevice, PrepareError

@@ -15,9 +15,7 @@ from typing import Any, Final
 import structlog
 
 from allocator import Quantity
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import key_of
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, key_of
 from extender.kube.resources import NODES, SLICES
 
 logger = structlog.get_logger()

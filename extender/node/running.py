@@ -12,9 +12,8 @@ from typing import Any, Final
 import structlog
 
 from extender.cluster.live import connect
-from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.api import Api, ApiError, ConnectError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.connection.credentials import Origin
-from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission, denied
 from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.node.driver import Driver

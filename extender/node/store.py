@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from extender.node import cpu_list
 from extender.node.driver import DriverParameters
-from extender.tools.durable_file import replace_durably
+from extender.tools.files import replace_durably
 
 VERSION: Final = 2
 

@@ -20,9 +20,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.statuses import write_pool_status
 from extender.framework.task import BackgroundTask
-from extender.kube.api import Api, RawObject
+from extender.kube.api import Api, ApiError, OutcomeUnknownError, RawObject
 from extender.kube.discovery import NotServedError
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import POOL_REQUESTS
 from extender.tools.offload import Offload
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx
 
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, OutcomeUnknownError
 from loadtest.endtoend.bench import ClearError
 from loadtest.endtoend.checker import AuditError
 from loadtest.endtoend.plan import Plan, Site, Turn

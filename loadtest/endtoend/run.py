@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from loadtest.endtoend import processor
 from loadtest.endtoend.bench import Bench, furnished, together

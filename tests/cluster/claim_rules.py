@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
-from extender.kube.api import Api, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import Api, ApiError, RawObject
 from extender.kube.resources import CLAIMS
 from extender.lab.api import merge_patch
 from tests.kit.controlplane.client import key_of

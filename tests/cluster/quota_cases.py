@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import Api, ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from tests.kit.controlplane.extended import SPECIAL, box
 from tests.kit.objects.manifests import claim, pod, request, requests

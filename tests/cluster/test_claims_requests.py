@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from extender.cluster.compute_claims import with_cores
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.client import NAMESPACES, Client, key_of
 from tests.kit.controlplane.driver import Driver, driver

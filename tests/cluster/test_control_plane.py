@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES
 from tests.kit.controlplane.binaries import RELEASES, Binaries
 from tests.kit.controlplane.client import Client, connect, key_of

@@ -18,8 +18,7 @@ import httpx
 import pytest
 import yaml
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import SLICES, Resource
 from tests.kit.controlplane.binaries import RELEASES, USUAL, BinariesError, find_renderer
 from tests.kit.controlplane.client import Client, connect

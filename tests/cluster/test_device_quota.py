@@ -8,8 +8,7 @@ from typing import Any, Final
 import pytest
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import PRIORITIES, Client, key_of

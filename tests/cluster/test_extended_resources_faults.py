@@ -5,7 +5,7 @@ from http import HTTPStatus
 
 import pytest
 
-from extender.cluster.writes.pods.patches import ATTEMPTS
+from extender.cluster.writes.pods import ATTEMPTS
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLASSES, PODS
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of

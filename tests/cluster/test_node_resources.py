@@ -11,8 +11,7 @@ from typing import Any, Final
 import pytest
 
 from allocator.model.validation import validate
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import Binaries

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, RawObject
 from extender.kube.resources import CLAIMS, Resource
 from tests.kit.controlplane.client import WAIT_SECONDS, Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane

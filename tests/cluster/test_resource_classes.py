@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLASSES, PODS, QUOTAS, RESOURCE_CLASSES
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.controlplane.client import Client, Condition, key_of

@@ -14,8 +14,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, PODS
 from tests.kit.controlplane.access import SCHEDULER
 from tests.kit.controlplane.binaries import Binaries

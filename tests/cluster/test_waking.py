@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.writes.pods.patches import DEVICES_CHANGED
+from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit.controlplane.client import Client

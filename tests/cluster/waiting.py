@@ -23,10 +23,9 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE
+from extender.cluster.objects.claims import ALLOCATION_MODE, IMMEDIATE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, PODS, SLICES, TEMPLATES, Resource
 from tests.kit.controlplane.aftermath import is_allocated, why_pending
 from tests.kit.controlplane.binaries import find_binaries

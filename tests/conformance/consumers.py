@@ -8,8 +8,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import consumer_of
 from extender.cluster.objects.pods import parse_pod
 from extender.framework.pods.claims import is_made_for
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, POD_GROUPS
 
 Json = dict[str, Any]

@@ -3,8 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from extender.kube.api import Listing, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import PODS, Resource
 from extender.lab.api import MemoryApi
 from tests.corpus.chance import Draw

@@ -1,7 +1,6 @@
 """What happens on a stage without a call: pods and nodes come and go, devices change, drivers and controllers work."""
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS, SLICES
 from tests.corpus.machines import ATTACHED, BROKEN, device, raw
 from tests.corpus.stage import Stage

@@ -4,8 +4,7 @@ import asyncio
 from typing import Any
 
 from extender.cluster.objects.pods import Pod
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import NODES, PODS
 from tests.corpus.happenings import happen
 from tests.corpus.stage import Stage

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from extender.cluster.cluster_state import Sink
-from extender.kube.api import RawObject
-from extender.kube.raw import Event
+from extender.kube.api import Event, RawObject
 from extender.kube.resources import Resource
 from tests.kit import virtualtime
 

@@ -31,8 +31,7 @@ from extender.faces.http.app import Listener, create_app
 from extender.faces.http.callers import MAY, USER
 from extender.framework.metrics import Metrics
 from extender.framework.service import Service
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import LOADED

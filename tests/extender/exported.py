@@ -14,7 +14,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.callers import CallerMetrics
 from extender.framework.metrics import Metrics
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, SLICES
 from extender.node.cci.admissions import CciMetrics
 from extender.planning.templates.catalog import read_catalog

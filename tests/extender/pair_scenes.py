@@ -12,13 +12,12 @@ from extender.answers.whatif.question import read_question
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import EXPANDERS
 from extender.autoscaler.simulated_cluster import World
-from extender.cluster.objects.claim_annotations import ALLOCATION_MODE
+from extender.cluster.objects.claims import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.faces.commands.audit import audit_snapshot
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs, PreemptArgs, Victims
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
 from extender.planning.templates.catalog import Catalog, Supply
 from tests.extender.autoscaler.scenes import GROUP as GROUP_LABEL

@@ -18,7 +18,7 @@ import structlog
 from allocator import Device, Selectors, parse_slice
 from allocator.cel import CompileError, EvaluationError
 from extender.cluster.cluster_state import ClusterState
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from tests.hostile.findings import Finding, Findings, signature_of
 from tests.hostile.objects import HostileObject, HostileObjects
 from tests.hostile.requests import HostileRequest, HostileRequests

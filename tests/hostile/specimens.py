@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from allocator.model.optional import OPTIONAL_REQUESTS
-from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY, SPECIAL
+from extender.cluster.objects.claims import ALLOCATION_MODE, PRIORITY, SPECIAL
 
 Object = dict[str, Any]
 

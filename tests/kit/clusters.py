@@ -22,8 +22,7 @@ from extender.faces.http.app import Listener, create_app
 from extender.framework.decisions.solver import Solver
 from extender.framework.metrics import Metrics
 from extender.framework.service import Service
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, RESOURCES
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError
 from loadtest.endtoend.campaign import Campaign, Place, Told
 from loadtest.endtoend.plan import Choice, PlanError, Site, Turn, plan
 from loadtest.endtoend.results import Mood, Run

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import NODES, SLICES
 from tests.kit.controlplane.components import START_SECONDS
 from tests.kit.process import Process

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import PODS
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.objects.manifests import is_bound

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLASSES, NODES, SLICES
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.kwok import KUBELET

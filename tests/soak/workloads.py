@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, TEMPLATES, Resource
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.scenario import by_name, by_template

@@ -13,16 +13,13 @@ from typing import Final
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.resource_quotas.account import Account, Charge
-from extender.cluster.resource_quotas.charges import claim_charges, pod_charges
-from extender.cluster.resource_quotas.limits import Extended, parse_resource_quota
+from extender.cluster.resource_quotas import Account, Charge, Extended, claim_charges, parse_resource_quota, pod_charges
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.claims import claim_from_template
 from extender.framework.pods.extended_resources.requests import DemandError, demand, special_claim, wanted
 from extender.framework.pods.extended_resources.special_claim import class_serving, groups_of
-from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.claim_rules import ADMIN_LABEL, CREATION_FAILED
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import EVENTS, NAMESPACES, QUOTAS
 
 

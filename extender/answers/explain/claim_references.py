@@ -6,8 +6,7 @@ from typing import Final
 
 from allocator import ClaimSpec, ClaimTemplate
 from allocator.tools import hint
-from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot

@@ -11,8 +11,7 @@ from allocator.model.optional import not_served
 from allocator.tools import did_you_mean, nearest
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice
-from extender.cluster.objects.claim_annotations import is_immediate, mode_problem, priority_of
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem, priority_of
 from extender.framework.pods.stand_in import is_open, stand_in
 from extender.kube.api import ObjectKey
 

@@ -26,8 +26,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import SchedulingSettings
 from extender.framework.cycle import refreshed
 from extender.framework.pods.stand_in import stand_in
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.planning.changes import Suggest
 from extender.plugins.negotiation.negotiation import Negotiation

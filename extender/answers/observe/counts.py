@@ -8,8 +8,7 @@ from itertools import product
 from typing import TypeAlias, TypeVar
 
 from extender.cluster.kinds import Topic
-from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
 from extender.framework.decision_log import DecisionLog

@@ -13,8 +13,7 @@ from allocator.checks import BLOCKING_EFFECTS
 from allocator.model.json import ObjectReader, read_node_selector, read_taint, read_tolerations
 from allocator.tools import Fields, shown
 from extender.cluster.resources import NO_RESOURCES, ContainerNeeds, PodResources, cpu_request, peak, read_pod_resources
-from extender.kube.api import ObjectKey
-from extender.kube.raw import key_of
+from extender.kube.api import ObjectKey, key_of
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
 """Condition of a pod whose claims were released: its bind failed, or the claims' devices kept it off every node."""

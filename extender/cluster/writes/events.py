@@ -14,8 +14,7 @@ import structlog
 
 from allocator.tools import Printable, printable
 from extender.cluster.objects.pods import Pod
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, EVENTS, PODS
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import FairMemory

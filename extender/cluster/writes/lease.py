@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from extender.cluster.writes.pods.patches import refused
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.cluster.writes.pods import refused
+from extender.kube.api import Api, ApiError, ObjectKey, RawObject
 from extender.kube.resources import LEASES
 
 PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import Api, ApiError, ObjectKey, RawObject
 from extender.kube.resources import CONTEXTS, PODS
 
 

@@ -1,7 +1,6 @@
 """Writes of statuses: of DeviceQuotas, and of ResourcePoolStatusRequests."""
 
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import Api, ApiError, ObjectKey, RawObject
 from extender.kube.resources import DEVICE_QUOTAS, POOL_REQUESTS
 
 

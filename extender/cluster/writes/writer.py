@@ -29,7 +29,7 @@ from extender.cluster.objects.pods import RELEASED, Pod
 from extender.cluster.writes.claims.claim_json import Reservation, deallocated, dropped_fields
 from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released
 from extender.cluster.writes.claims.reservation_queue import ReservationQueue, WaitingReservation
-from extender.cluster.writes.pods.patches import (
+from extender.cluster.writes.pods import (
     ATTEMPTS,
     DEVICES_CHANGED,
     changed_by_others,
@@ -39,10 +39,17 @@ from extender.cluster.writes.pods.patches import (
     refused,
     same_pod,
 )
-from extender.kube.api import Api, ObjectKey, RawObject
+from extender.kube.api import (
+    Api,
+    ApiError,
+    ObjectKey,
+    OutcomeUnknownError,
+    RawObject,
+    WriteRefusedError,
+    revision,
+    revision_of,
+)
 from extender.kube.encoding import loads
-from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
-from extender.kube.raw import revision, revision_of
 from extender.kube.resources import PODS
 
 _HEARING_SECONDS: Final = 5.0

@@ -17,14 +17,12 @@ from extender.faces.commands.place import Place
 from extender.faces.commands.port_forward import Tunnel, forward, pod_path
 from extender.faces.commands.reading import EXPLAINED, settings_on
 from extender.faces.commands.remote import RemoteError, document
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ConnectError, ObjectKey, OutcomeUnknownError, RawObject, key_of
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Origin
 from extender.kube.connection.transport import decoded
 from extender.kube.discovery import discover
-from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError
 from extender.kube.permissions import Permission, denied
-from extender.kube.raw import key_of
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import LEASES, PODS
 from extender.tools.logs import log_quietly

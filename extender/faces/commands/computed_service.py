@@ -16,8 +16,7 @@ from extender.faces.commands.reading import EXPLAINED
 from extender.faces.http.app import create_app
 from extender.framework.metrics import Metrics
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import key_of
+from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import PODS, RESOURCES
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt

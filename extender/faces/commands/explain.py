@@ -40,9 +40,8 @@ from extender.faces.commands.reading import EXPLAINED, check_pod_name, settings_
 from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions
 from extender.faces.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError
 from extender.framework.decisions.solver import Solver
-from extender.kube.api import ObjectKey
+from extender.kube.api import ObjectKey, key_of
 from extender.kube.connection.credentials import Origin, find_origin
-from extender.kube.raw import key_of
 from extender.kube.resources import PODS
 from extender.planning.templates.catalog import read_catalog
 from extender.tools.logs import log_quietly

@@ -26,7 +26,7 @@ from extender.faces.commands.output import (
     say,
 )
 from extender.faces.serving.memory import undisturbed
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.tools.user_error import UserError
 from extender.tools.version import __version__
 

@@ -13,7 +13,7 @@ import typer
 
 from allocator.policies import POLICIES
 from extender.faces.commands.output import fail
-from extender.tools.text_file import UnreadableError, read_text
+from extender.tools.files import UnreadableError, read_text
 
 _MARKUP: Final[Literal["rich"] | None] = "rich" if sys.stdout and sys.stdout.isatty() else None
 """Boxes around help only on a terminal."""

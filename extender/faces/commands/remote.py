@@ -12,7 +12,7 @@ import typer
 
 from extender.faces.commands.options import OptionGroup, parse_path
 from extender.kube.certificates import Subject, TlsProblem, tls_problem
-from extender.tools.text_file import UnreadableError, read_text
+from extender.tools.files import UnreadableError, read_text
 from extender.tools.user_error import UserError
 
 _SECONDS: Final = 60.0

@@ -38,9 +38,8 @@ from extender.faces.serving.memory import undisturbed
 from extender.faces.simulation.cluster import Cluster, UnknownPodError
 from extender.faces.simulation.scheduling import Placement
 from extender.faces.simulation.workloads import Skipped
-from extender.kube.api import RawObject
+from extender.kube.api import ApiError, RawObject
 from extender.kube.connection.credentials import Origin
-from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, QUOTAS
 from extender.lab.manifests import ManifestObject
 from extender.tools import logs

@@ -23,9 +23,8 @@ from extender.faces.commands.options import (
 )
 from extender.faces.commands.output import fail, note, print_data, warn
 from extender.faces.commands.reading import one_cluster, settings_of
-from extender.kube.api import RawObject
+from extender.kube.api import ConnectError, RawObject
 from extender.kube.connection.credentials import Origin, find_origin
-from extender.kube.errors import ConnectError
 from extender.kube.resources import NODES, SLICES, Resource
 from extender.planning.templates.catalog import read_catalog
 from extender.planning.templates.node_description import describe

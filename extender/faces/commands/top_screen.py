@@ -12,7 +12,7 @@ from textual.widgets import DataTable, Footer, Static
 from allocator.tools import printable
 from extender.faces.commands.remote import RemoteError
 from extender.faces.commands.top import TopView
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.tools.table import TextTable
 
 _TABLES: Final = ("nodes", "waiting", "decisions")

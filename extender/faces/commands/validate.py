@@ -8,14 +8,14 @@ from allocator.model.json import CONTROLLER, PARAMETERS_REF, SUITABLE_NODES, Par
 from allocator.model.optional import OPTIONAL_REQUESTS, optional_problem
 from allocator.tools import did_you_mean, nearest
 from extender.autoscaler.readiness import DRIVERS
-from extender.cluster.objects.claim_annotations import (
+from extender.cluster.objects.claims import (
     ALLOCATION_MODE,
     DEALLOCATION_REQUESTED,
     MARK,
     PRIORITY,
+    ClaimObject,
     mode_problem,
 )
-from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, POLICY
 from extender.faces.commands.convert import judgements_of, refusals
 from extender.faces.commands.options import Output, OutputOption, PathsArgument, command

@@ -24,9 +24,8 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.metrics import Metrics
 from extender.framework.pods.stand_in import stand_in
 from extender.framework.service import Service
-from extender.kube.api import ObjectKey
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.claim_rules import check_expression
-from extender.kube.errors import ApiError
 from extender.kube.resources import NAMESPACES, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.cluster import EmbeddedCluster

@@ -16,7 +16,7 @@ from allocator.model.optional import not_served
 from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.answers.explain.explanation import share_in_words
 from extender.cluster.consumers import claim_keys
-from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
+from extender.cluster.objects.claims import is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import refreshed

@@ -5,17 +5,15 @@ from dataclasses import replace
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_name
-from extender.cluster.objects.claim_annotations import READ
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import READ, ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import Reservation
-from extender.cluster.writes.pods.patches import check_unbound
+from extender.cluster.writes.pods import check_unbound
 from extender.framework.bind_errors import BindError
 from extender.framework.claim_arrival import made
 from extender.framework.pods.claims import is_made_for
-from extender.kube.api import ObjectKey
-from extender.kube.errors import WriteRefusedError
+from extender.kube.api import ObjectKey, WriteRefusedError
 
 
 async def arrived(

@@ -18,15 +18,14 @@ from allocator.tools import printable
 from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import is_in_use
+from extender.cluster.double_allocations import DoubleAllocations, double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import Reservation
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
-from extender.cluster.writes.claims.special_claims import SpecialClaims
+from extender.cluster.writes.claims.claim_writes import SpecialClaims
 from extender.cluster.writes.events import QUOTA_EXCEEDED, Note
-from extender.cluster.writes.pods.patches import NodeResources, check_unbound
+from extender.cluster.writes.pods import NodeResources, check_unbound
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.awaited_claims import arrived, check_not_fenced
 from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back, verify
@@ -38,8 +37,7 @@ from extender.framework.bind_errors import (
     PluginRefusesError,
 )
 from extender.framework.decisions.solver import Solver
-from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError, OverQuotaError, WriteRefusedError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, OverQuotaError, WriteRefusedError
 from extender.kube.resources import CLAIMS
 from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.pinned_claims.serving import PinnedClaims

@@ -11,15 +11,13 @@ from typing import Final
 from allocator import Allocation, AllocationResult, AllocatorError, InvalidClaimError, Reason, SelectorError
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import group_of
-from extender.cluster.objects.claim_annotations import is_immediate
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.double_allocations import DoubleAllocations, double_allocation
+from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import ExtendedClaim, Pod
-from extender.cluster.other_writers import double_allocation
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import Reservation, is_reserved
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
 from extender.framework.bind_errors import BindError, ControllerRefusesError, DoubleAllocationError, PluginRefusesError
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
 from extender.framework.decisions.solver import No, Solver

@@ -14,11 +14,10 @@ from allocator.reason import Cause
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.consumers import claim_keys, claim_name, group_of, is_in_use
 from extender.cluster.controller_marks import asks_to_deallocate, is_marked
-from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.double_allocations import double_allocation
+from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod, PodClaim
-from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs, Special, reaches, special_of
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, NegotiationError, negotiated

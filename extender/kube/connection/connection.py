@@ -14,6 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import structlog
 
+from extender.kube.api import ConnectError
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import (
     JSON_TYPE,
@@ -23,7 +24,6 @@ from extender.kube.connection.transport import (
     NotSentError,
     TransportError,
 )
-from extender.kube.errors import ConnectError
 
 _log = structlog.get_logger()
 

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import yaml
 
 from allocator.tools import Fields, shown
-from extender.kube.errors import ConnectError
-from extender.tools.text_file import UnreadableError, read_bytes, read_text
+from extender.kube.api import ConnectError
+from extender.tools.files import UnreadableError, read_bytes, read_text
 from extender.tools.user_error import suggestion
 from extender.tools.yamltext import single_mapping
 

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple, Protocol
 
 import orjson
 
-from extender.kube.api import RawObject
+from extender.kube.api import AnswerTooLongError, ApiError, OutcomeUnknownError, RawObject, UnreachableError
 from extender.kube.encoding import loads
-from extender.kube.errors import AnswerTooLongError, ApiError, OutcomeUnknownError, UnreachableError
 
 JSON_TYPE: Final = "application/json"
 MERGE_PATCH_TYPE: Final = "application/merge-patch+json"

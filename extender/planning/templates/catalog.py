@@ -11,7 +11,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.planning.templates.blueprints import Blueprint, learned
 from extender.planning.templates.node_templates import NodeTemplate, TemplateError, load_templates
-from extender.tools.text_file import UnreadableError, read_text
+from extender.tools.files import UnreadableError, read_text
 
 OF_KUBERNETES: Final = "node.kubernetes.io/"
 """Prefix of the taints by which Kubernetes tells the condition of a node. They say nothing of a group."""

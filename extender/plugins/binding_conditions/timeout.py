@@ -11,11 +11,10 @@ from allocator import Features
 from allocator.tools import printable
 from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.double_allocations import DoubleAllocations, double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
 from extender.cluster.writes.events import Note
 from extender.framework.bind.bind import Binder
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of, unready

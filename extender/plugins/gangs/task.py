@@ -24,7 +24,7 @@ from extender.cluster.indexes import Stage
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import GangKey, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Nominator
 from extender.cluster.writes.writer import Writer
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.evaluate import Decider

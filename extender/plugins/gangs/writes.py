@@ -9,9 +9,9 @@ from typing import Final
 import structlog
 
 from extender.cluster.objects.pods import Keeping, Pod
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Nominator
 from extender.cluster.writes.writer import Writer
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 
 logger = structlog.get_logger()
 

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.claim_annotations import priority_of
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import ClaimObject, priority_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError

@@ -11,8 +11,7 @@ from allocator import Claim
 from allocator.tools import Recent, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
-from extender.cluster.objects.claim_annotations import is_immediate, mode_problem
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
@@ -26,8 +25,7 @@ from extender.framework.pods.stand_in import stand_in
 from extender.framework.queue.queueing_hints import queueing_hint
 from extender.framework.queue.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import BackgroundTask
-from extender.kube.api import ObjectKey
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.immediate_claims.allocating import ImmediateClaims, in_order
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import ReportingMemory

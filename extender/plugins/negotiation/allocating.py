@@ -15,16 +15,15 @@ from typing import Final
 from allocator import AllocationResult
 from allocator.tools import Recent
 from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked, next_mark
-from extender.cluster.objects.claim_annotations import MARK
+from extender.cluster.objects.claims import MARK
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_json import Reservation, protected
 from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
-from extender.cluster.writes.pods.patches import ATTEMPTS
+from extender.cluster.writes.pods import ATTEMPTS
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
-from extender.kube.api import RawObject
+from extender.kube.api import ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import dumped
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.plugins.negotiation.controller import ControllerError
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.merging import is_for, merged

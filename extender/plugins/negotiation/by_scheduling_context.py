@@ -14,10 +14,8 @@ from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.controller_marks import asks_to_deallocate, is_to_deallocate
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.framework.pods.negotiated_claims import awaited, unanswered
-from extender.kube.api import ObjectKey
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, revision_of
 from extender.kube.discovery import NotServedError
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import revision_of
 from extender.kube.resources import CLAIMS, CONTEXTS
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.plugins.negotiation.protocol import (

@@ -16,8 +16,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.bound_pods import needs_claims
 from extender.framework.pods.claims import named_claims
 from extender.framework.task import BackgroundTask
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.resources import PODS
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.scheduling_contexts import Contexts

@@ -10,7 +10,7 @@ import structlog
 from extender.config.controllers import ControllerSettings
 from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem
 from extender.plugins.negotiation.controller import ControllerAwayError
-from extender.tools.text_file import UnreadableError, read_bytes
+from extender.tools.files import UnreadableError, read_bytes
 
 logger = structlog.get_logger()
 

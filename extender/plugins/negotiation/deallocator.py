@@ -13,14 +13,13 @@ import structlog
 from allocator import Reason
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import has_other_consumers, is_in_use, users_of
-from extender.cluster.objects.claim_annotations import is_immediate
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.framework.task import BackgroundTask, Rejection
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.tools.faults import Faults
 

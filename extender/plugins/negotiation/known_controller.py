@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited
-from extender.kube.raw import timestamp
+from extender.kube.api import timestamp
 from extender.plugins.negotiation.controller import (
     Controller,
     ControllerAwayError,

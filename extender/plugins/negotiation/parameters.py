@@ -12,8 +12,7 @@ from allocator import FROM_CLAIM, FROM_CLASS, ParametersRef
 from allocator.tools import JSON
 from extender.config.controllers import ParameterKind
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
-from extender.kube.api import Api, ObjectKey
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.resources import Resource
 
 _SECONDS: Final = 1.0

@@ -17,15 +17,13 @@ from allocator.tools import Recent
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import LAST_ATTEMPT, Mark, is_marked, marked
 from extender.cluster.kinds import Topic
-from extender.cluster.objects.claim_annotations import MARK
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import MARK, ClaimObject
 from extender.cluster.writes.claims.claim_json import unprotected
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.framework.controller_work import ControllerWork
 from extender.framework.task import BackgroundTask
-from extender.kube.api import ObjectKey
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.plugins.negotiation.controller import ControllerError
 from extender.plugins.negotiation.deallocation import controllers_of
 from extender.plugins.negotiation.known_controller import KnownController

@@ -14,9 +14,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.scheduling_contexts import SchedulingContext, parse_scheduling_context
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.framework.pods.claims import named_claims
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
-from extender.kube.raw import revision_of
+from extender.kube.api import ApiError, ObjectKey, revision_of
 from extender.kube.resources import CONTEXTS
 from extender.plugins.negotiation.protocol import PodName
 

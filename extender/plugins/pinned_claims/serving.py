@@ -19,14 +19,12 @@ from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys, has_other_consumers, is_in_use, users_of
 from extender.cluster.controller_marks import is_marked
-from extender.cluster.objects.claim_annotations import is_immediate
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.double_allocations import DoubleAllocations, double_allocation
+from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.objects.pods import Pod
-from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import AllocationFirst, Reservation
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
-from extender.cluster.writes.pods.patches import NodeResources
+from extender.cluster.writes.pods import NodeResources
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, verify
 from extender.framework.bind_errors import BindError, DoubleAllocationError, LapsedError, PluginRefusesError

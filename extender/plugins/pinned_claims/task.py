@@ -25,7 +25,7 @@ from extender.framework.pods.extended_resources.special_claim import without_dev
 from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.queue.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import BackgroundTask
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import no_attempt
 from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.tools.fairness.fair_memory import FairMemory

@@ -16,13 +16,12 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import holders_near
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Nominator
 from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_devices import are_leaving
 from extender.framework.pods.gangs import is_alone
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
-from extender.kube.raw import revision
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError, revision
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.outcome import is_in_vain

@@ -33,14 +33,13 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.pods.evictions import Evictor, preempted_by
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Evictor, Nominator, preempted_by
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.gangs import is_alone
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
 from extender.plugins.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
 from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal

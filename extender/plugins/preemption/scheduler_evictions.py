@@ -18,7 +18,7 @@ from extender.framework.bind_errors import BindError, ControllerRefusesError, Pl
 from extender.framework.decisions.solver import Solver
 from extender.framework.task import BackgroundTask
 from extender.framework.wire import Victims
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.preemption.eviction_limits import (
     LOOKING_SECONDS,
     MOST_REFUSALS,

@@ -9,10 +9,10 @@ from allocator import Allocation, AllocationMode, LeftOut, Reason, SearchLimitEr
 from allocator.model.optional import optional_problem, without
 from allocator.search import SearchBudget, TimedSelectors
 from extender.cluster.consumers import claim_keys
+from extender.cluster.double_allocations import is_before
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
-from extender.cluster.other_writers import is_before
 from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import PodClaims

@@ -17,8 +17,7 @@ from extender.cluster.writes.lease import SharedLease
 from extender.cluster.writes.statuses import write_quota_status
 from extender.framework.decisions.solver import Solver
 from extender.framework.task import BackgroundTask
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.plugins.quota.totals import Total

@@ -24,7 +24,7 @@ from extender.framework.queue.rejected_pods import (
     backoff,
 )
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.requeue.judged_pods import judge_pods
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns

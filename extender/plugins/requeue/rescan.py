@@ -22,7 +22,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.framework.asked import Asked
 from extender.framework.task import UNSEEN, BackgroundTask, Found
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.faults import Faults

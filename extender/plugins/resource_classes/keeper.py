@@ -9,9 +9,7 @@ import structlog
 from allocator import InvalidObjectError
 from allocator.model.json import MATCH_ATTRIBUTE, MEMBERS
 from extender.cluster.objects.resource_classes import ResourceClass, parse_resource_class
-from extender.kube.api import Api, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import timestamp
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, timestamp
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.plugins.resource_classes.device_class import ClassJudgement, judge
 

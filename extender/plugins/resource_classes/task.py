@@ -11,8 +11,7 @@ from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.task import BackgroundTask
-from extender.kube.api import Api
-from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import Api, ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.resource_classes.keeper import keep_device_classes
 
 logger = structlog.get_logger()

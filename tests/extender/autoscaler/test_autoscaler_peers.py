@@ -10,8 +10,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.autoscaler.sessions import FORWARDED, PassedCall, PeerReply, Peers, PeerUnreachableError
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import PODS
 from tests.extender.autoscaler.http_scenes import NEW, app_of, book, passing, post, start
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, pod_of

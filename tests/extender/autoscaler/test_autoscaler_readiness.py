@@ -7,8 +7,7 @@ import pytest
 
 from extender.autoscaler.readiness import DaemonSetReader, Expectations, node_readiness
 from extender.autoscaler.simulated_cluster import World
-from extender.kube.api import Api, Listing
-from extender.kube.errors import ApiError
+from extender.kube.api import Api, ApiError, Listing
 from extender.kube.resources import DAEMON_SETS
 from tests.extender.autoscaler.scenes import (
     GROUP,

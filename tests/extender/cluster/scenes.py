@@ -3,8 +3,7 @@
 from allocator import AllocationResult, DeviceId, DeviceResult, PoolId
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey, RawObject
 from extender.kube.resources import Resource
 from tests.kit.clusters import (
     DRIVER,

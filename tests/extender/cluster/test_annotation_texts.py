@@ -4,7 +4,7 @@ import pytest
 
 from allocator import ClaimSpec
 from allocator.model.optional import optional_problem
-from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
+from extender.cluster.objects.claims import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, read_membership
 from extender.framework.pods.policy import policy_problem
 

@@ -11,8 +11,7 @@ from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.claims import NOTHING, Blocked, PodClaims, claims_of
-from extender.kube.api import RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES
 from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of
 

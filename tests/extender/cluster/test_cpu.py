@@ -7,8 +7,7 @@ import pytest
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.resources import cpu_of, cpu_request
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import NODES, PODS, RESOURCES
 from tests.kit.clusters import Object, node, pod
 

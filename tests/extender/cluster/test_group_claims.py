@@ -6,15 +6,14 @@ import pytest
 
 from allocator import Features
 from extender.cluster.consumers import consumer_of, holders_near, users_of, without_pods
-from extender.cluster.objects.claim_annotations import TAKING
+from extender.cluster.objects.claims import TAKING
 from extender.cluster.objects.pods import RELEASED
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings
 from extender.faces.simulation.cluster import Cluster as Simulation
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import WriteRefusedError
+from extender.kube.api import ObjectKey, RawObject, WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
 from tests.extender.framework.bind.scenes import FORBIDDEN, GET_CLAIM, Scene, action
 from tests.extender.plugins.gangs.test_pod_groups import GROUP, TEMPLATE, member, shared

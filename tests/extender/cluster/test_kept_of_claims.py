@@ -9,15 +9,15 @@ from allocator import ClaimTemplate
 from allocator.model.optional import OPTIONAL_REQUESTS, optional_problem
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark
-from extender.cluster.objects.claim_annotations import (
+from extender.cluster.objects.claims import (
     ALLOCATION_MODE,
     MARK,
     MARK_FINALIZER,
     READ,
     SPECIAL,
     mode_problem,
+    parse_claim_object,
 )
-from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.pods import parse_pod
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
 from extender.cluster.live import FollowTiming, Timing
+from extender.kube.api import Event, key_of
 from extender.kube.connection.transport import HttpRequest
-from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, NODES, PODS
 from tests.extender.kube.live_scenes import (
     RecordingState,

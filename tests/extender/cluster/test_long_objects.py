@@ -10,11 +10,10 @@ import pytest
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import LiveCluster
-from extender.kube.api import ObjectKey
+from extender.kube.api import AnswerTooLongError, ObjectKey
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.transport import HttpRequest, LongAnswerError
 from extender.kube.discovery import discover
-from extender.kube.errors import AnswerTooLongError
 from extender.kube.remote import PAGE_BYTES, RemoteApi
 from extender.kube.resources import CLAIMS, RESOURCES
 from extender.kube.watch import WatchSource

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from allocator import InvalidObjectError
 from extender.cluster.cluster_state import ClusterState
-from extender.kube.api import RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, RawObject
 from extender.kube.resources import CLAIMS
 from tests.extender.cluster.scenes import KEY, at
 from tests.kit.clusters import claim

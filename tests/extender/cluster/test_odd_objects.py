@@ -11,9 +11,8 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import all_kinds
 from extender.cluster.snapshot import Unreadable
 from extender.cluster.snapshot_edit import read
-from extender.kube.api import RawObject
+from extender.kube.api import Event, EventType, RawObject, key_of
 from extender.kube.encoding import dumps, loads
-from extender.kube.raw import Event, EventType, key_of
 from extender.kube.resources import RESOURCES
 from tests.allocator.test_parse_robustness import OBJECTS, places, put
 

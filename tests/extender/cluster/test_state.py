@@ -9,8 +9,7 @@ from extender.cluster.kinds import Topic, all_kinds
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.snapshot_edit import SnapshotEdit
 from extender.cluster.timeline import ANYTHING, ChangeLog
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, SLICES, Resource
 from tests.extender.cluster.scenes import KEY, POOL, allocation, at, change, delete, found, held
 from tests.extender.plugins.quota.test_quota_account import keeping

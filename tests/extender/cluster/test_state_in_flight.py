@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.double_allocations import double_allocation
 from extender.cluster.kinds import Topic
-from extender.cluster.other_writers import double_allocation
 from extender.kube.resources import CLAIMS, NODES
 from tests.extender.cluster.scenes import KEY, POOL, allocation, at, change, delete, found, held
 from tests.kit import virtualtime

@@ -12,8 +12,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.snapshot import Snapshot
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import Event, EventType, key_of
+from extender.kube.api import Event, EventType, ObjectKey, RawObject, key_of
 from extender.kube.resources import CLAIMS, RESOURCES
 from tests.kit.clusters import (
     DRIVER,

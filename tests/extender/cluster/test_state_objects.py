@@ -9,7 +9,7 @@ from extender.cluster.objects.budgets import parse_budget
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pods import KEPT, NOTHING_KEPT, Keeping, is_extended, parse_pod
-from extender.kube.raw import revision
+from extender.kube.api import revision
 from tests.kit.clusters import budget, claim, node, pod
 
 

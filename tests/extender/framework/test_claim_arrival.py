@@ -9,8 +9,7 @@ import pytest
 from extender.cluster.objects.pods import parse_pod
 from extender.framework.claim_arrival import MOST_SECONDS, PAUSE_SECONDS, ClaimArrival
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, PODS
 from tests.extender.framework.bind.scenes import Scene
 from tests.kit.clusters import (

@@ -4,11 +4,10 @@ import asyncio
 
 import pytest
 
-from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
+from extender.cluster.objects.claims import MARK, MARK_FINALIZER
 from extender.cluster.writes.lease import IMMEDIATE_CLAIMS, PINNED_PODS
 from extender.framework.controller_work import ControllerWork
-from extender.kube.api import ObjectKey
-from extender.kube.raw import timestamp
+from extender.kube.api import ObjectKey, timestamp
 from extender.kube.resources import LEASES
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from extender.tools.faults import Faults

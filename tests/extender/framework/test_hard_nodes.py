@@ -14,7 +14,7 @@ from extender.framework.late_nodes import LATE, QUIET_SECONDS
 from extender.framework.metrics import Metrics
 from extender.framework.service import SEARCH_SHARE
 from extender.framework.wire import FilterArgs
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import SLICES
 from extender.tools.fairness.waiting_budget import SAVED_SECONDS
 from extender.tools.offload import at_once

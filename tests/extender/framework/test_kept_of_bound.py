@@ -1,6 +1,6 @@
 """What is kept for pods ends once they are bound."""
 
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Nominator
 from extender.framework.kept_of_bound import MOST_WRITES, KeptOfBound
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS

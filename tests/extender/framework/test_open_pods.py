@@ -10,7 +10,7 @@ from allocator.policies import POLICIES, Merit
 from extender.framework.open_pods import MOST_SECONDS, WAITING_SHARE, OpenPods
 from extender.framework.ranking import Merits
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import PODS
 from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.tools.offload import at_once

@@ -13,7 +13,7 @@ from extender.framework.decisions.evaluate import MOST_NEW_DEVICES, MOST_NEW_LOS
 from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import SLICES
 from tests.kit.clusters import GPU, Cluster, Object, claim, device_class, local_slice, node, parsed, pod
 

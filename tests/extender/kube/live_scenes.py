@@ -8,10 +8,9 @@ from contextlib import asynccontextmanager, suppress
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import LiveCluster, Timing
 from extender.cluster.snapshot_edit import Relist
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import Event, ObjectKey, RawObject, key_of, revision_of
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.discovery import Served
-from extender.kube.raw import Event, key_of, revision_of
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
 from extender.kube.watch import WatchSource, WatchTiming

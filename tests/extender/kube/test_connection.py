@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 
 from extender.cluster.live import connect
+from extender.kube.api import ConnectError
 from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
-from extender.kube.errors import ConnectError
 from tests.extender.kube.live_scenes import half, now
 from tests.kit.servers.canned import (
     CHUNKED,

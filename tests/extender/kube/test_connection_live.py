@@ -17,8 +17,8 @@ from extender.faces.commands.explain import ExplainedObject, InquiryError, expla
 from extender.faces.commands.main import app
 from extender.faces.commands.reading import EXPLAINED
 from extender.faces.serving.run import live
+from extender.kube.api import ConnectError
 from extender.kube.connection.transport import HttpRequest
-from extender.kube.errors import ConnectError
 from extender.kube.permissions import ALLOCATES, WRITES
 from extender.kube.resources import CLAIMS, NODES, PODS, RESOURCES, Resource
 from tests.extender.answers.defragmentation.scenes import moves, waits

@@ -8,9 +8,8 @@ import pytest
 from extender.cluster.live import usable_api
 from extender.faces.commands.audit import AUDITED, listed
 from extender.faces.commands.reading import EXPLAINED
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ConnectError, ObjectKey, OutcomeUnknownError, RawObject, UnreachableError
 from extender.kube.discovery import NotServedError, Served, discover
-from extender.kube.errors import ApiError, ConnectError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi, RequestTiming
 from extender.kube.resources import BUDGETS, CLAIMS, CLASSES, NODES, PODS, SLICES, TAINT_RULES, TEMPLATES, Resource
 from tests.extender.kube.live_scenes import SERVED, half

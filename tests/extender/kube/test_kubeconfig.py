@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from extender.kube.api import ConnectError
 from extender.kube.connection.connection import open_connection
 from extender.kube.connection.credentials import Origin, find_origin, load_credentials
-from extender.kube.errors import ConnectError
 from tests.kit.servers.canned import HTTPS, config_text
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")

@@ -2,9 +2,8 @@
 
 import pytest
 
+from extender.kube.api import ApiError, key_of
 from extender.kube.connection.transport import HttpRequest
-from extender.kube.errors import ApiError
-from extender.kube.raw import key_of
 from extender.kube.resources import CLAIMS
 from tests.extender.kube.live_scenes import api_over, make_claim
 from tests.kit.servers.transport import FakeApi, Fault

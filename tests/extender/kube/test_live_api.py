@@ -8,10 +8,9 @@ import orjson
 import pytest
 
 from allocator.tools.jsontext import Verbatim
-from extender.kube.api import Api, ObjectKey
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, UnreachableError
 from extender.kube.connection.transport import JSON_TYPE, MERGE_PATCH_TYPE, HttpReply, HttpRequest, TooManyRequestsError
 from extender.kube.encoding import dumps, loads
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS, NODES, PODS
 from tests.extender.kube.live_scenes import api_over, default, make_claim, make_node, now

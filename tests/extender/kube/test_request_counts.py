@@ -2,8 +2,8 @@
 
 import pytest
 
+from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.connection.transport import NO_ANSWER, HttpRequest, RequestKind, asked
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.resources import CLAIMS
 from tests.extender.kube.live_scenes import api_over, default, make_claim
 from tests.kit.servers.transport import FakeApi, Fault

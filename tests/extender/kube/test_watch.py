@@ -7,10 +7,9 @@ from functools import partial
 
 import pytest
 
+from extender.kube.api import ApiError, Event, OutcomeUnknownError, UnreachableError
 from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
 from extender.kube.encoding import passed_revision, pod_may_need_devices
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
-from extender.kube.raw import Event
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource
 from extender.kube.watch import (
     BrokenWatchError,

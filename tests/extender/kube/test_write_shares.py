@@ -5,10 +5,9 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from extender.kube.api import ObjectKey
+from extender.kube.api import ObjectKey, UnreachableError
 from extender.kube.connection.transport import HttpReply, HttpRequest, Stream
 from extender.kube.discovery import Served
-from extender.kube.errors import UnreachableError
 from extender.kube.remote import MOST_WRITES, WAITING_SECONDS, RemoteApi, RequestTiming
 from extender.kube.resources import PODS
 from tests.kit import virtualtime

@@ -5,8 +5,8 @@ from contextlib import aclosing, asynccontextmanager
 
 import orjson
 
+from extender.kube.api import Event, key_of
 from extender.kube.connection.transport import HttpReply, HttpRequest, TransportError
-from extender.kube.raw import Event, key_of
 from extender.kube.resources import CLAIMS, Resource
 from extender.kube.watch import (
     Bookmark,

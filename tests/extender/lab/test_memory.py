@@ -10,9 +10,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import all_kinds
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
-from extender.kube.raw import key_of
+from extender.kube.api import ApiError, ObjectKey, RawObject, key_of
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, RESOURCES
 from extender.lab.api import MemoryApi, merge_patch
 from extender.lab.cluster import EmbeddedCluster

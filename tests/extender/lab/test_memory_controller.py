@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
-from extender.kube.api import ObjectKey, RawObject
+from extender.cluster.objects.claims import POD_CLAIM_NAME
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController

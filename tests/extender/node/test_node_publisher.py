@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
-from extender.kube.raw import key_of
+from extender.kube.api import ApiError, ObjectKey, key_of
 from extender.kube.resources import NODES, SLICES
 from extender.lab.api import MemoryApi
 from extender.node.publisher import INTERVAL_SECONDS, RETRY_SECONDS, Publisher

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import POOL_REQUESTS
 from extender.plugins.pool_requests import (
     INCOMPLETE_SECONDS,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from allocator.tools import printable
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.pods.patches import refused
+from extender.cluster.writes.pods import refused
 from extender.framework.pods.negotiated_claims import unanswered
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError
+from extender.kube.api import ApiError, OutcomeUnknownError, UnreachableError
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.plugins.negotiation.protocol import (
     ALLOCATE,

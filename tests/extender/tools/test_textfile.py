@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from extender.faces.commands.main import app
 from extender.faces.commands.output import FOUND_PROBLEMS, USAGE
-from extender.tools.text_file import UnreadableError, read_text
+from extender.tools.files import UnreadableError, read_text
 
 
 def _socket(path: Path) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, PODS, SLICES, TEMPLATES
 from tests.hostile.tenants.controller import REFUSING, SLOW
 from tests.hostile.tenants.site import HIGH

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import PODS, TEMPLATES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.scenario import by_template

@@ -16,8 +16,7 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from extender.kube.api import Listing, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import RESOURCES, Resource
 from tests.kit.controlplane.access import Access
 

@@ -10,8 +10,7 @@ from typing import Final
 
 import yaml
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import NODES, Resource
 from tests.kit.controlplane.access import ADMIN
 from tests.kit.controlplane.binaries import CACHE, BinariesError, built

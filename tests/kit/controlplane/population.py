@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import OutcomeUnknownError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, PODS, TEMPLATES
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.controllers import ENTRY

@@ -10,8 +10,7 @@ import orjson
 import uvicorn
 from fastapi import FastAPI, Request, Response
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from tests.kit.controlplane.client import Client
 from tests.kit.process import free_port
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, RawObject
 from extender.kube.resources import Resource
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of

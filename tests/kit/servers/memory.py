@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, TypeVar
 
-from extender.kube.api import Listing, ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
+from extender.kube.api import ApiError, Listing, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import RESOURCES, Resource
 from extender.lab.api import MemoryApi
 

@@ -12,8 +12,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import key_of
+from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.resources import EVENTS, RESOURCES, Resource
 
 _RESOURCES: Final = {resource.plural: resource for resource in (*RESOURCES.values(), EVENTS)}

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import key_of
+from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.resources import Resource
 from tests.kit.servers.memory import Transport
 

@@ -15,9 +15,8 @@ from urllib.parse import unquote
 import orjson
 
 from allocator import GATES, Features
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.connection.transport import HttpReply, HttpRequest, NotSentError, TransportError
-from extender.kube.raw import key_of
 from extender.kube.resources import RESOURCES, Resource
 
 BOOKMARK_SECONDS = 60.0

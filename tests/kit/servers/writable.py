@@ -13,9 +13,7 @@ from pathlib import Path
 import orjson
 import uvloop
 
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType, key_of, revision_of
+from extender.kube.api import ApiError, Event, EventType, RawObject, key_of, revision_of
 from extender.kube.resources import PODS, RESOURCES, Resource
 from extender.lab.api import MemoryApi
 from tests.kit.servers.raw import Call, RawApiServer, Reply, load_all

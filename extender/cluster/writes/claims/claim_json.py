@@ -8,14 +8,11 @@ from typing import Final
 from allocator import AllocationResult, Claim, Consumer, DeviceResult, allocation_to_json
 from extender.cluster.consumers import own_consumer
 from extender.cluster.controller_marks import asks_to_deallocate
-from extender.cluster.objects.claim_annotations import CONFIRMED, MARK, TAKING
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import CONFIRMED, MARK, TAKING, ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.kube.api import RawObject
+from extender.kube.api import RawObject, WriteRefusedError, timestamp
 from extender.kube.claim_rules import FINALIZER, MAX_CONSUMERS
 from extender.kube.encoding import loads
-from extender.kube.errors import WriteRefusedError
-from extender.kube.raw import timestamp
 
 _GATED: Final[Mapping[str, tuple[str, Callable[[DeviceResult], object]]]] = {
     "adminAccess": ("DRAAdminAccess", lambda r: r.admin_access),

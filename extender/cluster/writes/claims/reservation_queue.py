@@ -20,10 +20,8 @@ from extender.cluster.writes.claims.claim_json import (
     without_taking,
 )
 from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
-from extender.cluster.writes.pods.patches import ATTEMPTS, changed_by_others, refused
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
-from extender.kube.raw import revision_of
+from extender.cluster.writes.pods import ATTEMPTS, changed_by_others, refused
+from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, WriteRefusedError, revision_of
 
 
 @dataclass(slots=True, eq=False)

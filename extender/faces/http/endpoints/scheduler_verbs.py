@@ -30,7 +30,7 @@ from extender.framework.service import Service
 from extender.framework.task import share_of
 from extender.framework.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
 from extender.framework.wire import FilterArgs, Victims
-from extender.kube.raw import revision_of
+from extender.kube.api import revision_of
 from extender.kube.resources import NODES
 
 

@@ -26,8 +26,7 @@ from allocator import (
     Request,
 )
 from allocator.reason import Cause, request_noun
-from extender.cluster.objects.claim_annotations import SPECIAL
-from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.claims import SPECIAL, ClaimObject
 from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer, RequestMapping
 
 _ONE: Final = Quantity.from_int(1).nano

@@ -10,10 +10,10 @@ from typing import Final, TypeAlias
 from allocator import AllocationResult, Features, GroupResource, Reason, missing_class, selector_matches
 from allocator.reason import Cause
 from extender.cluster.consumers import is_in_use
+from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import IMPLICIT_PREFIX, ExtendedClaim, Pod
-from extender.cluster.other_writers import double_allocation
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.extended_resources.requests import UNMADE, DemandError, demand, special_claim, wanted
 

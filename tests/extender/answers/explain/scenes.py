@@ -10,7 +10,7 @@ from allocator.policies import POLICIES, Shape
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.explanation import Explanation
 from extender.cluster.indexes import AssumedAllocation
-from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
+from extender.cluster.objects.claims import POD_CLAIM_NAME
 from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.shapes import Shapes

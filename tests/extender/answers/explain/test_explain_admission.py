@@ -8,8 +8,7 @@ from extender.answers.explain.claim_admission import NOTHING_ASKED, Admission, r
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.output import as_text
 from extender.cluster.objects.pods import Pod
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import EVENTS, NAMESPACES
 from tests.kit.clusters import (
     GPU,

@@ -7,7 +7,7 @@ import pytest
 
 from extender import Cluster, UnknownClaimError
 from extender.answers.explain.output import as_json, as_text
-from extender.cluster.objects.claim_annotations import ALLOCATION_MODE, PRIORITY
+from extender.cluster.objects.claims import ALLOCATION_MODE, PRIORITY
 from extender.config.settings import Settings
 from extender.faces.commands.main import app
 from tests.extender.faces.commands.scenes import RUNNER, written

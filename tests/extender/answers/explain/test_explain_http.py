@@ -15,9 +15,7 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.http.limits.bodies import FREE_BYTES
 from extender.framework.metrics import Metrics
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType
+from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.resources import PODS
 from extender.tools.faults import RefusedError
 from tests.extender.answers.explain.http_scenes import IN_USE

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_URL, uuid5
 from hypothesis import strategies as st
 
 from allocator import GATES
-from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME
+from extender.cluster.objects.claims import POD_CLAIM_NAME
 from tests.extender.answers.explain.scenes import MEMORY, MODEL, held, pool
 from tests.kit.clusters import DRIVER, Object, claim, claim_template, device_class, node, pod, request, taint_rule
 

@@ -19,9 +19,8 @@ from extender.cluster.live import FollowTiming, LiveCluster, Timing
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
+from extender.kube.api import ApiError, Event, EventType
 from extender.kube.connection.transport import NO_ANSWER
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.lab.api import MemoryApi
 from extender.tools.version import __version__

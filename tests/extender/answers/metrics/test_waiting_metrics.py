@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from allocator import AllocationResult, DeviceId, DeviceResult, Limits
 from extender.answers.observe.counts import ClaimCounts, ClaimSource, PendingPods
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.claim_annotations import POD_CLAIM_NAME, SPECIAL
+from extender.cluster.objects.claims import POD_CLAIM_NAME, SPECIAL
 from extender.cluster.objects.pods import Pod
 from extender.config.sources import load
 from extender.framework.decision_log import MOST_CHANGES, DecisionLog
@@ -20,8 +20,7 @@ from extender.framework.filter import filter_nodes
 from extender.framework.pod_and_claim_states import ClaimState
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, RESOURCES
 from tests.extender.faces.http.scenes import post
 from tests.kit.binders import binder_over

@@ -3,8 +3,7 @@
 import pytest
 from httpx import AsyncClient
 
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, SLICES
 from tests.extender.answers.observe.scenes import ALL_DEVICES, SHOWN, ask, items
 from tests.kit.clusters import DRIVER, Cluster, asking, local_slice, pod

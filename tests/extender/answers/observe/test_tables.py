@@ -4,8 +4,7 @@ import pytest
 from httpx import AsyncClient
 
 from extender.cluster.cluster_state import ClusterState
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, NODES, SLICES
 from tests.extender.answers.observe.scenes import ALL_DEVICES, SHOWN, device_list, items
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, client_of, local_slice, node, pod

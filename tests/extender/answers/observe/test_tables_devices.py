@@ -17,7 +17,7 @@ from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.framework.metrics import Metrics
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import NODES, RESOURCES, SLICES
 from tests.kit.clusters import (
     DRIVER,

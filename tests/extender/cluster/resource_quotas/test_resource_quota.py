@@ -13,12 +13,8 @@ from allocator import InvalidObjectError, Quantity
 from extender import Cluster
 from extender.answers.explain.explanation import Conclusion
 from extender.cluster.objects.claims import parse_claim_object
-from extender.cluster.resource_quotas.account import Account, Charge
-from extender.cluster.resource_quotas.charges import charged_before
-from extender.cluster.resource_quotas.limits import Extended, parse_resource_quota
-from extender.cluster.resource_quotas.scopes import QuotaScope
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.cluster.resource_quotas import Account, Charge, Extended, QuotaScope, charged_before, parse_resource_quota
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from extender.lab.manifests import load_objects, over_quota
 from tests.kit import virtualtime

@@ -7,8 +7,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_json import Reservation
 from extender.cluster.writes.writer import ReleaseOutcome, Writer
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, node, pod

@@ -1,7 +1,7 @@
 """Clashes: an allocation that comes after others for its devices is counted and told once, whoever wrote it."""
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.writes.claims.double_allocations import AT_ONCE, DoubleAllocations
+from extender.cluster.double_allocations import AT_ONCE, DoubleAllocations
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.lab.api import MemoryApi

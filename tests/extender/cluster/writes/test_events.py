@@ -8,8 +8,7 @@ import pytest
 from allocator.tools import printable
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.writes.events import EventRates, Note, Recorder
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import EVENTS
 from tests.kit import virtualtime
 from tests.kit.clusters import pod

@@ -5,8 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from extender.cluster.writes.lease import PINNED_PODS, SHORT, SharedLease
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError, WriteRefusedError
+from extender.kube.api import ApiError, RawObject, WriteRefusedError
 from extender.kube.resources import LEASES
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes

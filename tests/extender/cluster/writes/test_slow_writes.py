@@ -8,7 +8,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_extender
-from extender.cluster.writes.pods.patches import DEVICES_CHANGED
+from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS
 from extender.framework.metrics import Metrics

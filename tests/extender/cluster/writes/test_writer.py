@@ -9,12 +9,11 @@ import pytest
 
 from allocator import Quantity
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.writes.pods.patches import ATTEMPTS
+from extender.cluster.writes.pods import ATTEMPTS
 from extender.cluster.writes.writer import Writer
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject, UnreachableError, WriteRefusedError
 from extender.kube.claim_rules import ADMIN_LABEL, FINALIZER
 from extender.kube.encoding import dumps, loads
-from extender.kube.errors import ApiError, OutcomeUnknownError, UnreachableError, WriteRefusedError
 from extender.kube.resources import CLAIMS, NAMESPACES, Resource
 from tests.extender.cluster.writes.scenes import (
     ALLOCATE,

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from extender.cluster.objects.claim_annotations import CONFIRMED
+from extender.cluster.objects.claims import CONFIRMED
 from extender.cluster.writes.claims.claim_json import Reservation
-from extender.cluster.writes.pods.patches import ATTEMPTS
+from extender.cluster.writes.pods import ATTEMPTS
 from extender.cluster.writes.writer import ReleaseOutcome, Writer
-from extender.kube.api import RawObject
+from extender.kube.api import OutcomeUnknownError, RawObject, WriteRefusedError
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.errors import OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import CLAIMS, PODS
 from tests.extender.cluster.writes.scenes import (
     ALLOCATE,

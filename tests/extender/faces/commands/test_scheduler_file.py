@@ -8,9 +8,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.config.scheduler_file import check_scheduler
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.faces.commands.config import check_scheduler
 from extender.faces.commands.main import app
 
 SHIPPED = Path(__file__).parents[4] / "config" / "scheduler.yaml"

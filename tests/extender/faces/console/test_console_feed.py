@@ -9,8 +9,7 @@ import pytest
 
 from extender.answers.observe.fleet import Fleet
 from extender.faces.console.feed import MOST_READERS, PERIOD, Feed, FullError
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import NODES, SLICES
 from extender.tools.offload import at_once
 from tests.kit import virtualtime

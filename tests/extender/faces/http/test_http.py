@@ -16,7 +16,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.framework.metrics import Metrics
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import NODES, SLICES
 from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post
 from tests.kit.clusters import (

@@ -15,9 +15,8 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from allocator.cel.selectors import Selectors
 from allocator.policies import usable_room
 from extender.answers.observe import device_history
-from extender.cluster import cluster_state
+from extender.cluster import cluster_state, double_allocations
 from extender.cluster.objects.claims import SpecCache
-from extender.cluster.writes.claims import double_allocations
 from extender.cluster.writes.events import EventRates
 from extender.config.settings import Settings
 from extender.faces.console import feed

@@ -22,8 +22,8 @@ from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.tracing.spans import Spans
 from extender.framework.metrics import Metrics
+from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.connection.transport import HttpRequest as Asking
-from extender.kube.errors import ApiError, OutcomeUnknownError
 from extender.kube.remote import RemoteApi
 from extender.kube.resources import CLAIMS
 from extender.planning.templates.catalog import read_catalog

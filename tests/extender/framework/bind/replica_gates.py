@@ -11,9 +11,7 @@ import orjson
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import Event
+from extender.kube.api import ApiError, Event, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, RESOURCES, Resource
 from extender.lab.api import MemoryApi
 from tests.kit.servers.memory import Transport

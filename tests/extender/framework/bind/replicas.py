@@ -19,9 +19,7 @@ from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import BindError
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError, WriteRefusedError
-from extender.kube.raw import revision_of
+from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError, revision_of
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.plugins.claim_upkeep.orphans import OrphanCollector

@@ -5,12 +5,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
+from extender.cluster.double_allocations import DoubleAllocations
 from extender.framework.bind.bind import Binder
 from extender.framework.bind_errors import BindError
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event
+from extender.kube.api import ApiError, Event, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of, held

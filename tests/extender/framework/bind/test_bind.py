@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.writes.pods.patches import ATTEMPTS
+from extender.cluster.writes.pods import ATTEMPTS
 from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER

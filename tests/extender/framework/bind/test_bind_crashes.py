@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from extender.cluster.cluster_state import ClusterState
 from extender.framework.bind.bind import Binder
-from extender.kube.api import RawObject
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event
+from extender.kube.api import ApiError, Event, RawObject
 from extender.kube.resources import CLAIMS, PODS, Resource
 from extender.lab.api import MemoryApi
 from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, everything

@@ -11,8 +11,7 @@ import pytest
 from extender.framework.bind.plan import LAST_SECONDS, MOST_TRIES, QUICK_SECONDS
 from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.decisions.solver import Solver
-from extender.kube.api import RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, RawObject
 from extender.kube.resources import RESOURCES
 from tests.extender.framework.bind.scenes import ALLOCATE, Scene
 from tests.kit.clusters import (

@@ -4,8 +4,7 @@ from typing import Final
 
 from allocator import parse_node, selector_matches
 from allocator.audit import device_findings
-from extender.cluster.objects.claim_annotations import SPECIAL
-from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.claims import SPECIAL, parse_claim_object
 from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource

@@ -8,7 +8,7 @@ from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity,
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decided, Decider
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType
 from extender.kube.resources import RESOURCES
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, request, solver, state_of
 

@@ -9,7 +9,7 @@ import pytest
 from allocator import Allocation, AttributeValue, ConstraintKind, SelectorError
 from allocator.model.features import ALL_FEATURES
 from allocator.search.constraints import CONSTRAINTS, Constraint
-from extender.kube.raw import EventType
+from extender.kube.api import EventType
 from tests.extender.framework.decisions.scenes import (
     Scene,
     asked,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from allocator import Allocation, AllocatorError, Features
 from allocator.model.features import ALL_FEATURES
-from extender.kube.raw import EventType
+from extender.kube.api import EventType
 from tests.extender.framework.decisions.scenes import Scene, asked, everything, named, pool_of, tolerates, wants, zone
 from tests.kit.clusters import DRIVER, GPU, Object, node, taint_rule
 

@@ -16,7 +16,7 @@ from extender.framework.decisions.node_index import NodeIndex
 from extender.framework.decisions.node_view import NodeViewBuilder, Numbers
 from extender.framework.decisions.verdict import Verdict, Verdicts
 from extender.framework.decisions.verdict_index import VerdictIndex
-from extender.kube.raw import EventType
+from extender.kube.api import EventType
 from tests.extender.framework.decisions.scenes import NAMES, Scene, asked, named, pool_of, texts
 from tests.kit.clusters import (
     DRIVER,

@@ -24,8 +24,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import filter_nodes
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, RESOURCES
 from loadtest.packing.cluster import NAMESPACE, cluster_objects, pod_objects
 from loadtest.packing.room import Room, Strategy

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from allocator import AllocationResult, Claim, DeviceId, DeviceResult, Quantity, parse_claim
 from allocator.model.optional import OPTIONAL_REQUESTS
 from extender.cluster.cluster_state import ClusterState
-from extender.kube.api import RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, RawObject
 from extender.kube.resources import RESOURCES
 from tests.extender.framework.decisions.scenes import zone
 from tests.kit.clusters import DRIVER, GPU, claim, device_class, node, taint_rule

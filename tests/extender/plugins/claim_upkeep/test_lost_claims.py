@@ -8,8 +8,7 @@ import pytest
 
 from extender.cluster.cluster_state import ClusterState
 from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.claim_upkeep.lost_claims import LostClaims
 from tests.kit import virtualtime

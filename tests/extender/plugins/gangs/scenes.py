@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GROUP_TOPOLOGY, Pod
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Nominator
 from extender.cluster.writes.writer import Writer
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult, filter_nodes

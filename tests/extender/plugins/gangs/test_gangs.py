@@ -11,8 +11,7 @@ from extender.framework.filter import Code, FilterResult
 from extender.framework.pods.gangs import GANG
 from extender.framework.reasons import Reasons
 from extender.framework.task import Rejection
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.plugins.gangs.time_limits import KEPT_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes

@@ -1,6 +1,6 @@
 """Bind of pods of gangs: to the kept node only, and not once the gang is no longer ready."""
 
-from extender.cluster.objects.claim_annotations import SPECIAL
+from extender.cluster.objects.claims import SPECIAL
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes

@@ -12,7 +12,8 @@ from allocator import Claim, Reason, parse_claim
 from allocator.model.optional import OPTIONAL_REQUESTS
 from extender import Cluster
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.claim_annotations import (
+from extender.cluster.double_allocations import DoubleAllocations
+from extender.cluster.objects.claims import (
     ALLOCATION_MODE,
     PRIORITY,
     is_immediate,
@@ -20,7 +21,6 @@ from extender.cluster.objects.claim_annotations import (
     priority_of,
 )
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from extender.faces.commands.main import app

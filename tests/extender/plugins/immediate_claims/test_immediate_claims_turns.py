@@ -8,8 +8,7 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.cluster.objects.claim_annotations import priority_of
-from extender.cluster.objects.claims import ClaimObject, parse_claim_object
+from extender.cluster.objects.claims import ClaimObject, parse_claim_object, priority_of
 from extender.framework.leased_work import MOST_LONG, PIECE_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS

@@ -10,17 +10,16 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.claim_annotations import MARK, MARK_FINALIZER
+from extender.cluster.objects.claims import MARK, MARK_FINALIZER
 from extender.cluster.objects.pods import Pod, parse_pod
-from extender.cluster.writes.pods.patches import DEVICES_CHANGED
+from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.filter import FilterResult
 from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.negotiation.controller import Controller
 from extender.tools.faults import RefusedError

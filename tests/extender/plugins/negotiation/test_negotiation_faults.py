@@ -5,9 +5,7 @@ import asyncio
 import pytest
 
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
-from extender.kube.raw import timestamp
+from extender.kube.api import ApiError, ObjectKey, timestamp
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.extender.plugins.negotiation.scenes import NAME, Scene, pods

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from extender.cluster.controller_marks import LAST_ATTEMPT
-from extender.cluster.objects.claim_annotations import MARK
-from extender.kube.api import ObjectKey
-from extender.kube.raw import timestamp
+from extender.cluster.objects.claims import MARK
+from extender.kube.api import ObjectKey, timestamp
 from extender.kube.resources import CLAIMS
 from tests.extender.plugins.negotiation.scenes import NAME, Scene, pods
 from tests.extender.plugins.negotiation.transport_scenes import KitScene

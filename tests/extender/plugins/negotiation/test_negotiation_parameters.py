@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from allocator.tools import JSON
-from extender.cluster.objects.claim_annotations import MARK
+from extender.cluster.objects.claims import MARK
 from extender.config.controllers import ControllerSettings
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import Resource
 from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD, Scene, negotiated_class

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.negotiation.scheduling_contexts import MOST_NODES
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, negotiated_class, pods

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from extender.cluster.objects.claim_annotations import DEALLOCATION_REQUESTED
+from extender.cluster.objects.claims import DEALLOCATION_REQUESTED
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CONTEXTS

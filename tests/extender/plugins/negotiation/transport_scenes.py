@@ -12,8 +12,7 @@ from extender.config.controllers import ParameterKind
 from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
 from extender.controllers.contexts import ContextResponder
 from extender.controllers.store import Entry
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CONTEXTS, Resource
 from extender.lab.api import MemoryApi
 from extender.plugins.negotiation.controller import ControllerAwayError

@@ -6,8 +6,8 @@ from typing import Any
 
 from allocator import Features
 from extender.cluster.cluster_state import ClusterState
+from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.double_allocations import DoubleAllocations
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.lease import PINNED_PODS, SharedLease
 from extender.framework.asked import Asked

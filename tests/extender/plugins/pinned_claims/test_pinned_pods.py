@@ -7,9 +7,8 @@ import pytest
 
 from allocator import Features
 from extender.cluster.writes.lease import PINNED_PODS, SHORT, SharedLease
-from extender.kube.api import RawObject
+from extender.kube.api import ApiError, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, LEASES, NODES, PODS, SLICES
 from extender.plugins.pinned_claims.task import REASON
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class

@@ -8,8 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.pods.evictions import Evictor
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Evictor, Nominator
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.task import Rejection

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from extender.kube.api import RawObject
-from extender.kube.raw import Event
+from extender.kube.api import Event, RawObject
 from extender.kube.resources import Resource
 from extender.plugins.preemption.nominations import KEPT_SECONDS
 from tests.extender.framework.bind.mortal import End, Mortal, killed

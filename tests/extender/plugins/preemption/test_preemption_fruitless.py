@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.kube.api import ObjectKey
-from extender.kube.raw import key_of
+from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import PODS, RESOURCES
 from extender.plugins.preemption.fruitless_choices import LONGEST_SECONDS, PAUSE
 from tests.extender.plugins.preemption.scenes import Scene, runs, waits

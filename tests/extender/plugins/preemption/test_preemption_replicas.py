@@ -22,13 +22,11 @@ from prometheus_client import CollectorRegistry
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.pods.evictions import Evictor
-from extender.cluster.writes.pods.nominations import Nominator
+from extender.cluster.writes.pods import Evictor, Nominator
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.framework.task import Rejection
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import ClaimController

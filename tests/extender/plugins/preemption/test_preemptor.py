@@ -4,10 +4,8 @@ import pytest
 
 from allocator import DeviceId
 from extender.cluster.objects.pods import Keeping
-from extender.cluster.writes.pods.evictions import Evictor
-from extender.cluster.writes.pods.patches import ATTEMPTS
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.cluster.writes.pods import ATTEMPTS, Evictor
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import NODES, PODS, SLICES, Resource
 from extender.plugins.preemption.eviction_limits import EvictionCaps
 from extender.plugins.preemption.nominations import KEPT_SECONDS

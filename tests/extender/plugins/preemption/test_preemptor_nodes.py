@@ -1,7 +1,6 @@
 """Device preemption on several nodes: where room is made, in a cluster in memory."""
 
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import NODES
 from tests.extender.plugins.preemption.scenes import DELETE, Scene, runs, waits
 from tests.kit.clusters import request

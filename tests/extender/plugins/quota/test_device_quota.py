@@ -15,10 +15,8 @@ from extender.cluster.writes.lease import QUOTA_STATUS, SharedLease
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.queue.queueing_hints import queueing_hint
-from extender.kube.api import ObjectKey
+from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.claim_rules import check_expression
-from extender.kube.errors import ApiError
-from extender.kube.raw import Event, EventType
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus

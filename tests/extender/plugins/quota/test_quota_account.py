@@ -13,8 +13,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Memories
 from extender.framework.filter import filter_nodes
 from extender.framework.pods.claims import PodClaims, claims_of
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.quota.kept_claims import kept_claims
 from extender.plugins.quota.limit_use import quota_use, quotas

@@ -22,13 +22,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.device_quotas import DEVICES
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.writes.pods.evictions import DISRUPTION
+from extender.cluster.writes.pods import DISRUPTION
 from extender.config.settings import Settings
 from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError, OutcomeUnknownError
-from extender.kube.raw import Event
+from extender.kube.api import ApiError, Event, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
 from extender.lab.claim_controller import ClaimController
 from extender.tools.faults import RefusedError

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Memories
 from extender.framework.filter import filter_nodes
-from extender.kube.api import ObjectKey
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import RESOURCES
 from extender.plugins.quota.pod_quota import total_of
 from extender.plugins.quota.totals import Total

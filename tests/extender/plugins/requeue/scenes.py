@@ -6,7 +6,7 @@ from typing import Any
 
 from allocator import Limits
 from allocator.search.limits import DEFAULT_LIMITS
-from extender.cluster.writes.pods.patches import DEVICES_CHANGED
+from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.cluster.writes.writer import Writer
 from extender.framework.asked import Asked
 from extender.framework.background_runner import PAUSE_SECONDS
@@ -14,8 +14,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.task import BackgroundTask, Rejection
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import PODS, RESOURCES
 from extender.plugins.requeue.requeue import Requeue
 from extender.plugins.requeue.rescan import Rescan

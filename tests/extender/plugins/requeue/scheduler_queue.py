@@ -19,14 +19,13 @@ from allocator import Features
 from extender.assembly import Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.pods.patches import DEVICES_CHANGED
+from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
 from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.raw import Event, EventType
+from extender.kube.api import Event, EventType, ObjectKey, RawObject
 from extender.kube.resources import PODS, Resource
 from extender.plugins.negotiation.controller import Controller
 from extender.tools.faults import RefusedError

@@ -6,9 +6,8 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.kube.api import ObjectKey, RawObject
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
-from extender.kube.errors import ApiError
 from extender.kube.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES
 from extender.lab.api import MemoryApi
 from extender.lab.claim_controller import Backlog, ClaimController

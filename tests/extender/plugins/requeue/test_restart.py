@@ -12,8 +12,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.lease import IMMEDIATE_CLAIMS
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
-from extender.kube.api import ObjectKey
-from extender.kube.raw import revision
+from extender.kube.api import ObjectKey, revision
 from extender.kube.resources import LEASES, RESOURCES
 from tests.extender.plugins.gangs.scenes import members
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate

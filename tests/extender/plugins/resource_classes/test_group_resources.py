@@ -11,8 +11,7 @@ import yaml
 from allocator import GroupResource, InvalidObjectError, parse_device_class
 from allocator.model.json import MATCH_ATTRIBUTE, MEMBERS
 from extender import Cluster
-from extender.cluster.objects.claim_annotations import SPECIAL
-from extender.cluster.objects.claims import parse_claim_object
+from extender.cluster.objects.claims import SPECIAL, parse_claim_object
 from extender.cluster.objects.resource_classes import parse_resource_class
 from extender.faces.commands.main import app
 from extender.framework.pods.extended_resources.requests import demand, in_words, request_words, special_claim

@@ -13,8 +13,7 @@ from extender.cluster.objects.resource_classes import parse_resource_class
 from extender.cluster.writes.lease import RESOURCE_CLASSES as LEASE
 from extender.cluster.writes.lease import SharedLease
 from extender.faces.commands.main import app
-from extender.kube.api import ObjectKey
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLASSES, RESOURCE_CLASSES
 from extender.lab.manifests import load, load_objects
 from extender.plugins.resource_classes.device_class import judge

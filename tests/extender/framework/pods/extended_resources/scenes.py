@@ -5,11 +5,10 @@ from typing import Any
 
 from allocator import Features
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.objects.claim_annotations import SPECIAL
+from extender.cluster.objects.claims import SPECIAL
 from extender.framework.filter import filter_nodes
 from extender.framework.pods.extended_resources.requests import request_nouns
-from extender.kube.api import ObjectKey, RawObject
-from extender.kube.errors import ApiError
+from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over, held

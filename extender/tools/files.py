@@ -1,9 +1,13 @@
-"""Files that a user names: settings, node templates, kubeconfigs. No pipes and devices: they may have no end."""
+"""Files that a user names, read as text, and files of ours, written so that they survive a crash.
+
+A user names settings, node templates, kubeconfigs. They are no pipes and devices: these may have no end. A file that is
+written has, at any time, what was written before or the new content.
+"""
 
 import os
 import stat
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 MOST_BYTES: Final = 32 * 2**20
 """Far larger than any such file."""
@@ -52,3 +56,36 @@ def read_bytes(path: Path) -> bytes:
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"it is longer than {MOST_BYTES} bytes")
     return data
+
+
+def replace_durably(path: Path, content: str) -> None:
+    """Give a file a new content; at any time it has the former content or this one. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    with new.open("w", encoding="utf-8") as file:
+        _write(file, content)
+    new.replace(path)
+    _keep_names(path.parent)
+
+
+def append_durably(path: Path, line: str) -> None:
+    """Add a line to a file, which is made if there is none. A crash may leave a part of the line. Raises OSError."""
+    is_new = not path.exists()
+    with path.open("a", encoding="utf-8") as file:
+        _write(file, line)
+    if is_new:
+        _keep_names(path.parent)
+
+
+def _write(file: IO[str], text: str) -> None:
+    file.write(text)
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _keep_names(path: Path) -> None:
+    """Keep the names of the files: otherwise a loss of power may undo that one was made or replaced."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
