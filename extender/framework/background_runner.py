@@ -12,7 +12,8 @@ from extender.framework.asked import Asked
 from extender.framework.bind_errors import BindError
 from extender.framework.filter import FilterResult
 from extender.framework.task import BackgroundTask, Rejection
-from extender.framework.wire import FilterArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import FilterArgs
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.tools.faults import Faults
 

@@ -235,14 +235,14 @@ def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) 
         return No(Reason(_BOUND, detail=pod.node_name))
     found = admitted(pod, snapshot, solver)
     if isinstance(found, Refused):
-        return No(found.refusal.reason)
+        return No(found.refusal.reason, by=found.by)
     if pod.kept.node not in ("", node.name) and not is_alone(pod, snapshot):
         return No(kept_elsewhere(pod.kept.node))
     allocation = found.cycle.at(node)
     if isinstance(allocation, No):
         return allocation
     refused = found.refused(node, allocation)
-    return allocation if refused is None else No(refused.refusal.reason)
+    return allocation if refused is None else No(refused.refusal.reason, by=refused.by)
 
 
 def is_feasible(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) -> bool:

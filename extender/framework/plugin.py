@@ -4,7 +4,7 @@ The extension points have kube-scheduler's names where it has them. The table of
 `extender.plugins.table`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Plugin:
 
     Attributes:
         name: unique; results, metrics and logs name the plugin by it.
-        waits_for: what a pod waits for that this plugin refuses.
+        waits_for: what a pod waits for that this plugin refuses. Devices, if it refuses none.
         event: the reason of the Event on a pod whose bind the plugin has refused; empty: there is no Event.
         wakes_its_pods: a background task of the feature wakes the pods that the plugin refuses, so requeue does not.
         of_pod: fields of pods that the plugin is about. If all are empty, `pre_enqueue` is not asked.
@@ -57,7 +58,7 @@ class Plugin:
     """
 
     name: ClassVar[str]
-    waits_for: ClassVar[PendingReason]
+    waits_for: ClassVar[PendingReason] = PendingReason.DEVICES
     event: ClassVar[str] = ""
     wakes_its_pods: ClassVar[bool] = False
     of_pod: ClassVar[Sequence[str]] = ()
@@ -89,6 +90,32 @@ class Plugin:
         Earlier allocations count alone: if two replicas allocate the last device, the later one gives it back.
         """
 
+    def post_filter(
+        self, pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver
+    ) -> Mapping[str, Victims]:
+        """Whom to evict on each node for a pod that fits nowhere, by whom its scheduler would evict there.
+
+        A node is left out if no evictions there make room for the pod.
+        """
+        return victims
+
+    def victim_order(self, pods: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> VictimOrder:
+        """Which of some pods go first if pods are evicted."""
+        return NO_BORROWERS
+
+    def counts_holders(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether the plugin's rule for a pod depends on who holds devices, and not only on which devices are free.
+
+        Then room on a node does not help the pod by itself, and it matters which pods make it.
+        """
+        return False
+
+    def nominate(self, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> Refusal | None:
+        """Why nothing may be kept for some pods of one namespace; None: it may. Each pod has what would be kept for it.
+
+        What is kept for other pods counts.
+        """
+
 
 class Refused(NamedTuple):
     """A refusal, and the plugin that refuses."""
@@ -104,6 +131,7 @@ class Plugins:
         waits_for: name of each plugin to what a pod waits for that it refuses.
         events: name of each plugin to the reason of its Events; empty: it has none.
         self_waking: the names of the plugins whose feature wakes its pods.
+        counting: the names of the plugins whose rules depend on who holds devices.
     """
 
     def __init__(self, table: Sequence[Plugin] = ()) -> None:
@@ -115,6 +143,9 @@ class Plugins:
         self.self_waking = frozenset(each.name for each in table if each.wakes_its_pods)
         self._slow, self._pre_enqueue, self._withhold = map(overriding, ("is_slow", "pre_enqueue", "withhold"))
         self._pre_filter, self._reserve, self._verify = map(overriding, ("pre_filter", "reserve", "verify"))
+        self._post_filter, self._nominate = map(overriding, ("post_filter", "nominate"))
+        self._victim_order, self._counts_holders = map(overriding, ("victim_order", "counts_holders"))
+        self.counting = frozenset(each.name for each in self._counts_holders)
 
     def are_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
         """Whether `pre_filter` may take longer than a millisecond."""
@@ -176,6 +207,48 @@ class Plugins:
         """
         for each in self._verify:
             refusal = each.verify(claim, pod, snapshot, solver) if _has_any(snapshot, each.of_cluster) else None
+            if refusal is not None:
+                return Refused(each.name, refusal)
+        return None
+
+    def post_filter(
+        self, pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver
+    ) -> Mapping[str, Victims]:
+        """Whom to evict on each node for a pod that fits nowhere; ``victims`` are those that its scheduler has chosen.
+
+        Raises:
+            TimeoutError: there was not enough time.
+        """
+        for each in self._post_filter:
+            if _has_any(snapshot, each.of_cluster):
+                victims = each.post_filter(pod, victims, snapshot, solver)
+        return victims
+
+    def victim_order(self, pods: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> VictimOrder:
+        """Which of some pods go first if pods are evicted."""
+        asked, may_go = [each for each in self._victim_order if _has_any(snapshot, each.of_cluster)], tuple(pods)
+        found = [each.victim_order(may_go, snapshot, solver) for each in asked]
+        return found[0] if len(found) == 1 else JoinedOrder(found)
+
+    def count_holders(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether a rule for a pod depends on who holds devices, and not only on which devices are free."""
+        return any(
+            _has_any(snapshot, each.of_cluster) and each.counts_holders(pod, snapshot) for each in self._counts_holders
+        )
+
+    def nominate(self, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> Refused | None:
+        """Who refuses to keep something for some pods of one namespace, and why; None if nobody does.
+
+        Args:
+            pods: each with what would be kept for it.
+            snapshot: the cluster, in which nothing is kept for them yet.
+            solver: the allocator.
+
+        Raises:
+            TimeoutError: there was not enough time.
+        """
+        for each in self._nominate:
+            refusal = each.nominate(pods, snapshot, solver) if _has_any(snapshot, each.of_cluster) else None
             if refusal is not None:
                 return Refused(each.name, refusal)
         return None

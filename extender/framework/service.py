@@ -33,11 +33,11 @@ from extender.framework.open_pods import OpenPods
 from extender.framework.pods.claims_to_come import Foreseen
 from extender.framework.pods.policy import policy_of
 from extender.framework.ranking import Merits, score_by_cpu, score_nodes
-from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import RESOURCES
 from extender.plugins.immediate_claims.allocating import ImmediateClaims
-from extender.plugins.preemption.preempt import choose_victims
 from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
@@ -248,7 +248,7 @@ class Service:
             await self.background.before_preempt(pod, args.victims, self.state.snapshot)
         snapshot = self.state.known()
         pod = refreshed(args.pod, snapshot)
-        found = await self._off_loop(partial(choose_victims, pod, args.victims, snapshot, solver))
+        found = await self._off_loop(partial(solver.plugins.post_filter, pod, args.victims, snapshot, solver))
         return await self.background.allowed(pod, found) if is_there else found
 
     async def bind(self, args: BindArgs) -> None:

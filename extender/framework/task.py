@@ -13,7 +13,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
 from extender.framework.filter import FilterResult
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 
 UNSEEN: Final = ""
 """The share of the pods that the watch has not shown yet: a caller may make up any number of pods and namespaces."""

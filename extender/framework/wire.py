@@ -20,6 +20,7 @@ from allocator.tools import JSON
 from extender.cluster.objects.pods import Pod, parse_pod, parse_waiting_pod
 from extender.framework.filter import FilterResult
 from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.victims import Victims
 
 _T = TypeVar("_T")
 
@@ -184,14 +185,6 @@ class Names(Sequence[str]):
     def _decoded(self) -> list[str]:
         names: list[str] = orjson.loads(self.json)
         return names
-
-
-@dataclass(frozen=True, slots=True)
-class Victims:
-    """Pods to evict from one node, by uid, and how many of them break a PodDisruptionBudget."""
-
-    uids: tuple[str, ...]
-    pdb_violations: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from extender.cluster.objects.claims import ALLOCATION_MODE
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.faces.commands.audit import audit_snapshot
 from extender.framework.service import Service
-from extender.framework.wire import FilterArgs, PreemptArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import FilterArgs, PreemptArgs
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS, SLICES, Resource
 from extender.planning.templates.catalog import Catalog, Supply

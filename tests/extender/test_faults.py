@@ -19,7 +19,8 @@ from extender.framework.filter import filter_nodes
 from extender.framework.metrics import Metrics
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.queue.rejected_pods import PATIENCE
-from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.lab.cluster import EmbeddedCluster

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from tests.extender.pair_scenes import FORMS, PLAIN, Form, Scene
 from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime

@@ -35,7 +35,6 @@ from extender.planning.changes import Fork, ProposedChange, Suggestion
 from extender.planning.kube_scheduler import rejection
 from extender.planning.planner import Planner
 from extender.planning.queue import PendingShape, shapes_of, waiting_pods
-from extender.plugins.quota.plugin import QUOTA
 
 
 def shortage(pod: Pod, snapshot: Snapshot, solver: Solver) -> str:
@@ -182,7 +181,7 @@ class _Advisor:
 
     def _tried(self, refusal: FilterResult) -> Iterator[MoveProposal | str]:
         pod, search = self.shape.pod, self.search
-        if refusal.is_blocked or QUOTA in refusal.by:
+        if refusal.is_blocked or not self.solver.plugins.counting.isdisjoint(refusal.by):
             claims = claims_of(pod, search.trials.snapshot)
             otherwise = claims.reason.in_words() if isinstance(claims, Blocked) else "no node suits the pod"
             yield next(iter(refusal.unresolvable.counts(request_nouns(pod))), otherwise)

@@ -10,14 +10,12 @@ from extender.cluster.consumers import claim_keys, holders_near, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, quotas_of
+from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import feasible_on
 from extender.framework.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.plugins.preemption.choice import choose
 from extender.plugins.preemption.victims import is_evictable_unbound
-from extender.plugins.quota.borrowers import Borrowers
-from extender.plugins.quota.overrun import OVER_QUOTA, UNREADABLE_QUOTA
 
 _Protection = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""
@@ -25,7 +23,7 @@ _Protection = tuple[str, str]
 _SUFFICE: Final = "others suffice"
 
 _MOST_NODES: Final = 16
-"""At most this number of nodes is looked at for a quota that forbids the devices of other pods."""
+"""At most this number of nodes is looked at for a rule that forbids the devices of other pods, such as a quota."""
 
 
 def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> PreemptionReport | None:
@@ -47,8 +45,8 @@ def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, sol
     found = choose(pod, [node.name for node in nodes], snapshot, solver)
     victims = found.victims if found else ()
     chosen = {victim.uid for victim in victims}
-    entitled = Borrowers.of(victims, snapshot, solver).entitled(victims)
-    needless = _SUFFICE if found else _over_quota(pod, nodes, snapshot, solver) or "its devices are not enough"
+    entitled = solver.plugins.victim_order(victims, snapshot, solver).entitled(victims)
+    needless = _SUFFICE if found else _refused(pod, nodes, snapshot, solver) or "its devices are not enough"
     spared = [_spared(each, pod, needless, snapshot) for each in others if each.uid not in chosen]
     return PreemptionReport(
         node=found.node.name if found else "",
@@ -58,16 +56,16 @@ def preemption_of(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, sol
     )
 
 
-def _over_quota(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> str:
-    """The quota that a pod would exceed if all pods of lower priority went, as a reason; empty if there is none."""
-    if not quotas_of(pod.namespace, snapshot):
+def _refused(pod: Pod, nodes: Sequence[NodeObject], snapshot: Snapshot, solver: Solver) -> str:
+    """Why a plugin would refuse a pod even if all pods of lower priority went; empty if room is all that it lacks."""
+    if not solver.plugins.count_holders(pod, snapshot):
         return ""
     with suppress(AllocatorError, TimeoutError):
         for node in nodes[:_MOST_NODES]:
             near = holders_near(node, snapshot, solver.features)
             gone = [each for each in near if is_evictable_unbound(each, pod, snapshot)]
             found = feasible_on(pod, node, without_pods(snapshot, gone), solver)
-            if isinstance(found, No) and found.reason.cause in (OVER_QUOTA, UNREADABLE_QUOTA):
+            if isinstance(found, No) and found.by in solver.plugins.counting:
                 return f"the pod may not have its devices: {found.reason.in_words()}"
     return ""
 

@@ -95,11 +95,13 @@ class No:
     Attributes:
         steps: devices tried.
         stopped: a limit stopped the search, so the claims may fit.
+        by: the plugin that refuses the pod there; empty: none does.
     """
 
     reason: Reason
     steps: int = 0
     stopped: bool = False
+    by: str = ""
 
 
 def stopped_by(error: SearchLimitError) -> No:

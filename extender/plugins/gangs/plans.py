@@ -6,7 +6,7 @@ from functools import partial
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Keeping, Pod
-from extender.cluster.snapshot import Snapshot, quotas_of
+from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.likeness import likeness_of
@@ -17,7 +17,6 @@ from extender.planning.planner import Planner
 from extender.plugins.gangs.plan import GangPlan, Shortfall
 from extender.plugins.gangs.planning import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers
-from extender.plugins.quota.pod_quota import kept_overrun
 from extender.tools.offload import Offload
 
 
@@ -52,7 +51,7 @@ class GangPlans:
         If the nodes that schedulers may take do not suffice, nodes are tried where they would evict others.
 
         A plan is void if its devices are kept for other pods by now, if one of its pods does not wait any more, or if
-        it exceeds a DeviceQuota by now: other pods of the namespace have got devices meanwhile. Nothing else runs
+        a plugin refuses it by now: other pods of the namespace have got devices meanwhile. Nothing else runs
         between this check and the return. A plan holds if a pod without a gang has taken one of its devices: only the
         member that loses the device gets another place (`extender.framework.pods.lost_members`).
 
@@ -83,7 +82,7 @@ class GangPlans:
         self._decider.follow(present)
         found = planner.plan(gang)
         if not isinstance(found, Shortfall):
-            self._is_over_quota(found, planner.snapshot)  # what is measured here is remembered
+            self._is_refused(found, planner.snapshot)  # what is measured here is remembered
         return found
 
     def _is_void(self, plan: GangPlan, before: Snapshot) -> bool:
@@ -96,19 +95,16 @@ class GangPlans:
         counts = is_counted(now, self._decider.solver.features)
         if counts and not _pods_with_devices(now) <= _pods_with_devices(before):
             return True
-        if self._is_over_quota(plan, now):
+        if self._is_refused(plan, now):
             return True
         devices = (device for seat in plan for device in seat.keeping.devices)
         return any(now.kept.users.get(each) != before.kept.users.get(each) for each in devices)
 
-    def _is_over_quota(self, plan: GangPlan, snapshot: Snapshot) -> bool:
-        """Whether a namespace would exceed a quota with what a plan keeps for its pods."""
-        if not plan or not quotas_of(plan[0].pod.namespace, snapshot):
-            return False
-        for seat in plan:
-            snapshot = snapshot.with_pod(seat.pod)
+    def _is_refused(self, plan: GangPlan, snapshot: Snapshot) -> bool:
+        """Whether a plugin refuses what a plan keeps for its pods: their namespace may exceed a quota with it."""
+        solver = self._decider.solver
         try:
-            return kept_overrun(plan[0].pod.namespace, snapshot, self._decider.solver) is not None
+            return bool(plan) and solver.plugins.nominate([seat.pod for seat in plan], snapshot, solver) is not None
         except TimeoutError:
             return True
 

@@ -22,7 +22,6 @@ from extender.framework.nominated.held_devices import held_for_nominated
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.smallest_set import Members
 from extender.plugins.preemption.victims import Evictions, is_evictable_unbound, violations
-from extender.plugins.quota.borrowers import loans_of
 
 FEWEST_NODES: Final = 100
 SHARE_OF_NODES: Final = 0.1
@@ -180,7 +179,7 @@ def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solve
     Nodes where the pod may only have to wait come first, then nodes with pods of namespaces that borrow, then nodes
     with the least important pods.
     """
-    borrowing = loans_of(snapshot, solver).of_namespace
+    order = solver.plugins.victim_order((), snapshot, solver)
     found: list[tuple[bool, bool, int, str, tuple[Pod, ...]]] = []
     for name in names:
         node = snapshot.nodes.get(name)
@@ -190,7 +189,7 @@ def _evictions(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Solve
         able = [other for other in others if is_evictable_unbound(other, pod, snapshot)]
         is_waited_for = any(other.deleting or other.is_finished for other in others)
         if able or is_waited_for:
-            has_borrowers = any(other.namespace in borrowing for other in able)
+            has_borrowers = any(order.may_borrow(other.namespace) for other in able)
             lowest = min((other.priority for other in able), default=0)
             found.append((not is_waited_for, not has_borrowers, lowest, name, others))
     found.sort(key=lambda each: each[:4])

@@ -46,8 +46,6 @@ from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, Evictio
 from extender.plugins.preemption.fruitless_choices import Fruitless
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.nominations import Nominations
-from extender.plugins.quota.plugin import QUOTA
-from extender.plugins.quota.pod_quota import kept_overrun
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns
 from extender.tools.offload import Offload
@@ -164,8 +162,9 @@ class Preemptor(BackgroundTask):
         Victims are chosen half a second after the first call: as other pods come and go, a scheduler asks all the time.
         """
         pod = rejection.sent
-        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot) and QUOTA not in rejection.result.by
-        if may_preempt and not rejection.result.failed:
+        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot)
+        helps = self._solver.plugins.counting.isdisjoint(rejection.result.by)
+        if may_preempt and helps and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
             self._asked.keep(rejection.share, pod.uid, _Asked(pod, self._names.shared(rejection.names), due))
@@ -361,14 +360,14 @@ class Preemptor(BackgroundTask):
         return snapshot
 
     async def _is_kept(self, found: Preemption) -> bool:
-        """Nominate the pod, unless it would exceed a quota: other pods of its namespace have got devices meanwhile."""
-        pod, now = found.nominated, self._state.snapshot
+        """Nominate the pod, unless a plugin refuses that: others of its namespace have got devices meanwhile."""
+        pod = found.nominated
         try:
-            over = kept_overrun(pod.namespace, now.with_pod(pod), self._solver)
+            refused = self._solver.plugins.nominate([pod], self._state.snapshot, self._solver)
         except TimeoutError:
             return False
-        if over is not None:
-            logger.info("pod not nominated", pod=str(pod), node=found.node.name, error=str(over))
+        if refused is not None:
+            logger.info("pod not nominated", pod=str(pod), node=found.node.name, error=str(refused.refusal))
             return False
         self._state.assume_kept([pod])
         before = None

@@ -17,7 +17,7 @@ from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.framework.decisions.solver import Solver
 from extender.framework.task import BackgroundTask
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.plugins.preemption.eviction_limits import (
     LOOKING_SECONDS,

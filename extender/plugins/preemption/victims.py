@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from allocator import Reason
@@ -11,14 +11,14 @@ from extender.cluster.consumers import after_departures, claim_keys, without_pod
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, quotas_of
+from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import is_feasible, open_cycle
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
+from extender.framework.victims import NO_BORROWERS, VictimOrder
 from extender.kube.api import ObjectKey
 from extender.plugins.preemption.holder_kinds import holder_kinds
 from extender.plugins.preemption.smallest_set import Members, irreducible_set, smallest_set
-from extender.plugins.quota.borrowers import Borrowers
 
 _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""
@@ -63,7 +63,7 @@ class Evictions:
         candidates: pods that may join the victims: those that are not bound yet first, then those within their budgets,
             then those whose devices are borrowed, then by priority, then those in no gang, then the youngest.
         allowed: how many more pods of each budget may be evicted.
-        borrowers: the candidates whose devices are borrowed.
+        order: tells which of the candidates borrow their devices.
     """
 
     pod: Pod
@@ -71,7 +71,7 @@ class Evictions:
     snapshot: Snapshot
     candidates: Sequence[EvictionCandidate]
     allowed: Mapping[ObjectKey, int]
-    borrowers: Borrowers = field(default_factory=Borrowers)
+    order: VictimOrder = NO_BORROWERS
 
     @classmethod
     def of(
@@ -106,11 +106,11 @@ class Evictions:
             for other in near
             if other.uid in world.pod_keys and may_go(other, pod, world)
         ]
-        borrowers = Borrowers.of([each.pod for each in found], world, solver)
-        entitled = {each.uid for each in borrowers.entitled(each.pod for each in found)}
+        order = solver.plugins.victim_order([each.pod for each in found], world, solver)
+        entitled = {each.uid for each in order.entitled(each.pod for each in found)}
         found.sort(key=lambda each: each.pod.created, reverse=True)
         found.sort(key=lambda each: _order_of(each, violations([each], allowed), is_entitled=each.pod.uid in entitled))
-        return cls(pod, node, world, found, allowed, borrowers)
+        return cls(pod, node, world, found, allowed, order)
 
     def preferred(self, solver: Solver) -> tuple["Evictions", Members | None]:
         """The evictions with only some of the candidates, if these suffice, else with all.
@@ -124,7 +124,7 @@ class Evictions:
             InvalidClaimError, SelectorError: the pod can run on no node.
             TimeoutError: the solver's time is up.
         """
-        entitled = {each.uid for each in self.borrowers.entitled(each.pod for each in self.candidates)}
+        entitled = {each.uid for each in self.order.entitled(each.pod for each in self.candidates)}
         unbound = [each for each in self.candidates if not each.pod.node_name]
         allowed = (each for each in self.candidates if not violations([each], self.allowed))
         harmless = [each for each in allowed if each.pod.uid not in entitled or not each.pod.node_name]
@@ -139,8 +139,8 @@ class Evictions:
     def irreducible(self, solver: Solver) -> Members | None:
         """Candidates that suffice and are all needed. Empty if none has to go; None if no set suffices.
 
-        Once all candidates are gone, the search may find devices that exceed a DeviceQuota, although it finds others
-        once only one candidate is gone. So each candidate is also tried alone.
+        Once all candidates are gone, the search may find devices that a plugin refuses, such as too many for a
+        DeviceQuota, although it finds others once only one candidate is gone. So each candidate is also tried alone.
 
         Raises:
             InvalidClaimError, SelectorError: the pod can run on no node.
@@ -150,7 +150,7 @@ class Evictions:
         if is_enough(()):
             return ()
         found = irreducible_set(number, is_enough)
-        if found is None and quotas_of(self.pod.namespace, self.snapshot):
+        if found is None and solver.plugins.count_holders(self.pod, self.snapshot):
             found = next(filter(is_enough, ((each,) for each in range(number))), None)
         return found
 
@@ -174,7 +174,7 @@ class Evictions:
         if fewest is None:
             return None
         size, pairs = len(fewest), zip(self.candidates, kinds, strict=True)
-        finer = [(each.budgets, kind, self.borrowers.kind(each.pod), each.pod.gang is None) for each, kind in pairs]
+        finer = [(each.budgets, kind, self.order.kind(each.pod), each.pod.gang is None) for each, kind in pairs]
         return smallest_set(finer, is_enough, self._order, size, solver.look, least_members=size) or fewest
 
     def pods(self, members: Members) -> Sequence[Pod]:
@@ -204,9 +204,9 @@ class Evictions:
     def kinds(self, solver: Solver) -> Sequence[Hashable]:
         """The kind of each candidate: those of one kind leave as much room.
 
-        If the pod's namespace has a quota, each candidate is of its own kind: some give back what the quota counts.
+        If it counts who holds devices, each candidate is of its own kind: some give back what a DeviceQuota counts.
         """
-        if quotas_of(self.pod.namespace, self.snapshot):
+        if solver.plugins.count_holders(self.pod, self.snapshot):
             return range(len(self.candidates))
         cycle = open_cycle(self.pod, self.snapshot, solver)
         needs = cycle.reason if isinstance(cycle, Blocked) else cycle.claims.on(self.node)
@@ -227,7 +227,7 @@ class Evictions:
             [self.candidates[each] for each in members],
             [each for each in self.pods(members) if each.node_name],
         )
-        entitled, harm = self.borrowers.entitled(pods), _harm(pods)
+        entitled, harm = self.order.entitled(pods), _harm(pods)
         return violations(chosen, self.allowed), harm if len(entitled) == len(pods) else _harm(entitled), harm
 
     def _order(self, members: Members) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from extender.cluster.objects.device_quotas import DeviceLimit, DeviceQuota
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
+from extender.framework.victims import VictimOrder
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import total_of
 from extender.plugins.quota.totals import Total
@@ -82,7 +83,7 @@ class Loans:
 
 
 @dataclass(frozen=True, slots=True)
-class Borrowers:
+class Borrowers(VictimOrder):
     """The loans of namespaces, and the claims of pods that take part in them.
 
     Attributes:
@@ -99,11 +100,15 @@ class Borrowers:
         borrowing = (pod for pod in pods if pod.namespace in loans.of_namespace)
         return cls(loans, {pod.uid: _counted(pod, loans, snapshot) for pod in borrowing})
 
-    def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
-        """The pods, among those that are evicted together, that give back more than borrowed devices.
+    def may_borrow(self, namespace: str) -> bool:
+        """Whether the namespace has a loan."""
+        return namespace in self.loans.of_namespace
 
-        An entitled pod stays entitled if more pods are evicted. If pods of one namespace take equally much, the pods of
-        the lowest priority are borrowers first, then the youngest pods.
+    def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
+        """As `VictimOrder.entitled`.
+
+        If pods of one namespace take equally much, the pods of the lowest priority are borrowers first, then the
+        youngest pods.
         """
         evicted = list(pods)
         if not self.claims:

@@ -1,5 +1,6 @@
 """DeviceQuotas in a scheduling cycle: what a pod may be allocated in filter, in bind, and after the writes of bind."""
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -8,14 +9,16 @@ from extender.cluster.consumers import is_in_use
 from extender.cluster.controller_marks import is_marked
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot
+from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.cluster.writes.events import QUOTA_EXCEEDED
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
 from extender.framework.plugin import Check, Plugin, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.special_claim import Needs
-from extender.plugins.quota.pod_quota import PodQuota, is_counted, within_quota
+from extender.framework.victims import VictimOrder
+from extender.plugins.quota.borrowers import Borrowers
+from extender.plugins.quota.pod_quota import PodQuota, is_counted, kept_overrun, within_quota
 from extender.plugins.quota.totals import Totals
 
 _LATE: Final = "selectors of the namespace's DeviceQuotas take too long"
@@ -94,6 +97,23 @@ class QuotaPlugin(Plugin):
         if claim.claim.allocation is not None and is_marked(claim.claim):
             solver.memories.of(Totals).returned.note(claim.claim.uid, claim.claim.allocation, solver.clock())
         return Refusal(found.reason, f"claim {claim.key} was allocated after others: {found}")
+
+    def victim_order(self, pods: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> VictimOrder:
+        """Pods with devices that their namespaces have borrowed from their cohorts go first."""
+        return Borrowers.of(pods, snapshot, solver)
+
+    def counts_holders(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether the pod's namespace has a quota: what its own pods hold is taken from it."""
+        return bool(quotas_of(pod.namespace, snapshot))
+
+    def nominate(self, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> Refusal | None:
+        """Compare all that is then kept in the pods' namespace. Raises as `verify`."""
+        if not any(self.counts_holders(pod, snapshot) for pod in pods):
+            return None
+        for pod in pods:
+            snapshot = snapshot.with_pod(pod)
+        overrun = kept_overrun(pods[0].namespace, snapshot, solver)
+        return None if overrun is None else Refusal(overrun.reason, str(overrun), overrun.advice)
 
 
 def _on_node(quota: PodQuota, claims: PodClaims, needs: Needs, found: Allocation) -> Refusal | None:

@@ -13,7 +13,8 @@ from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import FilterResult
 from extender.framework.reasons import Reasons
 from extender.framework.task import BackgroundTask, Rejection
-from extender.framework.wire import FilterArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import FilterArgs
 from extender.tools.faults import Faults
 from tests.kit import virtualtime
 

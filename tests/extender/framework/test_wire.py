@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from extender.framework import wire
 from extender.framework.filter import FilterResult
-from extender.framework.wire import Names, Victims, WireError
+from extender.framework.victims import Victims
+from extender.framework.wire import Names, WireError
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"containers": []}}
 NODE = {"metadata": {"name": "a", "labels": {"zone": "1"}}, "status": {"nodeInfo": {"x": [1, None, 2.5]}}}

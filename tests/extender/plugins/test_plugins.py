@@ -1,6 +1,7 @@
 """The table of plugins: each can be left out, and a new one refuses pods in every verb and explains why."""
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 import pytest
@@ -14,18 +15,86 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Code
 from extender.framework.metrics import Metrics
 from extender.framework.plugin import Plugin, Plugins, Refusal
+from extender.framework.pods.claims import PodClaims
 from extender.framework.service import Service
+from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
+from extender.plugins.preemption.plugin import PreemptionPlugin
 from extender.plugins.table import TABLE
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
-from tests.kit.clusters import GPU, Cluster, Object, asking, binding, claim, local_slice, node, pod, solver
+from tests.extender.plugins.gangs.scenes import Scene as GangScene
+from tests.extender.plugins.gangs.scenes import members, nodes
+from tests.extender.plugins.preemption.scenes import Scene as PreemptionScene
+from tests.extender.plugins.preemption.scenes import full, runs, waits
+from tests.kit.clusters import (
+    GPU,
+    Cluster,
+    Object,
+    asking,
+    binding,
+    claim,
+    local_slice,
+    node,
+    parsed,
+    pod,
+    request,
+    solver,
+)
 from tests.kit.objects.parts import api_object
 
 _NO_TEAM = Cause("no-team", "the pod has no label team")
+
+
+_FROZEN = Cause("frozen", "nothing is kept in namespace {detail}")
+
+
+class FreezePlugin(Plugin):
+    """Lets nothing be kept for pods."""
+
+    name = "freeze"
+
+    def nominate(self, pods: Sequence[Pod], snapshot: Snapshot, solver: Solver) -> Refusal | None:
+        return Refusal(Reason(_FROZEN, detail=pods[0].namespace))
+
+
+@dataclass(frozen=True)
+class GuestsFirst(VictimOrder):
+    """Evicts guests before others."""
+
+    def may_borrow(self, _namespace: str) -> bool:
+        return True
+
+    def entitled(self, pods: Iterable[Pod]) -> Sequence[Pod]:
+        return [each for each in pods if "guest" not in each.labels]
+
+    def kind(self, pod: Pod) -> bool:
+        return "guest" in pod.labels
+
+
+class GuestPlugin(Plugin):
+    """Tells which pods are guests."""
+
+    name = "guest"
+
+    def victim_order(self, pods: Iterable[Pod], snapshot: Snapshot, solver: Solver) -> VictimOrder:
+        return GuestsFirst()
+
+
+class OwnerPlugin(Plugin):
+    """Refuses pods as long as somebody holds a device; whose device it is counts, and not where it is."""
+
+    name = "owner"
+
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | None:
+        return Refusal(Reason(_FROZEN, detail=pod.namespace)) if snapshot.holders else None
+
+    def counts_holders(self, pod: Pod, snapshot: Snapshot) -> bool:
+        return True
 
 
 class TeamPlugin(Plugin):
@@ -76,8 +145,8 @@ def question(asked: Object) -> bytes:
     return orjson.dumps(asking(asked, "n"))
 
 
-def test_each_plugin_of_the_table_has_its_case_here() -> None:
-    assert [each.name for each in TABLE] == list(REFUSED)
+def test_each_plugin_of_the_table_that_refuses_pods_has_its_case_here() -> None:
+    assert [each.name for each in TABLE if each.name != PreemptionPlugin.name] == list(REFUSED)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -115,6 +184,58 @@ async def test_a_new_plugin_refuses_in_filter_in_bind_and_in_preempt_and_explain
         await service.bind(decode_bind(orjson.dumps(binding("p", "n"))))
     victims = {"Pod": asked, "NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "uid-q"}]}}}
     assert await service.preempt(decode_preempt(orjson.dumps(victims))) == {}
+
+
+async def test_without_preemption_the_victims_are_those_of_the_scheduler() -> None:
+    """It would leave out the node: nobody there holds the devices that the pod lacks."""
+    asked, needed = pod("p", "c", priority=1), claim("c", request(count=9))
+    named = orjson.dumps({"Pod": asked, "NodeNameToMetaVictims": {"n": {"Pods": [{"UID": "uid-q"}]}}})
+    for plugins, victims in ((TABLE, {}), (TABLE[:-1], {"n": Victims(("uid-q",))})):
+        _, service = service_with(Plugins(plugins), asked, needed, pod("q", on="n"))
+        assert await service.preempt(decode_preempt(named)) == victims
+
+
+@pytest.mark.parametrize(("more", "victim"), [((), "young"), ((GuestPlugin(),), "old")])
+async def test_a_new_plugin_says_who_is_evicted_first(more: tuple[Plugin, ...], victim: str) -> None:
+    """The pod of lower priority goes, unless the other one is a guest."""
+    running = [*runs("young", "n/gpu-0", on="n", priority=1), *runs("old", "n/gpu-1", on="n", priority=2)]
+    running[2]["metadata"]["labels"] = {"guest": "yes"}
+    scene = PreemptionScene(full("n", *running, *waits("p"), devices=2), plugins=Plugins((*TABLE, *more)))
+    scene.filter("p")
+    await scene.turns()
+    assert list(scene.preemptors) == [victim]
+
+
+async def test_a_new_plugin_keeps_preemption_from_keeping_devices() -> None:
+    running = runs("q", "n/gpu-0", on="n", priority=1)
+    scene = PreemptionScene(full("n", *running, *waits("p")), plugins=Plugins((*TABLE, FreezePlugin())))
+    scene.filter("p")
+    await scene.turns()
+    assert (scene.preemptors, scene.known("p").kept.node) == ({}, "")
+
+
+async def test_a_new_plugin_keeps_gangs_from_keeping_devices() -> None:
+    for plugins, kept in ((Plugins(TABLE), "n"), (Plugins((*TABLE, FreezePlugin())), "")):
+        scene = GangScene(*nodes("n", 2), *members("x", 2), plugins=plugins)
+        await scene.run()
+        assert {scene.known(f"x{number}").kept.node for number in range(2)} == {kept}
+
+
+async def test_nobody_is_evicted_for_a_pod_that_room_does_not_help() -> None:
+    running = runs("q", "n/gpu-0", on="n", priority=1)
+    scene = PreemptionScene(full("n", *running, *waits("p")), plugins=Plugins((*TABLE, OwnerPlugin())))
+    assert list(scene.filter("p").by) == ["owner"]
+    await scene.turns()
+    assert (scene.preemptors, scene.searches) == ({}, 0)
+
+
+def test_several_orders_of_victims_count_together() -> None:
+    host, guest = parsed(pod("h")), parsed(pod("g", labels={"guest": "yes"}))
+    both = JoinedOrder((NO_BORROWERS, GuestsFirst()))
+    assert list(both.entitled([host, guest])) == [host]
+    assert both.kind(host) != both.kind(guest)
+    assert both.may_borrow("ns")
+    assert not JoinedOrder((NO_BORROWERS,)).may_borrow("ns")
 
 
 def test_the_explanation_of_a_refused_pod_has_the_reason_and_the_advice() -> None:

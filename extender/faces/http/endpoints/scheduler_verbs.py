@@ -29,7 +29,8 @@ from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.service import Service
 from extender.framework.task import share_of
 from extender.framework.verb import EXAMPLE_POD, NO_ENTRY, Doc, Verb, count_facts, filter_facts, pod_facts
-from extender.framework.wire import FilterArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import FilterArgs
 from extender.kube.api import revision_of
 from extender.kube.resources import NODES
 

@@ -15,11 +15,13 @@ from extender.cluster.writes.pods import Nominator
 from extender.cluster.writes.writer import Writer
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.plugin import Plugins
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.plugins.gangs.metrics import GangMetrics
 from extender.plugins.gangs.task import Gangs
+from extender.plugins.table import PLUGINS
 from extender.tools.offload import Offload, at_once
 from tests.extender.framework.bind.replica_gates import Watch
 from tests.kit.binders import bind_error, binder_over
@@ -60,11 +62,11 @@ class Scene:
         off_loop: where the task plans.
     """
 
-    def __init__(self, *objects: Object) -> None:
+    def __init__(self, *objects: Object, plugins: Plugins = PLUGINS) -> None:
         self.cluster = Cluster.of(*objects)
         self.now = 0.0
         self.binding: set[str] = set()
-        self.solver = replace(solver(), clock=lambda: self.now)
+        self.solver = replace(solver(), clock=lambda: self.now, plugins=plugins)
         self.off_loop: Offload = at_once
         self.registry = CollectorRegistry()
         self.metrics = GangMetrics(self.registry)

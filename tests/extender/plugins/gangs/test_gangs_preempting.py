@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.plugins.preemption.preempt import choose_victims
+from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import claim_template, pod
 

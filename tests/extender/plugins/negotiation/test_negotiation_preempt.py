@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, parse_pod
 from extender.framework.service import Service
-from extender.framework.wire import PreemptArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import PreemptArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.tools.fairness.waiting_budget import QUICK_SECONDS

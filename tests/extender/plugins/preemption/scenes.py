@@ -11,12 +11,14 @@ from extender.cluster.writes.events import Note
 from extender.cluster.writes.pods import Evictor, Nominator
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import FilterResult, filter_nodes
+from extender.framework.plugin import Plugins
 from extender.framework.task import Rejection
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import PODS
 from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor
+from extender.plugins.table import PLUGINS
 from extender.tools.offload import at_once
 from tests.kit.binders import bind_error, binder_over
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
@@ -66,6 +68,7 @@ class Scene:
         search_seconds: how long each of them takes.
         meanwhile: what happens after a search, before the task goes on.
         caps: of evictions.
+        plugins: the table.
     """
 
     cluster: Cluster
@@ -78,9 +81,10 @@ class Scene:
     search_seconds: float = 0.0
     meanwhile: Callable[[], Awaitable[None]] | None = None
     caps: EvictionCaps = MANY
+    plugins: Plugins = PLUGINS
 
     def __post_init__(self) -> None:
-        self.solver = replace(solver(), clock=lambda: self.now)
+        self.solver = replace(solver(), clock=lambda: self.now, plugins=self.plugins)
         self.registry = CollectorRegistry()
         self.metrics = PreemptionMetrics(self.registry)
         self.limits = EvictionLimits(self.caps, self.solver.clock, self.metrics.refused)

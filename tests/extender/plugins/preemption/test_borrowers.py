@@ -7,9 +7,9 @@ import pytest
 
 from extender.answers.explain.explain_pod import Explainer
 from extender.answers.explain.output import as_text
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from extender.plugins.preemption.choice import choose
-from extender.plugins.preemption.preempt import choose_victims
+from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import (
     GPU,

@@ -18,7 +18,8 @@ from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.config.settings import Settings
 from extender.framework.metrics import Metrics
-from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs, Victims
+from extender.framework.victims import Victims
+from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import DEVICE_QUOTAS, PODS
 from extender.tools.faults import RefusedError

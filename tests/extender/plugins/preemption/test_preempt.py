@@ -6,8 +6,8 @@ from itertools import count
 
 import pytest
 
-from extender.framework.wire import Victims
-from extender.plugins.preemption.preempt import choose_victims
+from extender.framework.victims import Victims
+from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.plugins.gangs.scenes import member
 from tests.extender.plugins.preemption.scenes import runs
 from tests.kit.clusters import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import BindError, ControllerRefusesError
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from extender.kube.api import ObjectKey, UnreachableError
 from extender.kube.resources import PODS
 from extender.plugins.preemption.eviction_limits import (

@@ -9,11 +9,11 @@ import pytest
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.writes.events import Note
 from extender.framework.pods.extended_resources.requests import is_ours
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, CLASSES, PODS, Resource
-from extender.plugins.preemption.preempt import choose_victims
+from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.framework.pods.extended_resources.scenes import (
     ALLOCATE,
     BIND,

@@ -15,10 +15,23 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import is_feasible, open_cycle
 from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.plugin import Plugin
 from extender.framework.pods.claims import Blocked
-from extender.framework.wire import Victims
+from extender.framework.victims import Victims
 from extender.plugins.preemption.smallest_set import Members
 from extender.plugins.preemption.victims import Evictions, violations
+
+
+class PreemptionPlugin(Plugin):
+    """Chooses victims for a pod that lacks devices. It refuses no pod."""
+
+    name = "preemption"
+
+    def post_filter(
+        self, pod: Pod, victims: Mapping[str, Victims], snapshot: Snapshot, solver: Solver
+    ) -> Mapping[str, Victims]:
+        """Evict more pods where devices are missing, and nobody where no eviction frees them (`choose_victims`)."""
+        return choose_victims(pod, victims, snapshot, solver)
 
 
 def choose_victims(
