@@ -12,6 +12,7 @@ from allocator import Allocation, Reason
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import PodClaims
@@ -52,7 +53,7 @@ class Plugin:
         waits_for: what a pod waits for that this plugin refuses. Devices, if it refuses none.
         event: the reason of the Event on a pod whose bind the plugin has refused; empty: there is no Event.
         wakes_its_pods: a background task of the feature wakes the pods that the plugin refuses, so requeue does not.
-        of_pod: fields of pods that the plugin is about. If all are empty, `pre_enqueue` is not asked.
+        of_pod: fields of pods that the plugin is about. If all are empty, `pre_enqueue` and `notes` are not asked.
         of_cluster: fields of snapshots that the plugin is about. If all are empty, no other point is asked.
         of_claims: fields of the pod's claims that the plugin is about. If all are empty, `pre_filter` is not asked.
     """
@@ -116,6 +117,19 @@ class Plugin:
         What is kept for other pods counts.
         """
 
+    def explain(
+        self, refusal: Refusal, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver
+    ) -> Refusal | None:
+        """What people are told of a refusal by `pre_enqueue`. It may take a search.
+
+        None: nothing, because the plugin itself is about to do what ends the refusal.
+        """
+        return refusal
+
+    def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
+        """What people are told of a pod that fits or has a node."""
+        return ()
+
 
 class Refused(NamedTuple):
     """A refusal, and the plugin that refuses."""
@@ -145,6 +159,7 @@ class Plugins:
         self._pre_filter, self._reserve, self._verify = map(overriding, ("pre_filter", "reserve", "verify"))
         self._post_filter, self._nominate = map(overriding, ("post_filter", "nominate"))
         self._victim_order, self._counts_holders = map(overriding, ("victim_order", "counts_holders"))
+        self._notes = overriding("notes")
         self.counting = frozenset(each.name for each in self._counts_holders)
 
     def are_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
@@ -252,6 +267,26 @@ class Plugins:
             if refusal is not None:
                 return Refused(each.name, refusal)
         return None
+
+    def explain(self, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> Refused | None:
+        """Who refuses to try a pod at all, as people are told it: the first refusal of which there is something to say.
+
+        Args:
+            pod: has no node.
+            snapshot: the cluster.
+            decider: remembers verdicts on the cluster.
+            solver: the decider's, for as long as there is time.
+        """
+        for each in self._pre_enqueue:
+            refusal = each.pre_enqueue(pod, snapshot) if _has_any(pod, each.of_pod) else None
+            told = None if refusal is None else each.explain(refusal, pod, snapshot, decider, solver)
+            if told is not None:
+                return Refused(each.name, told)
+        return None
+
+    def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
+        """What people are told of a pod that fits or has a node."""
+        return [note for each in self._notes if _has_any(pod, each.of_pod) for note in each.notes(pod, snapshot)]
 
 
 def _has_any(value: Pod | PodClaims | Snapshot, fields: Sequence[str]) -> bool:

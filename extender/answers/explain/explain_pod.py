@@ -1,19 +1,15 @@
-"""Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written.
-
-For a pod that waits for the other pods of its gang, it tells where all of them would go.
-"""
+"""Explains a pod: where it fits, or why it fits nowhere and what would change that. Nothing is written."""
 
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from allocator import AllocatorError, Clock, LeftOut
 from allocator.audit import pod_findings
 from allocator.model.optional import not_served
-from allocator.tools import hint, printable
+from allocator.tools import hint
 from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
 from extender.answers.explain.claim_references import advice, resource_advice, with_claims_made
 from extender.answers.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
@@ -30,63 +26,9 @@ from extender.framework.plugin import Check, Refused
 from extender.framework.pods.claims import Blocked, bound_pod
 from extender.framework.pods.extended_resources.requests import request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
-from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
 from extender.kube.claim_rules import ADMIN_LABEL
 from extender.planning.changes import Suggest
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
-from extender.planning.node_choice import likely_nodes
-from extender.planning.planner import Planner
-from extender.plugins.gangs.plan import Shortfall
-from extender.plugins.gangs.planning import GangPlanner
-
-PLANNING_SECONDS: Final = 0.5
-"""The longest time of the plan that an explanation makes."""
-
-
-def gang_hindrance(pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> str:
-    """Why a pod waits for its gang; empty if it does not, or if there are devices for the gang.
-
-    Args:
-        pod: a pod without a node.
-        snapshot: the cluster.
-        decider: remembers verdicts on the cluster.
-        solver: the decider's, for as long as there is time.
-    """
-    gang, found_reason = _gang_of(pod, snapshot), gang_refusal(pod, snapshot)
-    if found_reason is None:
-        return ""
-    refusal = found_reason.in_words()
-    if gang is None or gang.problem or len(gang.members) < gang.size:
-        return refusal
-    limited = solver.within(solver.clock() + PLANNING_SECONDS)
-    found = GangPlanner(snapshot, Planner(limited, decider), likely_nodes(snapshot)).plan(gang)
-    if not isinstance(found, Shortfall):
-        return ""
-    if not (found.is_final or found.placed):
-        return f"{refusal}: the search ended before it was known how many of them get devices"
-    placed, whom = len(gang.kept) + found.placed, "the others" if gang.bound else "them"
-    if not placed:
-        return f"{refusal}: none of {whom} gets devices: {found.reason}"
-    limit = "" if found.is_final else "; a limit has stopped the search"
-    return f"{refusal}: {placed} of {whom} get devices, and the next one finds none: {found.reason}{limit}"
-
-
-def gang_note(pod: Pod, snapshot: Snapshot) -> str:
-    """A note about the gang of a pod that fits or has a node; empty if there is none."""
-    gang = _gang_of(pod, snapshot)
-    if gang is not None and gang.runs_in_part:
-        return in_part_words(gang)
-    if gang is None or gang.is_placed or pod.node_name:
-        return ""
-    name = printable(gang.key.name)
-    if gang.is_ready:
-        return f"devices are kept on node {pod.kept.node} for the pod, together with the other pods of group {name}"
-    return f"there are devices for {gang.size} pods of group {name} together; dra-extender keeps them all or none"
-
-
-def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
-    key = pod.gang_key
-    return None if pod.gang is None or pod.gang.problem or key is None else gang_at(key, snapshot)
 
 
 def _no_pause() -> None:
@@ -198,13 +140,9 @@ class Explainer:
 
     def _checks(self, cycle: Cycle, names: Sequence[str]) -> Explanation | Sequence[tuple[str, Check]]:
         """What plugins compare on each node; or what keeps a pod off all nodes although its claims can be used."""
-        pod, plugins = cycle.pod, self.solver.plugins
-        refused = plugins.pre_enqueue(pod, cycle.snapshot)
-        if refused is not None and refused.by == GANG:
-            refused = None
-            if awaited := gang_hindrance(pod, cycle.snapshot, self.decider, self.solver):
-                return _blocked(pod, awaited)
-        found = refused or plugins.pre_filter(pod, cycle.claims, cycle.snapshot, self.solver)
+        pod, plugins, snapshot = cycle.pod, self.solver.plugins, cycle.snapshot
+        refused = plugins.explain(pod, snapshot, self.decider, self.solver)
+        found = refused or plugins.pre_filter(pod, cycle.claims, snapshot, self.solver)
         if isinstance(found, Refused):
             return _blocked(pod, str(found.refusal), found.refusal.advice)
         return self._wait(cycle, names) or found
@@ -225,8 +163,7 @@ class Explainer:
             return
         if pod.unmodeled:
             yield f"kube-scheduler also checks what is not looked at here: {', '.join(pod.unmodeled)}"
-        if together := gang_note(pod, self.snapshot):
-            yield together
+        yield from self.solver.plugins.notes(pod, self.snapshot)
         others = sum(each.is_pending and each.key != pod.key for each in self.snapshot.pods.values())
         if others and pod.needs_devices:
             are = "pod with devices is" if others == 1 else "pods with devices are"
@@ -259,7 +196,7 @@ class Explainer:
         text = f"pod {pod} is bound to node {pod.node_name}"
         places = (FittingNode(pod.node_name, None, devices, "", left_out),)
         without = "" if pod.has_started else without_devices(pod, self.snapshot, self.solver.features)
-        notes = tuple(filter(None, (without, gang_note(pod, self.snapshot))))
+        notes = (*filter(None, (without,)), *self.solver.plugins.notes(pod, self.snapshot))
         if lacks := self._lacks(pod):
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
             notes = notes if pod.has_started else (self._prospect(pod), *notes)

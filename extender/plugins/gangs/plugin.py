@@ -1,10 +1,26 @@
-"""Gangs: no pod is bound before there are devices for all pods of its gang."""
+"""Gangs: no pod is bound before there are devices for all pods of its gang.
 
+People are told more than schedulers: whether there are devices for the gang, which takes a plan.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from allocator.tools import printable
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.solver import Solver
 from extender.framework.plugin import Plugin, Refusal
-from extender.framework.pods.gangs import GANG, gang_refusal
+from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
+from extender.planning.node_choice import likely_nodes
+from extender.planning.planner import Planner
+from extender.plugins.gangs.plan import Shortfall
+from extender.plugins.gangs.planning import GangPlanner
+
+EXPLAINING_SECONDS: Final = 0.5
+"""The longest time of the plan that an explanation makes."""
 
 
 class GangPlugin(Plugin):
@@ -19,3 +35,45 @@ class GangPlugin(Plugin):
         """Raises nothing: counts in the snapshot are compared."""
         found = gang_refusal(pod, snapshot)
         return None if found is None else Refusal(found)
+
+    def explain(
+        self, refusal: Refusal, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver
+    ) -> Refusal | None:
+        """How many pods of the gang would get devices; None if there are devices for the gang."""
+        gang, why = _gang_of(pod, snapshot), str(refusal)
+        if gang is None or gang.problem or len(gang.members) < gang.size:
+            return refusal
+        limited = solver.within(solver.clock() + EXPLAINING_SECONDS)
+        found = GangPlanner(snapshot, Planner(limited, decider), likely_nodes(snapshot)).plan(gang)
+        return Refusal(refusal.reason, f"{why}: {_lack(found, gang)}") if isinstance(found, Shortfall) else None
+
+    def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
+        """What the gang of a pod has."""
+        gang = _gang_of(pod, snapshot)
+        if gang is not None and gang.runs_in_part:
+            return (in_part_words(gang),)
+        if gang is None or gang.is_placed or pod.node_name:
+            return ()
+        name = printable(gang.key.name)
+        if gang.is_ready:
+            where = f"devices are kept on node {pod.kept.node} for the pod"
+            return (f"{where}, together with the other pods of group {name}",)
+        return (
+            f"there are devices for {gang.size} pods of group {name} together; dra-extender keeps them all or none",
+        )
+
+
+def _lack(found: Shortfall, gang: Gang) -> str:
+    """How far a plan has come."""
+    if not (found.is_final or found.placed):
+        return "the search ended before it was known how many of them get devices"
+    placed, whom = len(gang.kept) + found.placed, "the others" if gang.bound else "them"
+    if not placed:
+        return f"none of {whom} gets devices: {found.reason}"
+    limit = "" if found.is_final else "; a limit has stopped the search"
+    return f"{placed} of {whom} get devices, and the next one finds none: {found.reason}{limit}"
+
+
+def _gang_of(pod: Pod, snapshot: Snapshot) -> Gang | None:
+    key = pod.gang_key
+    return None if pod.gang is None or pod.gang.problem or key is None else gang_at(key, snapshot)

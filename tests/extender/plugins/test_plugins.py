@@ -23,12 +23,13 @@ from extender.framework.pods.claims import PodClaims
 from extender.framework.service import Service
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
+from extender.kube.api import ObjectKey
 from extender.plugins.preemption.plugin import PreemptionPlugin
 from extender.plugins.table import TABLE
 from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.plugins.gangs.scenes import Scene as GangScene
-from tests.extender.plugins.gangs.scenes import members, nodes
+from tests.extender.plugins.gangs.scenes import member, members, nodes
 from tests.extender.plugins.preemption.scenes import Scene as PreemptionScene
 from tests.extender.plugins.preemption.scenes import full, runs, waits
 from tests.kit.clusters import (
@@ -43,6 +44,7 @@ from tests.kit.clusters import (
     parsed,
     pod,
     request,
+    snapshot_of,
     solver,
 )
 from tests.kit.objects.parts import api_object
@@ -245,3 +247,29 @@ def test_the_explanation_of_a_refused_pod_has_the_reason_and_the_advice() -> Non
     snapshot = cluster.state.snapshot
     found = Explainer.alone(snapshot, by).explain(next(iter(snapshot.pods.values())))
     assert (found.cause, found.advice) == ("the pod has no label team", "label the pod")
+
+
+@pytest.mark.parametrize(("asked", "cause"), [("x0", ""), ("x2", "the pod has no label team")])
+def test_a_pod_whose_gang_has_devices_is_told_who_else_refuses_it(asked: str, cause: str) -> None:
+    """The gang is complete without the pod."""
+    mates = [each for n in range(2) for each in member(f"x{n}", "x", 2, labels={"team": "blue"})]
+    snapshot = snapshot_of(*nodes("n", 3), *mates, *member("x2", "x", 2))
+    by = replace(solver(), plugins=Plugins((*TABLE, TeamPlugin())))
+    assert Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", asked)]).cause == cause
+
+
+class NotePlugin(Plugin):
+    """Has a note on each pod."""
+
+    name = "note"
+
+    def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
+        return (f"team of {pod.name}",)
+
+
+@pytest.mark.parametrize("pods", [waits("p"), runs("p", "n/gpu-0", on="n")])
+def test_the_notes_of_a_new_plugin_are_told_of_pods_that_fit_and_of_bound_ones(pods: list[Object]) -> None:
+    snapshot = snapshot_of(*nodes("n"), *pods)
+    by = replace(solver(), plugins=Plugins((*TABLE, NotePlugin())))
+    found = Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", "p")])
+    assert list(found.notes) == ["team of p"]

@@ -5,13 +5,13 @@ from itertools import count
 
 import pytest
 
-from extender.answers.explain.explain_pod import gang_hindrance
 from extender.answers.explain.output import as_text
 from extender.faces.simulation.cluster import Cluster as Simulated
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
 from extender.planning.planned_pods import as_planned
+from extender.plugins.table import PLUGINS
 from tests.extender.plugins.gangs.scenes import members, nodes
 from tests.kit.clusters import Object, claim, snapshot_of, solver
 
@@ -61,8 +61,9 @@ def test_an_explanation_says_that_its_time_was_over() -> None:
     hasty = replace(solver(), clock=lambda: float(next(seconds)))
     decider = Decider(hasty, None)
     decider.follow(snapshot)
-    found = gang_hindrance(snapshot.pods[ObjectKey("ns", "x0")], snapshot, decider, hasty)
-    assert found == f"{TOGETHER}: the search ended before it was known how many of them get devices"
+    found = PLUGINS.explain(snapshot.pods[ObjectKey("ns", "x0")], snapshot, decider, hasty)
+    assert found is not None
+    assert str(found.refusal) == f"{TOGETHER}: the search ended before it was known how many of them get devices"
 
 
 def test_an_explanation_says_that_there_are_devices_for_all() -> None:
