@@ -4,7 +4,7 @@ import secrets
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,27 +18,14 @@ from extender.answers.metrics.scraped import ClusterMetrics
 from extender.answers.observe.counts import ClaimCounts, PendingPods
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.device_states import DeviceStates
-from extender.answers.observe.keepers import HistoryKeeper, SizesKeeper, StatesKeeper
+from extender.answers.observe.keepers import keepers
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.pool_sizes import PoolSizes
 from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.events import Recorder
-from extender.cluster.writes.lease import (
-    ALL_LEASES,
-    IMMEDIATE_CLAIMS,
-    LONG,
-    PINNED_PODS,
-    QUOTA_STATUS,
-    RESOURCE_CLASSES,
-    SHORT,
-    SharedLease,
-)
-from extender.cluster.writes.pods import Evictor, Nominator
-from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings, ShapeSettings
 from extender.framework.asked import Asked
@@ -49,45 +36,27 @@ from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.solver import Solver
-from extender.framework.kept_of_bound import KeptOfBound
+from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
-from extender.kube.api import Api, ObjectKey
+from extender.kube.api import Api
 from extender.planning.changes import Suggest
 from extender.planning.templates.catalog import Catalog
-from extender.plugins.binding_conditions.timeout import BindingTimeout
-from extender.plugins.claim_upkeep.lost_claims import LostClaims
-from extender.plugins.claim_upkeep.orphans import OrphanCollector
-from extender.plugins.gangs.in_part import GangsInPart
-from extender.plugins.gangs.metrics import GangMetrics
-from extender.plugins.gangs.task import Gangs
-from extender.plugins.immediate_claims.allocating import ImmediateClaims
-from extender.plugins.immediate_claims.task import ImmediateAllocation
-from extender.plugins.negotiation.allocating import Allocating
-from extender.plugins.negotiation.context_upkeep import SchedulingContexts
+from extender.plugins import pool_requests
+from extender.plugins.binding_conditions import timeout
+from extender.plugins.claim_upkeep import lost_claims, orphans
+from extender.plugins.gangs import task as gangs
+from extender.plugins.immediate_claims import task as immediate_claims
 from extender.plugins.negotiation.controller import Controller
-from extender.plugins.negotiation.deallocation import Deallocation
-from extender.plugins.negotiation.deallocator import Deallocator
-from extender.plugins.negotiation.known_controllers import Reach, known_controllers
-from extender.plugins.negotiation.metrics import ControllerMetrics
-from extender.plugins.negotiation.negotiation import Negotiation
-from extender.plugins.negotiation.otherwise_suitable import OtherwiseSuitable
-from extender.plugins.negotiation.releases import ControllerReleases
-from extender.plugins.negotiation.scheduling_contexts import Contexts
-from extender.plugins.negotiation.waits import ControllerWaits
-from extender.plugins.pinned_claims.task import PinnedPods
-from extender.plugins.pool_requests import PoolRequests
-from extender.plugins.preemption.eviction_limits import EvictionCaps, EvictionLimits
-from extender.plugins.preemption.metrics import PreemptionMetrics
-from extender.plugins.preemption.preemptor import PreemptionWrites, Preemptor
-from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
-from extender.plugins.quota.status import QuotaStatus
-from extender.plugins.requeue.requeue import Requeue
-from extender.plugins.requeue.rescan import Rescan
-from extender.plugins.requeue.unserved import Unserved
-from extender.plugins.resource_classes.task import ResourceClasses
+from extender.plugins.negotiation.feature import NegotiatedClaims, negotiated_claims
+from extender.plugins.negotiation.known_controllers import Reach
+from extender.plugins.pinned_claims import task as pinned_claims
+from extender.plugins.preemption import preemptor as preemption
+from extender.plugins.quota import status as quota_status
+from extender.plugins.requeue import requeue, rescan, unserved
+from extender.plugins.resource_classes import task as resource_classes
 from extender.plugins.table import PLUGINS
 from extender.tools.intake import Budget
 from extender.tools.offload import Offload, in_thread
@@ -169,44 +138,58 @@ def make_extender(
 ) -> Extender:
     """What answers about a cluster: API server, known state, what else is around it, and where searches run."""
     writer, decider = Writer(api, state, now=around.now), Decider(solver, state)
-    contexts = _contexts(api, state, decider, settings, off_loop)
-    negotiation, counts = _negotiation(contexts, ClaimWrites(api, state), solver.clock, settings, metrics, around)
-    deallocation = Deallocation(negotiation.controllers, ClaimWrites(api, state))
+    reach = Reach(around.budget, around.controllers, around.simulation)
+    negotiated = negotiated_claims(writer, decider, settings, reach, metrics.registry, off_loop)
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
-    reports = Reports(DoubleAllocations(metrics.claims.clashed, tell), _waiting_times(metrics, writer.now), tell)
-    scheduling, now, faults, times = settings.scheduling, around.now, solver.faults, _bind_times(settings)
+    reports = Reports(DoubleAllocations(metrics.binds.clashed, tell), _waiting_times(metrics, writer.now), tell)
+    negotiation, times = negotiated.negotiation, _bind_times(settings)
     binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
-    kept, asked = ClusterWithKept(decider, state), Asked(solver.clock, scheduling.scheduler_names)
-    leases, gang_counts = _leases(api, now, solver.clock), GangMetrics(metrics.registry)
-    requeue = Requeue(state, kept, writer, metrics.pods.woken, off_loop)
-    writes = PreemptionWrites(Nominator(api, now), Evictor(api, now, tell), binder.give_back)
-    gangs = Gangs(state, decider, writes.nominator, writer, binder.is_binding, gang_counts, off_loop)
-    allocating = ImmediateClaims(state, decider, binder.pinned, off_loop, negotiation)
-    immediate = ImmediateAllocation(state, allocating, leases[IMMEDIATE_CLAIMS], solver, tell, now)
-    overview = make_overview(api, state, decider, settings, now=now, live=around.live, off_loop=off_loop)
-    tasks = (
-        BindingTimeout(state, solver.features, binder, reports.double_allocations, now, tell, faults),
-        OrphanCollector(state, binder, now, faults),
-        Unserved(state, tell, now, faults),
-        LostClaims(state, api, metrics.claims.lost, tell),
-        *_status_tasks(api, state, solver, leases, now, off_loop),
-        Deallocator(state, writer, deallocation, binder.is_binding, faults, _deallocated(requeue, metrics)),
-        *_controller_tasks(negotiation, contexts, deallocation, solver, counts, _judging(requeue, gangs), immediate),
-        gangs,
-        GangsInPart(state, tell, gang_counts, asked, solver.clock),
-        *_eviction_tasks(writer, decider, writes, binder, settings, metrics, off_loop),
-        *([requeue] if around.has_schedulers else []),
-        PinnedPods(state, binder.pinned, leases[PINNED_PODS], solver, asked, tell, now),
-        immediate,
-        *_keepers(overview, off_loop),
+    handle = Handle(
+        writer=writer,
+        kept=ClusterWithKept(decider, state),
+        binder=binder,
+        background=BackgroundRunner(Asked(solver.clock, settings.scheduling.scheduler_names), solver.faults),
+        double_allocations=reports.double_allocations,
+        tell=tell,
+        registry=metrics.registry,
+        settings=settings,
+        off_loop=off_loop,
+        replica=f"{socket.gethostname()}_{secrets.token_hex(8)}",
+        has_schedulers=around.has_schedulers,
     )
-    rescan = [Rescan(state, writer, tasks, asked, solver.clock, faults)] if around.has_schedulers else []
-    runner = BackgroundRunner((*rescan, *tasks), asked, faults, tuple(leases.values()))
-    verbs = overview.verb_priority.offload(off_loop)
-    service = Service(state, kept, binder, runner, metrics, scheduling=scheduling, off_loop=verbs)
-    suggest = suggestions(around.catalog, settings)
+    overview = make_overview(api, state, decider, settings, now=around.now, live=around.live, off_loop=off_loop)
+    for tasks in _tasks(negotiated):
+        handle.background.tasks.extend(tasks(handle))
+    handle.background.tasks.extend(keepers(overview))
     metrics.registry.register(ClusterMetrics(overview))
+    scheduling, verbs = settings.scheduling, overview.verb_priority.offload(off_loop)
+    service = Service(state, handle.kept, binder, handle.background, metrics, scheduling=scheduling, off_loop=verbs)
+    suggest = suggestions(around.catalog, settings)
     return Extender(service, overview, Explanations(overview, negotiation, scheduling, suggest))
+
+
+def _tasks(negotiated: NegotiatedClaims) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:
+    """What makes the background tasks of each feature, in the order of their turns.
+
+    Who may help others comes before them: those who give devices back, who plan, who ask controllers, who wake pods,
+    and who allocate what no scheduler asks about.
+    """
+    return (
+        rescan.tasks,
+        timeout.tasks,
+        orphans.tasks,
+        unserved.tasks,
+        lost_claims.tasks,
+        quota_status.tasks,
+        resource_classes.tasks,
+        pool_requests.tasks,
+        negotiated.tasks,
+        gangs.tasks,
+        preemption.tasks,
+        requeue.tasks,
+        pinned_claims.tasks,
+        immediate_claims.tasks,
+    )
 
 
 def _bind_times(settings: Settings) -> BindTimes:
@@ -220,132 +203,12 @@ def suggestions(catalog: Catalog, settings: Settings) -> Sequence[Suggest]:
     return SuggestedMoves(settings.scheduling.scheduler_names), SuggestedNodes(catalog)
 
 
-def _eviction_tasks(
-    writer: Writer,
-    decider: Decider,
-    writes: PreemptionWrites,
-    binder: Binder,
-    settings: Settings,
-    metrics: Metrics,
-    off_loop: Offload,
-) -> tuple[BackgroundTask, ...]:
-    """The background tasks for both ways to evict pods, which share their limits."""
-    state, solver, set_caps = writer.state, decider.solver, settings.evictions
-    counts = PreemptionMetrics(metrics.registry)
-    caps = EvictionCaps(set_caps.for_pod, set_caps.of_namespace, set_caps.for_namespace)
-    limits = EvictionLimits(caps, solver.clock, counts.refused)
-    others = (SchedulerEvictions(state, limits, solver, writer, off_loop), KeptOfBound(state, writes.nominator))
-    if not settings.scheduling.preemption:
-        return others
-    preemptor = Preemptor(state, decider, writes, binder.is_binding, counts, limits, off_loop)
-    return *others, preemptor
-
-
-def _leases(api: Api, now: Callable[[], datetime], clock: Clock) -> Mapping[ObjectKey, SharedLease]:
-    """All leases, which this replica takes when it has work."""
-    replica = f"{socket.gethostname()}_{secrets.token_hex(8)}"
-    times = {key: LONG if key == QUOTA_STATUS else SHORT for key in ALL_LEASES}
-    return {key: SharedLease(api, key, replica, now, clock, lasting) for key, lasting in times.items()}
-
-
-def _contexts(api: Api, state: ClusterState, decider: Decider, settings: Settings, off_loop: Offload) -> Contexts:
-    """The PodSchedulingContexts of the controllers that are asked by them."""
-    controllers = frozenset(each.name for each in settings.controllers if each.transport != "Http")
-    suitable = OtherwiseSuitable(state, decider, controllers, off_loop)
-    return Contexts(ContextWrites(api), state, decider.solver.clock, suitable)
-
-
-def _negotiation(
-    contexts: Contexts,
-    claims: ClaimWrites,
-    clock: Clock,
-    settings: Settings,
-    metrics: Metrics,
-    around: Surroundings,
-) -> tuple[Negotiation, ControllerMetrics]:
-    """Negotiation with the controllers of the settings, and what counts their answers."""
-    counts = ControllerMetrics(metrics.registry)
-    by = (clock, around.now, counts, contexts, claims)
-    controllers = known_controllers(settings.controllers, Reach(around.budget, around.controllers), *by)
-    return Negotiation(claims.state, Allocating(controllers, claims, around.now, around.simulation), clock), counts
-
-
-def _controller_tasks(
-    negotiation: Negotiation,
-    contexts: Contexts,
-    deallocation: Deallocation,
-    solver: Solver,
-    metrics: ControllerMetrics,
-    judge_anew: Callable[[Pod], None],
-    immediate_claims: ImmediateAllocation,
-) -> tuple[BackgroundTask, ...]:
-    """The background tasks for negotiated claims; what they may help is tried by tasks that come after them."""
-    clock, faults, claims = solver.clock, solver.faults, deallocation.claims
-    waits = ControllerWaits(claims.state, negotiation, clock, faults, judge_anew)
-    metrics.watch(waits.waiting, negotiation.controllers)
-
-    def released(controller: str) -> None:
-        waits.released(controller)
-        immediate_claims.released(controller)
-
-    releases = ControllerReleases(claims.state, claims, negotiation, clock, faults, released)
-    if not any(each.writes_claims for each in negotiation.controllers.values()):
-        return releases, waits
-    return releases, waits, SchedulingContexts(contexts, deallocation, clock)
-
-
-def _status_tasks(
-    api: Api,
-    state: ClusterState,
-    solver: Solver,
-    leases: Mapping[ObjectKey, SharedLease],
-    now: Callable[[], datetime],
-    off_loop: Offload,
-) -> tuple[BackgroundTask, ...]:
-    """The background tasks that keep statuses and objects up with the cluster."""
-    return (
-        QuotaStatus(state, api, leases[QUOTA_STATUS], solver, off_loop),
-        ResourceClasses(state, api, leases[RESOURCE_CLASSES], solver.clock, now),
-        PoolRequests(state, api, solver.clock, now, off_loop),
-    )
-
-
-def _keepers(overview: Overview, off_loop: Offload) -> tuple[BackgroundTask, ...]:
-    """The background tasks that keep up what people look at. They wait for no search, so the clock is a plain one."""
-    state = overview.state
-    return (
-        HistoryKeeper(state, overview.history),
-        StatesKeeper(state, overview.devices, time.monotonic, off_loop),
-        SizesKeeper(state, overview.sizes),
-    )
-
-
-def _deallocated(requeue: Requeue, metrics: Metrics) -> Callable[[Pod], None]:
-    """Tells metrics of claims that are deallocated for a pod. The claim's update wakes the pod."""
-
-    def deallocated(woken: Pod) -> None:
-        requeue.forget(woken)
-        metrics.claims.deallocated(1)
-
-    return deallocated
-
-
-def _judging(requeue: Requeue, gangs: Gangs) -> Callable[[Pod], None]:
-    """Tells that a pod may fit now. The pods of gangs are woken with their gangs."""
-
-    def judge_anew(pod: Pod) -> None:
-        requeue.judge_anew(pod)
-        gangs.judge_anew(pod)
-
-    return judge_anew
-
-
 def _waiting_times(metrics: Metrics, now: Callable[[], datetime]) -> Callable[[Pod], None]:
     """Tells metrics how long each pod has waited until its claims were allocated."""
 
     def allocated(pod: Pod) -> None:
         if pod.created:
-            metrics.pods.allocated((now() - datetime.fromisoformat(pod.created)).total_seconds())
+            metrics.binds.allocated((now() - datetime.fromisoformat(pod.created)).total_seconds())
 
     return allocated
 

@@ -1,7 +1,7 @@
 """The background tasks, with one life cycle: each hears what filter has answered, and each gets a turn."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -27,19 +27,19 @@ TURN_SECONDS: Final = 0.1
 class BackgroundRunner:
     """Runs the tasks. Filter calls of a scheduler give them work; explanations and sessions do not.
 
-    Args:
-        tasks: in the order of their turns.
+    Attributes:
         asked: is told of each call, and of each pod that the tasks are told of.
-        faults: gets unexpected errors, each with its task.
+        tasks: in the order of their turns. Those who make the tasks add them, before the first call.
         leases: of the tasks; they are given back in the end, so that no replica waits until they have expired.
+
+    Args:
+        faults: gets unexpected errors, each with its task.
     """
 
-    def __init__(
-        self, tasks: Sequence[BackgroundTask], asked: Asked, faults: Faults, leases: Collection[SharedLease] = ()
-    ) -> None:
-        self._tasks = tasks
-        self._asked = asked
-        self._leases = leases
+    def __init__(self, asked: Asked, faults: Faults, tasks: Iterable[BackgroundTask] = ()) -> None:
+        self.asked = asked
+        self.tasks = list(tasks)
+        self.leases: list[SharedLease] = []
         self._faults = faults
         self._run: asyncio.Task[None] | None = None
         self._turns: dict[BackgroundTask, asyncio.Task[None]] = {}
@@ -47,42 +47,57 @@ class BackgroundRunner:
 
     def note(self, args: FilterArgs, result: FilterResult, snapshot: Snapshot) -> None:
         """Tell the tasks what filter has decided on a snapshot. The answer to the scheduler does not depend on them."""
-        self._asked.note(args.pod)
+        self.asked.note(args.pod)
         if result.passed:
-            for task in self._tasks if self._asked.may_be_known(args.pod.uid) else ():
+            for task in self.tasks if self.asked.may_be_known(args.pod.uid) else ():
                 task.on_passed(args.pod)
             return
         rejection = Rejection(args.pod, args.names, result, snapshot)
-        self._asked.remember(args.pod, snapshot)
-        for task in self._tasks:
+        self.asked.remember(args.pod, snapshot)
+        for task in self.tasks:
             with self._faults.of(f"pod {args.pod}"):
                 task.on_rejected(rejection)
 
     async def before_preempt(self, pod: Pod, nodes: Collection[str], snapshot: Snapshot) -> None:
         """Tell the tasks that the scheduler of a pod would evict others on these nodes of a snapshot."""
-        self._asked.remember(pod, snapshot)
-        for task in self._tasks:
+        self.asked.remember(pod, snapshot)
+        for task in self.tasks:
             with self._faults.of(f"pod {pod}"):
                 await task.before_preempt(pod, nodes)
 
     async def allowed(self, pod: Pod, offered: Mapping[str, Victims]) -> Mapping[str, Victims]:
         """Tell the tasks whom preempt has chosen; returns the evictions that all tasks allow."""
-        for task in self._tasks:
+        for task in self.tasks:
             with self._faults.of(f"pod {pod}"):
                 offered = await task.allowed(pod, offered)
-        for task in self._tasks if offered else ():
+        for task in self.tasks if offered else ():
             task.on_victims(pod)
         return offered
 
     def note_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """Tell the tasks that the pod of this uid was not bound to a node."""
-        for task in self._tasks:
+        for task in self.tasks:
             with self._faults.of(f"pod {uid}"):
                 task.on_bind_failed(uid, node, error)
 
+    def judge_anew(self, pod: Pod) -> None:
+        """Tell the tasks that a rejected pod may fit now, although no snapshot says so."""
+        for task in self.tasks:
+            task.judge_anew(pod)
+
+    def note_woken(self, pod: Pod) -> None:
+        """Tell the tasks that one of them has woken a pod."""
+        for task in self.tasks:
+            task.on_woken(pod)
+
+    def note_released(self, controller: str) -> None:
+        """Tell the tasks that a controller has released a claim."""
+        for task in self.tasks:
+            task.on_released(controller)
+
     async def prepare(self, pod: Pod) -> None:
         """Let the tasks do at once what a pod of a simulation would wait for."""
-        for task in self._tasks:
+        for task in self.tasks:
             await task.prepare(pod)
 
     async def run(self) -> None:
@@ -111,7 +126,7 @@ class BackgroundRunner:
             async with asyncio.timeout(seconds):
                 while begun := self._begun():
                     await asyncio.wait(begun)
-                await asyncio.gather(*map(_release, self._leases))
+                await asyncio.gather(*map(_release, self.leases))
         begun = self._begun()
         for each in begun:
             each.cancel()
@@ -121,7 +136,7 @@ class BackgroundRunner:
     @property
     def unfinished(self) -> list[asyncio.Task[None]]:
         """What the tasks have begun, and what goes on between the turns."""
-        return [work for task in self._tasks for work in task.unfinished]
+        return [work for task in self.tasks for work in task.unfinished]
 
     def _begun(self) -> list[asyncio.Task[None]]:
         """The turns, and what they have begun."""
@@ -134,7 +149,7 @@ class BackgroundRunner:
         Args:
             seconds: how long to wait for each turn; None: until it is over.
         """
-        for task in self._tasks:
+        for task in self.tasks:
             if task not in self._turns:
                 turn = self._turns[task] = asyncio.create_task(self._turn(task))
                 await asyncio.wait([turn], timeout=seconds)

@@ -1,4 +1,4 @@
-"""The metrics of what the verbs answer, and of what happens to the pods and claims that they answer for."""
+"""The metrics of what the verbs answer, and of allocations."""
 
 from functools import cache
 
@@ -48,46 +48,13 @@ class VerbMetrics:
         self._steps.inc(steps)
 
 
-class ClaimMetrics:
-    """Counts what happens to claims."""
+class BindMetrics:
+    """Counts allocations, and how long pods have waited for them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._double_allocations = Counter(
             "dra_extender_clashes",
             "Allocations, ours or others', that came after another allocation of the same devices.",
-            registry=registry,
-        )
-        self._lost = Counter(
-            "dra_extender_lost_claims",
-            "Claims of bound pods that others have deallocated, or deleted and made again.",
-            registry=registry,
-        )
-        self._deallocated = Counter(
-            "dra_extender_deallocated_claims",
-            "Claims that gave back their devices because they kept their pod off every node.",
-            registry=registry,
-        )
-
-    def clashed(self) -> None:
-        """An allocation came after another allocation of the same devices."""
-        self._double_allocations.inc()
-
-    def lost(self) -> None:
-        """A bound pod has lost a claim."""
-        self._lost.inc()
-
-    def deallocated(self, claims: int) -> None:
-        """Some claims were deallocated so that their pod fits elsewhere."""
-        self._deallocated.inc(claims)
-
-
-class PodMetrics:
-    """Counts what happens to pods."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._woken = Counter(
-            "dra_extender_woken_pods",
-            "Rejected pods that were patched because they may fit now, so that their scheduler tries them again.",
             registry=registry,
         )
         self._allocation = Histogram(
@@ -97,9 +64,9 @@ class PodMetrics:
             registry=registry,
         )
 
-    def woken(self, pods: int) -> None:
-        """Some pods were woken."""
-        self._woken.inc(pods)
+    def clashed(self) -> None:
+        """An allocation came after another allocation of the same devices."""
+        self._double_allocations.inc()
 
     def allocated(self, seconds: float) -> None:
         """A pod's claims were allocated, so long after its creation; clocks of machines differ."""
@@ -116,5 +83,4 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self.verbs = VerbMetrics(registry)
-        self.claims = ClaimMetrics(registry)
-        self.pods = PodMetrics(registry)
+        self.binds = BindMetrics(registry)

@@ -108,6 +108,15 @@ class BackgroundTask:
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         """The pod of this uid was not bound to a node."""
 
+    def judge_anew(self, pod: Pod) -> None:
+        """Something has changed that no snapshot tells: the pod may fit now."""
+
+    def on_woken(self, pod: Pod) -> None:
+        """Another task has woken the pod."""
+
+    def on_released(self, controller: str) -> None:
+        """A controller has released a claim, so it may allocate others."""
+
     async def prepare(self, pod: Pod) -> None:
         """A simulation is going to ask filter about a pod, and gives no turns: do what the pod would wait for."""
 

@@ -19,6 +19,7 @@ from allocator.pools import Pool
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.statuses import write_pool_status
+from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ApiError, OutcomeUnknownError, RawObject
 from extender.kube.discovery import NotServedError
@@ -395,3 +396,8 @@ def _complete(answer: PoolAnswer, now: datetime) -> RawObject:
         "reason": "CalculationComplete",
         "message": f"Calculated status for {len(answer.status.get('pools', ()))} pools{of_them}",
     }
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task of ResourcePoolStatusRequests."""
+    return [PoolRequests(handle.state, handle.api, handle.clock, handle.now, handle.off_loop)]

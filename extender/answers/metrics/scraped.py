@@ -1,4 +1,4 @@
-"""Metrics that are computed at each scrape: the known cluster, its DeviceQuotas, its watches, and this process."""
+"""Metrics that are computed at each scrape: the known cluster, its watches, and this process."""
 
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -14,10 +14,8 @@ from extender.tools.metrics import counter, full_name, gauge
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import
     from extender.cluster.live import LiveCluster
 from collections import Counter
-from collections.abc import Sequence
 
 from extender.answers.observe.overview import Overview
-from extender.plugins.quota.limit_use import LimitUse, quota_use
 from extender.tools.version import __version__
 
 
@@ -109,7 +107,6 @@ class ClusterMetrics(Collector):
         text = "Pods with devices that have no node yet, by what the latest answer about them says."
         pending = self._overview.pending.count(snapshot)
         yield gauge("pending_pods", text, ("reason",), (((each.value,), number) for each, number in pending.items()))
-        yield from quota_metrics(quota_use(snapshot, self._overview.decider.solver))
         decider = self._overview.decider
         verdicts = [(("memory",), decider.asked - decider.solved), (("search",), decider.solved)]
         text = "Nodes that were decided from memory (of the node, or of equal nodes) or by search."
@@ -132,15 +129,3 @@ class ClusterMetrics(Collector):
         text = "Seconds since the last message of a kind's watch."
         ages = (((each.kind,), each.age) for each in kinds if each.age is not None)
         yield gauge("watch_age_seconds", text, labels, ages)
-
-
-def quota_metrics(used: Sequence[LimitUse]) -> Iterator[Metric]:
-    """Metrics of all limits."""
-    # The label is not "namespace": Prometheus gives this label to the pod that it scrapes.
-    labels = ("quota_namespace", "quota", "limit", "counts")
-    text = "Limits of DeviceQuotas, in devices or in the unit of a capacity."
-    yield gauge("quota_limit", text, labels, ((each[:4], each.hard) for each in used))
-    text = "What is in use of the limits of DeviceQuotas: allocated to claims, or kept for pods."
-    yield gauge("quota_used", text, labels, ((each[:4], each.used) for each in used))
-    text = "What is kept of the limits of DeviceQuotas, for nominated pods and gangs; it is in use, too."
-    yield gauge("quota_kept", text, labels, ((each[:4], each.kept) for each in used))

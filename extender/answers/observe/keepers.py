@@ -4,7 +4,8 @@ The history of devices says who has held a device. The states of devices are the
 asks. The log is told of pools and nodes that get too many devices.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,6 +14,7 @@ import structlog
 from allocator import PoolId
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.device_states import DeviceStates
+from extender.answers.observe.overview import Overview
 from extender.answers.observe.pool_sizes import PoolSizes, TooLarge
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.snapshot import Snapshot
@@ -113,3 +115,13 @@ class SizesKeeper(BackgroundTask):
 
 def _warn(found: TooLarge) -> None:
     logger.warning("too many devices to search in time", problem=str(found), devices=found.devices, limit=found.most)
+
+
+def keepers(overview: Overview) -> Sequence[BackgroundTask]:
+    """The background tasks of an overview. They wait for no search, so the clock is a plain one."""
+    state = overview.state
+    return [
+        HistoryKeeper(state, overview.history),
+        StatesKeeper(state, overview.devices, time.monotonic, overview.off_loop),
+        SizesKeeper(state, overview.sizes),
+    ]

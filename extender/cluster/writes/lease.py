@@ -25,8 +25,6 @@ IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claim
 RESOURCE_CLASSES: Final = ObjectKey("kube-system", "dra-extender-resource-classes")
 """The lease of the replica that keeps the device classes of ResourceClasses."""
 
-ALL_LEASES: Final = (PINNED_PODS, QUOTA_STATUS, IMMEDIATE_CLAIMS, RESOURCE_CLASSES)
-
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:

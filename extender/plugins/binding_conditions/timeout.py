@@ -4,7 +4,7 @@ Until then, filter rejects the pod of such a claim; the claim's update wakes it.
 and an allocation that is void stays so. The claims are deallocated, so that the pod is scheduled anew.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from allocator import Features
@@ -17,6 +17,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
 from extender.framework.bind.bind import Binder
+from extender.framework.handle import Handle
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of, unready
 from extender.framework.task import BackgroundTask, Rejection
 from extender.tools.faults import Faults
@@ -114,3 +115,10 @@ class BindingTimeout(BackgroundTask):
 def _may_give_back(claim: ClaimObject, pod: Pod) -> bool:
     """Whether the claim is reserved for the pod, or for nobody: a claim that only others use is theirs."""
     return not claim.claim.reserved_for or claim.claim.is_reserved_for(pod.uid, pod.pod_group)
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task of binding conditions."""
+    features, binder = handle.solver.features, handle.binder
+    told = (handle.double_allocations, handle.now, handle.tell, handle.faults)
+    return [BindingTimeout(handle.state, features, binder, *told)]

@@ -6,9 +6,10 @@ it, just before the Binding or at any time after it. Such a loss can only be not
 A pod that has not started and was never seen with its claims is a pinned pod: `extender.plugins.pinned_claims.task`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
+from prometheus_client import Counter
 
 from allocator.tools import printable
 from extender.cluster.cluster_state import ClusterState
@@ -16,6 +17,7 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.bound_pods import BoundPods, lacking, lacks
+from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
 
@@ -74,3 +76,10 @@ class LostClaims(BackgroundTask):
         )
         self._tell(pod, Note("ClaimLost", printable(text), "Binding"))
         logger.warning("claim lost", pod=str(pod), claim=str(key))
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task for lost claims, which counts them."""
+    text = "Claims of bound pods that others have deallocated, or deleted and made again."
+    lost = Counter("dra_extender_lost_claims", text, registry=handle.registry)
+    return [LostClaims(handle.state, handle.api, lost.inc, handle.tell)]

@@ -4,7 +4,7 @@ A pod's next bind would use or delete its own. But a pod that fits nowhere any m
 claim holds would be lost to others.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,6 +14,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind.bind import Binder
+from extender.framework.handle import Handle
 from extender.framework.pods.extended_resources.requests import is_ours
 from extender.framework.task import BackgroundTask
 from extender.tools.faults import Faults
@@ -90,3 +91,8 @@ def _is_idle(claim: ClaimObject, now: datetime) -> bool:
 def _owner(claim: ClaimObject) -> Pod:
     """The pod as the claim knows it."""
     return Pod(claim.claim.namespace, claim.claim.owner_name, claim.claim.owner_uid or "")
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task for orphans."""
+    return [OrphanCollector(handle.state, handle.binder, handle.now, handle.faults)]

@@ -29,10 +29,12 @@ from extender.cluster.writes.writer import Writer
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
+from extender.framework.handle import Handle
 from extender.framework.pods.gangs import GANG, Gang, gang_at, is_alone
 from extender.framework.queue.queueing_hints import NO_HINT, queueing_hint
 from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
+from extender.plugins.gangs.in_part import GangsInPart
 from extender.plugins.gangs.metrics import GangMetrics
 from extender.plugins.gangs.plan import GangPlan, Shortfall
 from extender.plugins.gangs.plans import GangPlans
@@ -517,3 +519,13 @@ class Gangs(BackgroundTask):
 
     async def _end(self, pods: Collection[Pod], why: str) -> None:
         await self._writes.end(pods, lambda _: why)
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background tasks of gangs."""
+    state, writer, binder, metrics = handle.state, handle.writer, handle.binder, GangMetrics(handle.registry)
+    nominator = Nominator(handle.api, handle.now)
+    return [
+        Gangs(state, handle.decider, nominator, writer, binder.is_binding, metrics, handle.off_loop),
+        GangsInPart(state, handle.tell, metrics, handle.asked, handle.clock),
+    ]

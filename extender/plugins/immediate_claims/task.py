@@ -16,10 +16,11 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import SharedLease
+from extender.cluster.writes.lease import IMMEDIATE_CLAIMS, SharedLease
 from extender.framework.bind_errors import BindError
 from extender.framework.bound_pods import AT_ONCE
 from extender.framework.decisions.solver import Solver
+from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
 from extender.framework.pods.stand_in import stand_in
 from extender.framework.queue.queueing_hints import queueing_hint
@@ -91,7 +92,7 @@ class ImmediateAllocation(BackgroundTask):
         """Allocations by controllers."""
         return self._work.running
 
-    def released(self, controller: str) -> None:
+    def on_released(self, controller: str) -> None:
         """A controller has released a claim, so it may allocate others.
 
         A claim that it has refused at the last moment is left out: its own release would cause the next try.
@@ -226,3 +227,10 @@ def _version(claim: ClaimObject) -> str:
     """Names an allocation of a claim: the devices."""
     allocation = claim.claim.allocation
     return "" if allocation is None else f"{allocation.timestamp} {[each.device for each in allocation.results]}"
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task for immediate claims."""
+    binder, lease = handle.binder, handle.lease(IMMEDIATE_CLAIMS)
+    claims = ImmediateClaims(handle.state, handle.decider, binder.pinned, handle.off_loop, binder.negotiation)
+    return [ImmediateAllocation(handle.state, claims, lease, handle.solver, handle.tell, handle.now)]

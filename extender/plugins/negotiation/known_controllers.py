@@ -23,10 +23,12 @@ class Reach:
     Attributes:
         budget: for the memory of answers by HTTP.
         instead: reach some controllers in another way than the settings say; by name.
+        simulation: controllers are told to allocate nothing.
     """
 
     budget: Budget
     instead: Mapping[str, Controller] = field(default_factory=dict)
+    simulation: bool = False
 
 
 def known_controllers(

@@ -100,8 +100,8 @@ class ControllerWaits(BackgroundTask):
         """The number of pods that wait for each controller."""
         return Counter(name for each in self._waiting.values() for name, nodes in each.refused.items() if nodes)
 
-    def released(self, controller: str) -> None:
-        """A controller has released a claim: all pods that wait for it may be helped."""
+    def on_released(self, controller: str) -> None:
+        """All pods that wait for the controller may be helped."""
         for each in self._waiting.values():
             if controller in each.refused:
                 each.again, each.pause = self._clock(), _PAUSE_SECONDS

@@ -14,11 +14,12 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import SharedLease
+from extender.cluster.writes.lease import PINNED_PODS, SharedLease
 from extender.framework.asked import Asked
 from extender.framework.bind_errors import BindError
 from extender.framework.bound_pods import BoundPods, lacking, lacks, needs_claims
 from extender.framework.decisions.solver import Solver
+from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
 from extender.framework.pods.claims import bound_pod
 from extender.framework.pods.extended_resources.special_claim import without_devices
@@ -183,3 +184,9 @@ def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
     """Whether a pod that has a node has not all of its claims."""
     bound = bound_pod(pod)
     return bound is not None and bool(bound.unmade or lacking(pod, snapshot))
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task for pinned pods."""
+    claims, lease = handle.binder.pinned, handle.lease(PINNED_PODS)
+    return [PinnedPods(handle.state, claims, lease, handle.solver, handle.asked, handle.tell, handle.now)]

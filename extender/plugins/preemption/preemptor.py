@@ -37,15 +37,18 @@ from extender.cluster.writes.pods import Evictor, Nominator, preempted_by
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
+from extender.framework.handle import Handle
+from extender.framework.kept_of_bound import KeptOfBound
 from extender.framework.pods.gangs import is_alone
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
 from extender.plugins.preemption.choice import Preemption, begun, carried_out, choose, still_needed, without_rivals
-from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionLimits, EvictionRefusal
+from extender.plugins.preemption.eviction_limits import LOOKING_SECONDS, EvictionCaps, EvictionLimits, EvictionRefusal
 from extender.plugins.preemption.fruitless_choices import Fruitless
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.nominations import Nominations
+from extender.plugins.preemption.scheduler_evictions import SchedulerEvictions
 from extender.tools.fairness.fair_memory import ReportingMemory
 from extender.tools.fairness.turns import Turns
 from extender.tools.offload import Offload
@@ -480,3 +483,22 @@ class Preemptor(BackgroundTask):
         """The pod as it is now, if it waits for a node and no bind of it is running."""
         pod = self._state.snapshot.pod(uid)
         return None if pod is None or not pod.is_pending or self._is_binding(uid) else pod
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background tasks for both ways to evict pods, which share their limits."""
+    state, binder, off_loop, metrics = handle.state, handle.binder, handle.off_loop, PreemptionMetrics(handle.registry)
+    nominator, evictor = Nominator(handle.api, handle.now), Evictor(handle.api, handle.now, handle.tell)
+    caps = handle.settings.evictions
+    limits = EvictionLimits(
+        EvictionCaps(caps.for_pod, caps.of_namespace, caps.for_namespace), handle.clock, metrics.refused
+    )
+    others = [
+        SchedulerEvictions(state, limits, handle.solver, handle.writer, off_loop),
+        KeptOfBound(state, nominator),
+    ]
+    if not handle.settings.scheduling.preemption:
+        return others
+    writes = PreemptionWrites(nominator, evictor, binder.give_back)
+    preemptor = Preemptor(state, handle.decider, writes, binder.is_binding, metrics, limits, off_loop)
+    return [*others, preemptor]

@@ -4,13 +4,18 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
 from allocator import SearchLimitError
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Solver
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.plugins.quota.usage import total
+from extender.tools.metrics import gauge
 from extender.tools.table import Item, Row, TableView, matches
 
 _NANO = 10**9
@@ -55,6 +60,26 @@ def quota_use(snapshot: Snapshot, solver: Solver) -> list[LimitUse]:
                 amounts = hard.nano / _NANO, (allocated[name].nano + waiting) / _NANO, waiting / _NANO
                 found.append(LimitUse(quota.namespace, quota.name, limit.name, counted_name(name), *amounts))
     return found
+
+
+class QuotaMetrics(Collector):
+    """The limits of all DeviceQuotas and their use, worked out at each scrape."""
+
+    def __init__(self, state: ClusterState, solver: Solver) -> None:
+        self._state = state
+        self._solver = solver
+
+    def collect(self) -> Iterator[Metric]:
+        """All limits."""
+        used = quota_use(self._state.snapshot, self._solver)
+        # The label is not "namespace": Prometheus gives this label to the pod that it scrapes.
+        labels = ("quota_namespace", "quota", "limit", "counts")
+        text = "Limits of DeviceQuotas, in devices or in the unit of a capacity."
+        yield gauge("quota_limit", text, labels, ((each[:4], each.hard) for each in used))
+        text = "What is in use of the limits of DeviceQuotas: allocated to claims, or kept for pods."
+        yield gauge("quota_used", text, labels, ((each[:4], each.used) for each in used))
+        text = "What is kept of the limits of DeviceQuotas, for nominated pods and gangs; it is in use, too."
+        yield gauge("quota_kept", text, labels, ((each[:4], each.kept) for each in used))
 
 
 def quotas(snapshot: Snapshot, solver: Solver, *, namespace: str = "") -> TableView:

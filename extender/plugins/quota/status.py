@@ -13,11 +13,13 @@ from extender.cluster.consumers import pods_of
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.lease import SharedLease
+from extender.cluster.writes.lease import LONG, QUOTA_STATUS, SharedLease
 from extender.cluster.writes.statuses import write_quota_status
 from extender.framework.decisions.solver import Solver
+from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError
+from extender.plugins.quota.limit_use import QuotaMetrics
 from extender.plugins.quota.overrun import excess
 from extender.plugins.quota.pod_quota import kept_of, total_of
 from extender.plugins.quota.totals import Total
@@ -196,3 +198,10 @@ class QuotaStatus(BackgroundTask):
             if status != quota.status:
                 found[key] = status
         return found
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task of DeviceQuotas; their use is in the metrics."""
+    handle.registry.register(QuotaMetrics(handle.state, handle.solver))
+    lease = handle.lease(QUOTA_STATUS, LONG)
+    return [QuotaStatus(handle.state, handle.api, lease, handle.solver, handle.off_loop)]

@@ -8,12 +8,14 @@ from functools import partial
 from typing import Final
 
 import structlog
+from prometheus_client import Counter as CounterMetric
 
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.framework.cycle import refreshed
+from extender.framework.handle import Handle
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.queue.rejected_pods import (
@@ -134,7 +136,7 @@ class Requeue(BackgroundTask):
 
     def on_passed(self, pod: Pod) -> None:
         """The pod has a node, and is bound soon."""
-        self.forget(pod)
+        self.on_woken(pod)
         if pod.uid in self._woken:
             self._woken[pod.uid] = min(self._woken[pod.uid], self._decider.solver.clock() + BINDING_SECONDS)
 
@@ -148,8 +150,8 @@ class Requeue(BackgroundTask):
         if rejected is not None:
             rejected.attention = Attention.NOW
 
-    def forget(self, pod: Pod) -> None:
-        """Filter has found a node for a pod, or it has been woken by other means."""
+    def on_woken(self, pod: Pod) -> None:
+        """Forget the pod."""
         self._rejected.pop(pod.uid)
 
     async def look(self) -> int:
@@ -280,3 +282,12 @@ class Requeue(BackgroundTask):
             for each in self._rejected.values():
                 if each.attention is Attention.RELEASE:
                     each.attention = Attention.NOW
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task that wakes pods and counts them, if there are schedulers that would try them."""
+    text = "Rejected pods that were patched because they may fit now, so that their scheduler tries them again."
+    woken = CounterMetric("dra_extender_woken_pods", text, registry=handle.registry)
+    if not handle.has_schedulers:
+        return []
+    return [Requeue(handle.state, handle.kept, handle.writer, woken.inc, handle.off_loop)]

@@ -21,6 +21,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
 from extender.framework.asked import Asked
+from extender.framework.handle import Handle
 from extender.framework.task import UNSEEN, BackgroundTask, Found
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER, no_attempt
@@ -238,3 +239,11 @@ class Rescan(BackgroundTask):
             await self._writer.wake(pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:
             logger.info("pod not woken", pod=str(pod), error=str(error))
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task that finds pods again, if there are schedulers that would try them."""
+    if not handle.has_schedulers:
+        return []
+    others = handle.background.tasks
+    return [Rescan(handle.state, handle.writer, others, handle.asked, handle.clock, handle.faults)]

@@ -1,6 +1,6 @@
 """Events on pods that no node can serve, once that has lasted for a while."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -9,6 +9,7 @@ from allocator.tools import printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
+from extender.framework.handle import Handle
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.queue.rejected_pods import PATIENCE
 from extender.framework.task import BackgroundTask, Rejection, share_of
@@ -101,3 +102,8 @@ def summary(pod: Pod, reasons: Iterable[str]) -> str:
     return (
         f"no node has the devices that the pod needs: {'; '.join(sorted(set(reasons)))} (GET /explain/{pod} says more)"
     )
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task for unserved pods."""
+    return [Unserved(handle.state, handle.tell, handle.now, handle.faults)]

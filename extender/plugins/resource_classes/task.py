@@ -1,6 +1,6 @@
 """Keeps the device classes of ResourceClasses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,7 +9,8 @@ import structlog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.lease import SharedLease
+from extender.cluster.writes.lease import RESOURCE_CLASSES, SharedLease
+from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ApiError, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.resource_classes.keeper import keep_device_classes
@@ -76,3 +77,9 @@ class ResourceClasses(BackgroundTask):
             and done.objects(ResourceClass) is snapshot.objects(ResourceClass)
             and done.classes is snapshot.classes
         )
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task of ResourceClasses."""
+    lease = handle.lease(RESOURCE_CLASSES)
+    return [ResourceClasses(handle.state, handle.api, lease, handle.clock, handle.now)]

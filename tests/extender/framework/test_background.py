@@ -69,13 +69,22 @@ class Hearing(BackgroundTask):
     def on_bind_failed(self, uid: str, node: str, error: BindError) -> None:
         self.heard.append(f"not bound {uid} to {node}: {error}")
 
+    def judge_anew(self, pod: Pod) -> None:
+        self.heard.append(f"judge {pod.name}")
+
+    def on_woken(self, pod: Pod) -> None:
+        self.heard.append(f"woken {pod.name}")
+
+    def on_released(self, controller: str) -> None:
+        self.heard.append(f"released by {controller}")
+
     async def tick(self) -> None:
         self.heard.append("tick")
 
 
 def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> None:
     log, hearing = Told(), Hearing()
-    runner = BackgroundRunner((Failing(), hearing), nobody(), Faults(log))
+    runner = BackgroundRunner(nobody(), Faults(log), (Failing(), hearing))
     args = FilterArgs(POD, ["n"])
     runner.note(args, FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     runner.note(args, FilterResult(["n"]), EMPTY)
@@ -88,9 +97,20 @@ def test_a_task_that_fails_keeps_no_other_from_hearing_or_from_its_turn() -> Non
     assert log.subjects == [("fault", "pod ns/p"), ("fault", "Failing")]
 
 
+def test_what_one_task_has_found_is_told_to_all_in_their_order() -> None:
+    first, second = Hearing(), Hearing()
+    second.heard = first.heard
+    runner = BackgroundRunner(nobody(), Faults(Told()), (first,))
+    runner.tasks.append(second)
+    runner.judge_anew(POD)
+    runner.note_woken(POD)
+    runner.note_released("licenses")
+    assert first.heard == ["judge p"] * 2 + ["woken p"] * 2 + ["released by licenses"] * 2
+
+
 def test_the_tasks_hear_that_a_pod_passes_if_they_were_told_of_it_before() -> None:
     hearing = Hearing()
-    runner = BackgroundRunner((hearing,), nobody(), Faults(Told()))
+    runner = BackgroundRunner(nobody(), Faults(Told()), (hearing,))
     known, preempted, other = (Pod("ns", name, f"uid-{name}") for name in ("k", "e", "o"))
     runner.note(FilterArgs(known, ["n"]), FilterResult([], unresolvable=Reasons.alike(["n"], UNKNOWN_NODE)), EMPTY)
     virtualtime.run(runner.before_preempt(preempted, ["n"], EMPTY))
@@ -126,7 +146,7 @@ class Slow(BackgroundTask):
 
 async def ticks_in(seconds: float, *tasks: BackgroundTask) -> int:
     """The tasks have their turns for some seconds; returns how many turns have not ended then."""
-    runner = BackgroundRunner(tasks, nobody(), Faults(Told()))
+    runner = BackgroundRunner(nobody(), Faults(Told()), tasks)
     running = asyncio.create_task(runner.run())
     await virtualtime.elapse(seconds)
     unfinished = await runner.finish(0.0)
@@ -143,7 +163,7 @@ def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
 
 def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
     async def story() -> set[asyncio.Task[None]]:
-        running = asyncio.create_task(BackgroundRunner([Slow()], nobody(), Faults(Told())).run())
+        running = asyncio.create_task(BackgroundRunner(nobody(), Faults(Told()), [Slow()]).run())
         await virtualtime.elapse(1.0)
         running.cancel()
         await asyncio.wait([running])

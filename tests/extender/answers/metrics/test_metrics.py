@@ -116,24 +116,6 @@ async def test_a_pool_that_becomes_too_large_is_told_once_each_time() -> None:
     assert told == [f"node a has {MOST_OF_NODE + 128} devices, more than {MOST_OF_NODE}"] * 2
 
 
-def test_what_is_used_of_a_quota() -> None:
-    limit = {"name": "gpu", "deviceClassName": "gpu", "devices": 2, "capacity": {"memory": "1Ki"}}
-    gold = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": [limit]})
-    held = claim("c", allocated=["a/gpu-0"])
-    sample = sampled(state_of([node("a"), local_slice("a", capacity={"memory": {"value": "500"}}), held, gold]))
-    labels = {"quota_namespace": "ns", "quota": "gold", "limit": "gpu"}
-    assert {
-        (name, counts): sample(name, counts=counts, **labels)
-        for name in ("quota_limit", "quota_used")
-        for counts in ("devices", "memory")
-    } == {
-        ("quota_limit", "devices"): 2,
-        ("quota_limit", "memory"): 1024,
-        ("quota_used", "devices"): 1,
-        ("quota_used", "memory"): 500,
-    }
-
-
 def test_devices_are_counted_anew_where_something_has_changed() -> None:
     objects = [each for name in "abc" for each in (node(name), local_slice(name))]
     state, counts = state_of(objects[:-1]), DeviceStates(Features())

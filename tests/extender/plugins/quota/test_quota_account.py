@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.answers.metrics.scraped import quota_metrics
 from extender.cluster.objects.pods import KEPT, Keeping
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import Memories
@@ -16,7 +15,7 @@ from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS
 from extender.plugins.quota.kept_claims import kept_claims
-from extender.plugins.quota.limit_use import quota_use, quotas
+from extender.plugins.quota.limit_use import QuotaMetrics, quotas
 from extender.plugins.quota.plugin import QUOTA
 from extender.plugins.quota.pod_quota import PodQuota, kept_of, total_of
 from extender.plugins.quota.status import status_of
@@ -230,10 +229,13 @@ class TestMoreKeptThanAllowed:
 class TestTold:
     """What is kept is told as a part of what is used."""
 
-    SNAPSHOT = snapshot_of(
-        *(*NODES, claim("held", allocated=["a/gpu-0"], at="a", users=["u"])),
-        *(*kept("k", "a/gpu-1", "a/gpu-2"), *asks(), quota(limited(devices=3, capacity={"memory": "1Ti"}))),
+    STATE = state_of(
+        [
+            *(*NODES, claim("held", allocated=["a/gpu-0"], at="a", users=["u"])),
+            *(*kept("k", "a/gpu-1", "a/gpu-2"), *asks(), quota(limited(devices=3, capacity={"memory": "1Ti"}))),
+        ]
     )
+    SNAPSHOT = STATE.snapshot
 
     def test_by_the_reason_that_people_see(self) -> None:
         waiting = self.SNAPSHOT.pods[ObjectKey("ns", "p")]
@@ -261,7 +263,8 @@ class TestTold:
         assert told["summary"] == "gpu 30Gi/1Ti memory (20Gi kept) 3/3 (2 kept)"
 
     def test_by_the_metrics(self) -> None:
-        found = {each.name: each.samples for each in quota_metrics(quota_use(self.SNAPSHOT, solver()))}
+        found = {each.name: each.samples for each in QuotaMetrics(self.STATE, solver()).collect()}
         values = {name: {each.labels["counts"]: each.value for each in samples} for name, samples in found.items()}
+        assert values["dra_extender_quota_limit"] == {"devices": 3, "memory": 2**40}
         assert values["dra_extender_quota_used"] == {"devices": 3, "memory": 30 * 2**30}
         assert values["dra_extender_quota_kept"] == {"devices": 2, "memory": 20 * 2**30}

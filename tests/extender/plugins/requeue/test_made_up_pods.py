@@ -149,7 +149,7 @@ async def test_pods_that_were_forgotten_before_the_watch_has_shown_them_are_foun
     scene = Scene.of(*WORLD, *waiting("early"))
     scene.reject("early", asked=["b"])
     await scene.turns(1.0)
-    scene.requeue.forget(scene.cluster.state.snapshot.pods[ObjectKey("ns", "early")])
+    scene.requeue.on_woken(scene.cluster.state.snapshot.pods[ObjectKey("ns", "early")])
     for number in range(2 * MOST_PODS):
         scene.hear(Rejection(made_up(number), NODE_NAMES, REFUSED, scene.cluster.state.snapshot))
     await scene.put(local_slice("a"))

@@ -164,7 +164,7 @@ async def test_pods_that_select_other_nodes_are_judged_apart() -> None:
 async def test_who_has_found_a_node_is_left_alone() -> None:
     scene = Scene.of(*WORLD, *waiting("p"))
     scene.reject("p")
-    scene.requeue.forget(parsed(pod("p", "p-c")))
+    scene.requeue.on_woken(parsed(pod("p", "p-c")))
     await scene.put(local_slice("a"))
     assert await scene.woken() == []
 

@@ -74,7 +74,7 @@ async def test_a_pod_that_filter_is_asked_about_before_it_is_woken_is_left_alone
     await scene.put(local_slice("a", 2))
 
     async def asked() -> None:
-        scene.requeue.forget(parsed(pod("q", "q-c")))
+        scene.requeue.on_woken(parsed(pod("q", "q-c")))
 
     scene.transport.script("patch_status pods", Fault(before=asked))
     assert await scene.woken() == ["p"]
