@@ -45,6 +45,36 @@ class BoundPods:
                 yield pod
 
 
+class PodsWithClaims:
+    """Bound pods that were seen with all of their claims, each with the values of pod and claims of that time.
+
+    Snapshots replace values and never change them. So a pod is known to be unchanged without a look at its claims,
+    which may have hundreds of consumers.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Pod, tuple[ClaimObject, ...]]] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether the pod of that uid had all of its claims at some time."""
+        return uid in self._seen
+
+    def is_unchanged(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether the pod had all of its claims, and pod and claims are the same values still."""
+        seen = self._seen.get(pod.uid)
+        if seen is None or seen[0] is not pod:
+            return False
+        return all(snapshot.claims.get(claim.key) is claim for claim in seen[1])
+
+    def note(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Remember a pod that has all of its claims."""
+        self._seen[pod.uid] = pod, tuple([snapshot.claims[key] for key in claim_keys(pod)])
+
+    def forget_gone(self, snapshot: Snapshot) -> None:
+        """Forget the pods that do not exist any more."""
+        self._seen = {uid: seen for uid, seen in self._seen.items() if uid in snapshot.pod_keys}
+
+
 def needs_claims(pod: Pod) -> bool:
     """Whether a pod that has a node needs its claims. If the pod has ended, the controller releases them."""
     return bool(pod.node_name) and not pod.deleting and not pod.is_finished

@@ -111,14 +111,16 @@ class Gang:
 
 def gang_at(key: GangKey, snapshot: Snapshot) -> Gang | None:
     """The gang of that name; None if it has no members, or if it is a PodGroup whose pods need not run together."""
-    pods = (pod for uid in snapshot.gangs.members.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
-    members = tuple(sorted((pod for pod in pods if is_live(pod)), key=attrgetter("order")))
-    if not members:
-        return None
+    group = None
     if key.is_pod_group:
         group = snapshot.objects(PodGroup).get(ObjectKey(key.namespace, key.name))
         if group is None or not group.size:
             return None
+    pods = (pod for uid in snapshot.gangs.members.get(key, ()) if (pod := snapshot.pod(uid)) is not None)
+    members = tuple(sorted((pod for pod in pods if is_live(pod)), key=attrgetter("order")))
+    if not members:
+        return None
+    if group is not None:
         return Gang(key, members, _size_of_group(group, key, snapshot), group.topology, "", snapshot)
     said = [pod.gang for pod in members if pod.gang is not None]
     return Gang(key, members, said[0].size, said[0].topology, _problem(members), snapshot)

@@ -16,7 +16,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
-from extender.framework.bound_pods import BoundPods, lacking, lacks
+from extender.framework.bound_pods import BoundPods, PodsWithClaims, lacking, lacks
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
@@ -42,10 +42,7 @@ class LostClaims(BackgroundTask):
         self._count = count
         self._tell = tell
         self._pods = BoundPods(state)
-        self._had: set[str] = set()
-        """Uids of pods that had their claims in the last round."""
-        self._have: set[str] = set()
-        """Uids of pods that have had their claims in this round or before."""
+        self._had = PodsWithClaims()
         self._told: set[tuple[str, ObjectKey]] = set()
 
     async def tick(self) -> None:
@@ -55,15 +52,17 @@ class LostClaims(BackgroundTask):
         uids = self._pods.next_uids()
         if not uids:
             snapshot = self._state.snapshot
-            self._had, self._have = self._have, set()
+            self._had.forget_gone(snapshot)
             self._told = {each for each in self._told if snapshot.pod(each[0]) is not None}
         async for pod in self._pods.pods(uids):
-            missing = lacking(pod, self._state.snapshot)
+            snapshot = self._state.snapshot
+            if self._had.is_unchanged(pod, snapshot):
+                continue
+            missing = lacking(pod, snapshot)
             self._told.difference_update((pod.uid, key) for key in claim_keys(pod) if key not in missing)
-            has_had = not missing or pod.uid in self._had
-            if has_had:
-                self._have.add(pod.uid)
-            for key in missing if pod.has_started or has_had else ():
+            if not missing:
+                self._had.note(pod, snapshot)
+            for key in missing if pod.has_started or pod.uid in self._had else ():
                 if (pod.uid, key) not in self._told and await lacks(self._api, pod, key):
                     self._found(pod, key)
 

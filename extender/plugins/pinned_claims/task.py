@@ -17,7 +17,7 @@ from extender.cluster.writes.events import Note
 from extender.cluster.writes.lease import PINNED_PODS, SharedLease
 from extender.framework.asked import Asked
 from extender.framework.bind_errors import BindError
-from extender.framework.bound_pods import BoundPods, lacking, lacks, needs_claims
+from extender.framework.bound_pods import BoundPods, PodsWithClaims, lacking, lacks, needs_claims
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.leased_work import LeasedWork, WaitingWork
@@ -78,6 +78,7 @@ class PinnedPods(BackgroundTask):
         self._tell = tell
         self._now = now
         self._pods = BoundPods(state)
+        self._served = PodsWithClaims()
         self._seen = state.snapshot
         self._waiting = FairMemory[WaitingWork](MOST_PODS)
         self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
@@ -102,11 +103,17 @@ class PinnedPods(BackgroundTask):
         await self._serve_due()
 
     async def _find(self) -> None:
-        async for pod in self._pods.pods(self._pods.next_uids()):
+        uids = self._pods.next_uids()
+        if not uids:
+            self._served.forget_gone(self._state.snapshot)
+        async for pod in self._pods.pods(uids):
             snapshot = self._state.snapshot
-            if not is_pinned(pod) or no_attempt(pod, self._asked.named):
+            if pod.has_started or self._served.is_unchanged(pod, snapshot) or no_attempt(pod, self._asked.named):
                 continue
-            if pod.uid not in self._waiting and lacks_some(pod, snapshot):
+            if not lacks_some(pod, snapshot):
+                if not pod.containers:
+                    self._served.note(pod, snapshot)
+            elif pod.uid not in self._waiting:
                 self._admit(pod)
             reason = without_devices(pod, snapshot, self._solver.features)
             if reason and self._told.find((pod.uid, reason)) is None:

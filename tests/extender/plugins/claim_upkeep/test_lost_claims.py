@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.cluster_state import ClusterState
-from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods
+from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods, PodsWithClaims
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.plugins.claim_upkeep.lost_claims import LostClaims
@@ -105,6 +105,23 @@ def test_news_of_claims_that_come_late_are_no_loss() -> None:
     virtualtime.run(losses.tick())
     virtualtime.run(losses.tick())
     assert scene.told == []
+
+
+def test_a_pod_is_known_to_be_unchanged_until_it_or_its_claim_changes() -> None:
+    scene = Scene(USED, pod("p", "a", on="n"))
+    had, state = PodsWithClaims(), scene.state
+
+    def is_unchanged() -> bool:
+        return had.is_unchanged(state.snapshot.pods[POD], state.snapshot)
+
+    assert not is_unchanged()
+    had.note(state.snapshot.pods[POD], state.snapshot)
+    assert is_unchanged()
+    virtualtime.run(scene.api.patch_status(CLAIMS, KEY, {"status": {"reservedFor": None}}))
+    assert not is_unchanged()
+    had.note(state.snapshot.pods[POD], state.snapshot)
+    virtualtime.run(scene.api.patch(PODS, POD, {"metadata": {"labels": {"app": "web"}}}))
+    assert not is_unchanged()
 
 
 def test_what_the_controller_released_of_a_pod_that_is_gone_is_no_loss() -> None:
