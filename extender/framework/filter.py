@@ -25,11 +25,11 @@ from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted,
 from extender.framework.decisions.evaluate import Decided, Decider, Lookup
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import No, Solver
-from extender.framework.decisions.verdict import NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
+from extender.framework.decisions.verdict import NOT_KNOWN, NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
 from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.plugin import Check, Refusal, Refused
-from extender.framework.pods.extended_resources.special_claim import Needs
+from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
 from extender.framework.pods.gangs import GANG, is_alone
 from extender.framework.ranking import Merits, Ranking
 from extender.framework.reasons import Reasons
@@ -238,17 +238,18 @@ class FilterQuestion:
     def is_uniform(self) -> bool:
         """Whether the pod needs the same on every node. If not, each node has to be examined."""
         claims = self.cycle.claims
-        return (
-            bool(claims.pending)
-            and all(each.may_be_anywhere for each in claims.negotiated)
-            and not (claims.allocated or claims.special.is_needed)
-        )
+        if claims.special.is_needed or not all(map(reaches_anywhere, claims.allocated)):
+            return False
+        return all(each.may_be_anywhere for each in claims.negotiated) if claims.pending else not claims.negotiated
 
     def lookup(self, names: Sequence[str]) -> Known:
         """What is known of the nodes."""
         claims = self.cycle.claims
         verdicts: dict[str, Verdict] = {}
         if self.is_uniform:
+            if not claims.pending:
+                nodes = self.cycle.snapshot.nodes if self.sent is None else self.sent
+                return Known(names, {name: NOTHING_NEEDED if name in nodes else NOT_KNOWN for name in names}, ())
             for each in claims.negotiated:
                 for reason, refused in each.refusals(names).items():
                     verdicts |= dict.fromkeys(refused, Verdict(reason=reason))

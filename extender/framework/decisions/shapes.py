@@ -119,7 +119,7 @@ class Shapes:
             classes: all device classes, by name.
         """
         requests = tuple([request for claim in claims for request in claim.spec.requests])
-        is_due = self.is_due(pod, classes)
+        is_due = self.is_due(pod, classes, asks=bool(requests))
         if self._learns and requests and self._seen.find(pod.uid) is None:
             self._seen.keep(pod.uid, pod.uid)
             if self._is_modest(requests):
@@ -127,9 +127,15 @@ class Shapes:
         if is_due:
             self._publish(classes)
 
-    def is_due(self, pod: Pod, classes: Mapping[str, DeviceClass]) -> bool:
-        """Whether `see` may publish a value for a pod, which may take long. Otherwise it only counts the pod."""
-        is_new = self._learns and self._seen.find(pod.uid) is None
+    def is_due(self, pod: Pod, classes: Mapping[str, DeviceClass], *, asks: bool) -> bool:
+        """Whether `see` may publish a value for a pod, which may take long. Otherwise it only counts the pod.
+
+        Args:
+            pod: a pod that waits for a node.
+            classes: all device classes, by name.
+            asks: whether a claim of the pod may have to be allocated.
+        """
+        is_new = asks and self._learns and self._seen.find(pod.uid) is None
         return self._pods + is_new >= self._next or self._known.classes is not classes
 
     def weighing(self, cpu: int, budget: SearchBudget) -> "Weighing":
@@ -162,7 +168,7 @@ class Shapes:
             self._next = 0.0
 
     def _publish(self, classes: Mapping[str, DeviceClass]) -> None:
-        self._next = self._pods * _GROWTH
+        self._next = max(1.0, self._pods * _GROWTH)
         shares = {shape: count / self._pods for shape, count in self._counts.copy().items()}
         before = self._known.shares
         moved = sum(abs(shares.get(each, 0.0) - before.get(each, 0.0)) for each in {*shares, *before})

@@ -38,6 +38,7 @@ from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.shapes import Shapes, Weighing
+from extender.kube.api import ObjectKey
 from extender.tools.faults import Faults
 
 if TYPE_CHECKING:  # the solver carries the plugins, and their points name the solver
@@ -109,6 +110,13 @@ def stopped_by(error: SearchLimitError) -> No:
     return No(error.reason, error.steps, stopped=True)
 
 
+def _may_ask(pod: Pod, snapshot: Snapshot) -> bool:
+    """Whether a claim of the pod may have to be allocated: not all of its claims are there, with an allocation."""
+    names = [each.claim_name or pod.claim_statuses.get(each.name) or "" for each in pod.claims]
+    claims = [snapshot.claims.get(ObjectKey(pod.namespace, name)) for name in names]
+    return bool(pod.containers) or any(each is None or each.claim.allocation is None for each in claims)
+
+
 def _brief(limits: Limits) -> Limits:
     return Limits(min(limits.steps, _BRIEF.steps), min(limits.seconds, _BRIEF.seconds))
 
@@ -173,7 +181,9 @@ class Solver:
 
     def is_learning(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether `informed` may take long for a pod, if the policy weighs what is left."""
-        return self.shapes is not None and self.shapes.is_due(pod, snapshot.classes)
+        if self.shapes is None or not self.shapes.is_due(pod, snapshot.classes, asks=True):
+            return False
+        return _may_ask(pod, snapshot) or self.shapes.is_due(pod, snapshot.classes, asks=False)
 
     def weighing(self, pod: Pod, until: float = math.inf) -> Weighing | None:
         """Adds losses to verdicts for a pod, if the policy weighs what is left.

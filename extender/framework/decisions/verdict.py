@@ -43,8 +43,11 @@ class Verdicts(Sequence[Verdict]):
     def of(cls, verdicts: Iterable[Verdict]) -> "Verdicts":
         """One verdict for each node."""
         found = tuple(verdicts)
-        kinds = tuple(dict.fromkeys(found))
-        return cls(kinds, _codes(found, kinds))
+        objects = {id(each): each for each in found}  # far fewer than nodes, and a hash is computed in Python
+        kinds = tuple(dict.fromkeys(objects.values()))
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        codes = {key: numbers[each] for key, each in objects.items()}
+        return cls(kinds, list(map(codes.__getitem__, map(id, found))))
 
     def places(self, wanted: Verdict) -> Sequence[int]:
         """The positions of the nodes that have a verdict."""

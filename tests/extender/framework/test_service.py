@@ -15,7 +15,7 @@ from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.api import Event, EventType
 from extender.kube.resources import SLICES
-from tests.kit.clusters import GPU, Cluster, Object, claim, device_class, local_slice, node, parsed, pod
+from tests.kit.clusters import GPU, Cluster, Object, claim, device_class, local_slice, network_slice, node, parsed, pod
 
 _T = TypeVar("_T")
 
@@ -65,6 +65,23 @@ async def test_a_call_that_takes_more_than_a_look_up_leaves_the_event_loop(
     cluster = Cluster.of(GPU, device_class("whole", extended=RESOURCE), claim("c"), asked, *pools)
     threads = Threads()
     assert await left_again(cluster.service(off_loop=threads), threads, asked, names) is leaves
+
+
+async def test_pods_that_share_an_allocated_claim_are_answered_on_the_event_loop() -> None:
+    """Nothing is searched for them, on however many nodes, and the policy learns nothing from them."""
+    names = [f"n{index}" for index in range(10 * MOST_NEW_NODES)]
+    pods = [pod(f"p{index}", "c") for index in range(4)]
+    shared = claim("c", allocated=["all/gpu-0"], users=["first"])
+    cluster = Cluster.of(GPU, shared, *pods, network_slice("all"), *map(node, names))
+    threads = Threads()
+    service = cluster.service(off_loop=threads)
+    await service.filter(FilterArgs(parsed(pods[0]), names))
+    threads.used = 0
+    for each in pods[1:]:
+        result = await service.filter(FilterArgs(parsed(each), [*names, "unknown"]))
+        assert result.passed
+        assert list(result.unresolvable) == ["unknown"]
+    assert threads.used == 0
 
 
 @pytest.mark.parametrize(("devices", "leaves"), [(MOST_NEW_DEVICES, False), (MOST_NEW_DEVICES + 1, True)])

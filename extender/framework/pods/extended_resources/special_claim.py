@@ -86,7 +86,7 @@ class Special:
 
     def on(self, node: NodeObject) -> Needs | Reason:
         """What the pod needs on a node; or why it cannot run there."""
-        served = tuple(name for name in self.wanted if not _has_plugin(node, name))
+        served = tuple([name for name in self.wanted if not _has_plugin(node, name)]) if self.wanted else ()
         needs = self._variant(served)
         if isinstance(needs, Reason) or not (self.made or self.void or self.assumed):
             return needs
@@ -196,6 +196,12 @@ def reaches(claim: ClaimObject, node: NodeObject) -> bool:
     if allocation is None or allocation.node_selector is None:
         return True
     return selector_matches(allocation.node_selector, node.node)
+
+
+def reaches_anywhere(claim: ClaimObject) -> bool:
+    """Whether pods that use a claim can run on any node, as far as the claim goes."""
+    allocation = claim.claim.allocation
+    return allocation is None or allocation.node_selector is None
 
 
 def _has_plugin(node: NodeObject, resource: str) -> bool:
