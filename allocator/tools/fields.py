@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias, TypeGuard
+from itertools import repeat
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from allocator.tools.printable import shown
 
@@ -18,6 +19,8 @@ _MOST_CHILDREN: Final = 5000
 
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
+
+_TEXTS: Final = frozenset({str})
 
 _Place: TypeAlias = "tuple[Fields, str, str | int | None]"
 
@@ -79,7 +82,8 @@ class Fields:
 
     def each_text(self, *names: str) -> tuple[str, ...]:
         """Several strings; empty where they are absent."""
-        return tuple([self.text(name) for name in names])
+        found: tuple[Any, ...] = tuple(map(self.data.get, names, repeat("")))
+        return found if _TEXTS.issuperset(map(type, found)) else tuple(map(self.text, names))
 
     def text_or_none(self, name: str) -> str | None:
         """A string, or None if it is absent."""
@@ -190,7 +194,7 @@ class Fields:
 
     def each_children(self, *names: str) -> tuple[list["Fields"], ...]:
         """Several lists of objects with fields, each as `children`."""
-        return tuple([self.children(name) for name in names])
+        return tuple(map(self.children, names))
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings; empty if it is absent."""

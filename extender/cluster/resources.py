@@ -155,8 +155,8 @@ class PodResources:
 NO_RESOURCES: Final = PodResources()
 
 
-def read_pod_resources(spec: object, status: object) -> PodResources:
-    """What a pod requests of its node, by its spec and its status."""
+def read_pod_resources(spec: object) -> PodResources:
+    """What a pod requests of its node, by its spec."""
     init, main = _items(spec, "initContainers"), _items(spec, "containers")
     is_plain = not init and len(main) == 1
     requests = _requested(main[0]) if is_plain else peak(_needs(init, main, _requested))
@@ -166,13 +166,17 @@ def read_pod_resources(spec: object, status: object) -> PodResources:
         amounts_of(_at(spec, "overhead")),
         _envelope(own, init, main) if own else None,
         tuple([(str(_at(each, "name")), names) for each in (*init, *main) if (names := _claim_names(each))]),
-        tuple([_claim_resources(each) for each in _items(status, "nodeAllocatableResourceClaimStatuses")]),
     )
+
+
+def read_claim_resources(status: object) -> tuple[ClaimResources, ...]:
+    """What the claims of a pod take of its node, by the pod's status."""
+    return tuple(map(_claim_resources, _items(status, "nodeAllocatableResourceClaimStatuses")))
 
 
 def amounts_of(amounts: object) -> Amounts:
     """The amounts of the resources that devices may take, in nano units."""
-    if not isinstance(amounts, dict):
+    if not amounts or not isinstance(amounts, dict):
         return NONE
     return {
         name: amount.nano
@@ -216,7 +220,9 @@ def _needs(init: list[Any], main: list[Any], read: Callable[[object], Amounts]) 
 def _requested(container: object) -> Amounts:
     """A limit without a request counts as a request, as in the API server."""
     resources = _at(container, "resources")
-    requests, limits = amounts_of(_at(resources, "requests")), amounts_of(_at(resources, "limits"))
+    if not isinstance(resources, dict):
+        return NONE
+    requests, limits = amounts_of(resources.get("requests")), amounts_of(resources.get("limits"))
     return {**limits, **requests} if limits else requests
 
 
@@ -226,7 +232,10 @@ def _limits(container: object) -> Amounts:
 
 def _claim_names(container: object) -> tuple[str, ...]:
     """The claims of a container, which names a claim once for each request of the claim that the container has."""
-    names = [_at(each, "name") for each in _items(_at(container, "resources"), "claims")]
+    claims = _items(_at(container, "resources"), "claims")
+    if not claims:
+        return ()
+    names = [_at(each, "name") for each in claims]
     return tuple(dict.fromkeys([each for each in names if isinstance(each, str)]))
 
 
@@ -272,7 +281,7 @@ def _nano(amounts: Mapping[str, Quantity]) -> Amounts:
 
 
 def _items(value: object, field_name: str) -> list[Any]:
-    found = _at(value, field_name)
+    found = value.get(field_name) if isinstance(value, dict) else None
     return found if isinstance(found, list) else []
 
 
@@ -293,7 +302,8 @@ def cpu_request(spec: object) -> int:
     of_pod = _cpu_requested(spec.get("resources"))
     if of_pod is None:
         of_pod = peak(_cpu_needs(spec))["cpu"] if spec.get("initContainers") else _sum(spec.get("containers"))
-    return of_pod + (cpu_of(spec.get("overhead")) or 0)
+    overhead = spec.get("overhead")
+    return of_pod + (cpu_of(overhead) or 0) if overhead else of_pod
 
 
 def cpu_of(amounts: object) -> int | None:
@@ -305,7 +315,7 @@ def cpu_of(amounts: object) -> int | None:
 def _sum(containers: object) -> int:
     """What containers request together that run at the same time."""
     found = containers if isinstance(containers, list) else ()
-    return sum(_cpu_requested(_at(each, "resources")) or 0 for each in found)
+    return sum([_cpu_requested(each.get("resources")) or 0 for each in found if isinstance(each, dict)])
 
 
 def _cpu_needs(spec: Mapping[str, object]) -> Iterator[ContainerNeeds]:
@@ -319,7 +329,7 @@ def _cpu_needs(spec: Mapping[str, object]) -> Iterator[ContainerNeeds]:
 
 def _cpu_requested(resources: object) -> int | None:
     """A limit without a request counts as a request, as in the API server."""
-    if not isinstance(resources, dict):
+    if not resources or not isinstance(resources, dict):
         return None
     requested = cpu_of(resources.get("requests"))
     return cpu_of(resources.get("limits")) if requested is None else requested

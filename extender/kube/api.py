@@ -208,7 +208,7 @@ def version_of(obj: RawObject) -> Version | None:
     metadata = obj.get("metadata")
     found = metadata if isinstance(metadata, dict) else {}
     texts = obj.get("apiVersion"), found.get("uid"), found.get("resourceVersion")
-    api_version, uid, resource_version = (text if isinstance(text, str) else "" for text in texts)
+    api_version, uid, resource_version = [text if isinstance(text, str) else "" for text in texts]
     if not uid or not resource_version:
         return None
     return Version(sys.intern(api_version), uid, resource_version)

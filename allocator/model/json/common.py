@@ -99,16 +99,13 @@ def read_taint(fields: Fields) -> DeviceTaint:
 
 def read_tolerations(fields: Fields) -> tuple[Toleration, ...]:
     """The tolerations of a request or result; the default operator is Equal."""
-    return tuple(
-        Toleration(
-            t.text("key"),
-            t.text("operator") or "Equal",
-            t.text("value"),
-            t.text("effect"),
-            t.integer("tolerationSeconds") if t.has("tolerationSeconds") else None,
-        )
-        for t in fields.children("tolerations")
-    )
+    return tuple(map(_toleration, fields.children("tolerations")))
+
+
+def _toleration(fields: Fields) -> Toleration:
+    key, operator, value, effect = fields.each_text("key", "operator", "value", "effect")
+    seconds = fields.integer("tolerationSeconds") if fields.has("tolerationSeconds") else None
+    return Toleration(key, operator or "Equal", value, effect, seconds)
 
 
 def opaque(fields: Fields) -> OpaqueConfig:

@@ -3,16 +3,27 @@
 Most pods of a cluster have no devices. Of such a pod, only its node and its CPU count.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
+
+import orjson
 
 from allocator import DeviceId, DeviceTaint, NodeSelector, Quantity, Toleration
 from allocator.checks import BLOCKING_EFFECTS
 from allocator.model.json import ObjectReader, read_node_selector, read_taint, read_tolerations
-from allocator.tools import Fields, shown
-from extender.cluster.resources import NO_RESOURCES, ContainerNeeds, PodResources, cpu_request, peak, read_pod_resources
+from allocator.tools import Fields, Recent, shown
+from extender.cluster.objects.unmodeled_conditions import unmodeled_conditions, uses_volumes
+from extender.cluster.resources import (
+    NO_RESOURCES,
+    ContainerNeeds,
+    PodResources,
+    cpu_request,
+    peak,
+    read_claim_resources,
+    read_pod_resources,
+)
 from extender.kube.api import ObjectKey, key_of
 
 RELEASED: Final = "dra-extender/ClaimsReleased"
@@ -274,6 +285,8 @@ def asked(containers: Iterable[RequestingContainer]) -> Mapping[str, int]:
 def _extended_requests(resources: Fields) -> tuple[ExtendedRequest, ...]:
     """Requests by name; a limit without a request counts as a request, as in the API server."""
     limits, requests = resources.mapping("limits"), resources.mapping("requests")
+    if not limits and not requests:
+        return ()
     names = {*limits, *requests}
     if not any(map(is_extended, names)):
         return ()
@@ -307,8 +320,6 @@ def is_extended(resource: str) -> bool:
 
 CORDON: Final = DeviceTaint("node.kubernetes.io/unschedulable", "NoSchedule")
 """The taint that stands for ``spec.unschedulable`` of a node: a pod that tolerates it may run there."""
-
-_CLAIMED_VOLUMES: Final = ("persistentVolumeClaim", "ephemeral")
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,49 +356,10 @@ def read_node_taints(spec: Fields) -> tuple[DeviceTaint, ...]:
     return tuple(taints)
 
 
-def uses_volumes(spec: Fields) -> bool:
-    """Whether a pod uses PersistentVolumeClaims, whose volumes may be created on its node."""
-    return any(each.has(kind) for each in spec.children("volumes") for kind in _CLAIMED_VOLUMES)
-
-
-def unmodeled_conditions(spec: Fields, containers: Sequence[Fields], *, has_volumes: bool) -> tuple[str, ...]:
-    """Conditions of a pod that kube-scheduler checks and that the extender does not know."""
-    found = [what for what, has in _UNMODELED if has(spec, containers)]
-    return (*found, "volumes") if has_volumes else tuple(found)
-
-
 def _required_affinity(spec: Fields) -> NodeSelector | None:
     affinity = spec.child("affinity").child("nodeAffinity")
     required = affinity.child_or_none("requiredDuringSchedulingIgnoredDuringExecution")
     return None if required is None else read_node_selector(required)
-
-
-def _has_hardware_requests(_: Fields, containers: Sequence[Fields]) -> bool:
-    """Whether a container requests a resource of Kubernetes itself; their names have no domain."""
-    for each in containers:
-        resources = each.mapping("resources")
-        for amounts in (resources.get("requests"), resources.get("limits")):
-            if isinstance(amounts, dict) and any("/" not in name for name in amounts):
-                return True
-    return False
-
-
-def _has_pod_affinity(spec: Fields, _: Sequence[Fields]) -> bool:
-    affinity = spec.mapping("affinity")
-    return bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity"))
-
-
-def _has_host_ports(_: Fields, containers: Sequence[Fields]) -> bool:
-    ports = (port for each in containers if each.has("ports") for port in each.children("ports"))
-    return any(port.integer("hostPort") for port in ports)
-
-
-_UNMODELED: Final[Sequence[tuple[str, Callable[[Fields, Sequence[Fields]], bool]]]] = (
-    ("requests of CPU and memory", _has_hardware_requests),
-    ("affinity between pods", _has_pod_affinity),
-    ("topology spread", lambda spec, _: bool(spec.items("topologySpreadConstraints"))),
-    ("host ports", _has_host_ports),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,12 +501,12 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
     """
     reader = ObjectReader("Pod", obj if "apiVersion" in obj else {**obj, "apiVersion": "v1"}, ("v1",))
     metadata, spec, status = reader.metadata, reader.top.child("spec"), reader.top.child("status")
-    init, main, claims, gates = spec.each_children("initContainers", "containers", "resourceClaims", "schedulingGates")
+    of_spec = _of_spec(spec)
     namespace, uid, resource_version = metadata.each_text("namespace", "uid", "resourceVersion")
     node_name, scheduler_name, preemption_policy = spec.each_text("nodeName", "schedulerName", "preemptionPolicy")
     phase, nominated_node = status.each_text("phase", "nominatedNodeName")
     annotations, conditions = metadata.text_mapping("annotations"), read_conditions(status)
-    kept = Keeping.of(conditions)
+    kept, of_claims = Keeping.of(conditions), read_claim_resources(status.data)
     pod = Pod(
         namespace=namespace or "default",
         name=reader.name,
@@ -547,29 +519,83 @@ def parse_pod(obj: Mapping[str, object]) -> Pod:
         phase=phase,
         deleting=reader.deleting,
         scheduler_name=scheduler_name,
-        claims=tuple(map(read_pod_claim, claims)),
+        claims=of_spec.claims,
         claim_statuses=dict(map(_claim_status, status.children("resourceClaimStatuses"))),
         extended_claim=read_extended_claim(status),
-        containers=read_containers(init, main),
+        containers=of_spec.containers,
         labels=_short(metadata.text_mapping("labels")),
         created=reader.created,
         has_started=has_started(phase, conditions),
         started=status.time_or_none("startTime") or "",
         may_preempt=preemption_policy != "Never",
-        has_volumes=(has_volumes := uses_volumes(spec)),
-        requirements=read_requirements(spec),
-        gates=tuple(each.required_text("name") for each in gates),
-        unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
+        has_volumes=of_spec.has_volumes,
+        requirements=of_spec.requirements,
+        gates=of_spec.gates,
+        unmodeled=of_spec.unmodeled,
         policy=annotations.get(POLICY),
         gang=read_membership(annotations, pod_group := _pod_group(spec)),
         pod_group=pod_group,
-        cpu=cpu_request(spec.data),
-        resources=read_pod_resources(spec.data, status.data),
+        cpu=of_spec.cpu,
+        resources=replace(of_spec.resources, claims=of_claims) if of_claims else of_spec.resources,
         controller=read_controller(metadata),
         fence=fence_of(conditions),
     )
     reader.finish()
     return pod
+
+
+class _OfSpec(NamedTuple):
+    """The fields of a `Pod` that depend on the same fields of its spec, and on nothing else."""
+
+    claims: tuple[PodClaim, ...]
+    containers: tuple[RequestingContainer, ...]
+    has_volumes: bool
+    requirements: NodeRequirements
+    gates: tuple[str, ...]
+    unmodeled: tuple[str, ...]
+    cpu: int
+    resources: PodResources
+
+
+_SPEC_FIELDS: Final = (
+    *("initContainers", "containers", "resourceClaims", "schedulingGates", "volumes", "nodeSelector", "affinity"),
+    *("tolerations", "topologySpreadConstraints", "overhead", "resources"),
+)
+"""All fields that `_read_spec` reads."""
+
+_LONGEST_SPEC: Final = 16 * 1024
+_specs: Final[Recent[_OfSpec]] = Recent(1_000_000, lambda text, _: len(text))
+"""By the JSON of `_SPEC_FIELDS`. What is read of it takes several times as many bytes."""
+
+
+def _of_spec(spec: Fields) -> _OfSpec:
+    """What a spec says, remembered: until a pod runs, its scheduler and the watch send the same spec several times."""
+    try:
+        text = orjson.dumps(list(map(spec.data.get, _SPEC_FIELDS)))
+    except orjson.JSONEncodeError:  # halves of surrogate pairs, and numbers of more than 64 bits
+        return _read_spec(spec)
+    found = _specs.find(text)
+    if found is None:
+        before = len(spec.problems)
+        found = _read_spec(spec)
+        if len(text) <= _LONGEST_SPEC and len(spec.problems) == before:
+            _specs.keep(memoryview(text).tobytes(), found)  # the buffer of orjson may be much longer
+    return found
+
+
+def _read_spec(spec: Fields) -> _OfSpec:
+    init, main, claims, gates = spec.each_children("initContainers", "containers", "resourceClaims", "schedulingGates")
+    has_volumes = uses_volumes(spec)
+    return _OfSpec(
+        claims=tuple(map(read_pod_claim, claims)),
+        containers=read_containers(init, main),
+        has_volumes=has_volumes,
+        requirements=read_requirements(spec),
+        gates=tuple(each.required_text("name") for each in gates),
+        unmodeled=unmodeled_conditions(spec, (*init, *main), has_volumes=has_volumes),
+        cpu=cpu_request(spec.data),
+        resources=read_pod_resources(spec.data),
+    )
 
 
 def _short(labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -623,8 +649,11 @@ def parse_waiting_pod(obj: Mapping[str, object]) -> Pod:
 
 def _read_plain(obj: Mapping[str, object], uid: str) -> Pod | None:
     """What counts; None if the pod has to be read in full."""
-    metadata, spec, key = obj.get("metadata"), obj.get("spec"), key_of(obj)
-    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not key.name or not _is_plain(metadata, spec):
+    metadata, spec = obj.get("metadata"), obj.get("spec")
+    if not isinstance(metadata, dict) or not isinstance(spec, dict) or not _is_plain(metadata, spec):
+        return None
+    key = key_of(obj)
+    if not key.name:
         return None
     status = obj.get("status") or {}
     node, phase = spec.get("nodeName", ""), status.get("phase", "") if isinstance(status, dict) else None
@@ -635,8 +664,10 @@ def _read_plain(obj: Mapping[str, object], uid: str) -> Pod | None:
 
 def _is_plain(metadata: Mapping[str, object], spec: Mapping[str, object]) -> bool:
     """Whether a pod certainly uses no devices and names no gang."""
+    if spec.get("resourceClaims") or spec.get("schedulingGroup"):
+        return False
     annotations = metadata.get("annotations") or {}
-    if spec.get("resourceClaims") or spec.get("schedulingGroup") or not isinstance(annotations, dict):
+    if not isinstance(annotations, dict):
         return False
     containers = spec.get("containers") or [], spec.get("initContainers") or []
     return (

@@ -8,7 +8,7 @@ import pytest
 from allocator import Features
 from extender import Cluster, Settings
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.resources import ClaimResources, read_pod_resources
+from extender.cluster.resources import ClaimResources, read_claim_resources
 from extender.framework.bind_errors import BindError
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
@@ -280,7 +280,7 @@ def test_a_pod_that_is_gone_takes_nothing() -> None:
 
 def test_a_status_is_read_as_it_is_written() -> None:
     status = {"nodeAllocatableResourceClaimStatuses": [ONE]}
-    (found,) = read_pod_resources({}, status).claims
+    (found,) = read_claim_resources(status)
     assert found.as_json() == ONE
     assert found.of_pod == {"cpu": 3_500_000_000}
     assert ClaimResources("b").as_json() == {"resourceClaimName": "b", "containers": [], "mapping": [], "overhead": []}
