@@ -1,8 +1,9 @@
 """Pods that have a node, in turns, and whether they have their claims."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from itertools import islice
+from operator import is_not
 from typing import Final
 
 from allocator import InvalidObjectError
@@ -35,14 +36,20 @@ class BoundPods:
             self._waiting = iter([uid for bound in self._state.snapshot.bound.values() for uid in bound])
         return uids
 
-    async def pods(self, uids: Sequence[str]) -> AsyncIterator[Pod]:
-        """The pods of a turn that need their claims, as the newest snapshot has them, with pauses for other work."""
-        for number, uid in enumerate(uids):
-            if number and number % PIECE == 0:
+    async def pods(self, uids: Sequence[str], known: "PodsWithClaims") -> AsyncIterator[Pod]:
+        """The pods of a turn that need their claims, as the newest snapshot has them, with pauses for other work.
+
+        Args:
+            uids: of the turn.
+            known: pods that are left out until they or their claims change.
+        """
+        for start in range(0, len(uids), PIECE):
+            if start:
                 await asyncio.sleep(0)
-            pod = self._state.snapshot.pod(uid)
-            if pod is not None and needs_claims(pod):
-                yield pod
+            for uid in known.changed(uids[start : start + PIECE], self._state.snapshot):
+                pod = self._state.snapshot.pod(uid)
+                if pod is not None and needs_claims(pod):
+                    yield pod
 
 
 class PodsWithClaims:
@@ -53,22 +60,31 @@ class PodsWithClaims:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[Pod, tuple[ClaimObject, ...]]] = {}
+        self._seen: dict[str, tuple[Pod, tuple[ObjectKey, ...], tuple[ClaimObject, ...]]] = {}
 
     def __contains__(self, uid: str) -> bool:
         """Whether the pod of that uid had all of its claims at some time."""
         return uid in self._seen
 
-    def is_unchanged(self, pod: Pod, snapshot: Snapshot) -> bool:
-        """Whether the pod had all of its claims, and pod and claims are the same values still."""
-        seen = self._seen.get(pod.uid)
-        if seen is None or seen[0] is not pod:
-            return False
-        return all(snapshot.claims.get(claim.key) is claim for claim in seen[1])
+    def changed(self, uids: Iterable[str], snapshot: Snapshot) -> list[str]:
+        """Those of the pods that are not known, or that are not the same values any more, or their claims are not.
+
+        All bound pods are compared several times a second: nothing written in Python is called for each.
+        """
+        seen, keys, pods, claims = self._seen.get, snapshot.pod_keys, snapshot.pods, snapshot.claims.get
+        return [
+            uid
+            for uid in uids
+            if (known := seen(uid)) is None
+            or uid not in keys
+            or pods[keys[uid]] is not known[0]
+            or any(map(is_not, map(claims, known[1]), known[2]))
+        ]
 
     def note(self, pod: Pod, snapshot: Snapshot) -> None:
         """Remember a pod that has all of its claims."""
-        self._seen[pod.uid] = pod, tuple([snapshot.claims[key] for key in claim_keys(pod)])
+        claims = tuple([snapshot.claims[key] for key in claim_keys(pod)])
+        self._seen[pod.uid] = pod, tuple([snapshot.claim_keys[each.claim.uid] for each in claims]), claims
 
     def forget_gone(self, snapshot: Snapshot) -> None:
         """Forget the pods that do not exist any more."""

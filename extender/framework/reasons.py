@@ -57,6 +57,8 @@ class Reasons(Mapping[str, Reason]):
 
     def counts(self, noun: Callable[[str], str] = request_noun) -> Counter[str]:
         """How many nodes have each reason, in words and in the order of the nodes; ``noun`` as in `Reason.in_words`."""
+        if not self._names:
+            return Counter()
         words, found = self._words(noun), Counter[str]()
         for code, nodes in self._numbers.items():
             found[words[code]] += nodes

@@ -54,10 +54,8 @@ class LostClaims(BackgroundTask):
             snapshot = self._state.snapshot
             self._had.forget_gone(snapshot)
             self._told = {each for each in self._told if snapshot.pod(each[0]) is not None}
-        async for pod in self._pods.pods(uids):
+        async for pod in self._pods.pods(uids, self._had):
             snapshot = self._state.snapshot
-            if self._had.is_unchanged(pod, snapshot):
-                continue
             missing = lacking(pod, snapshot)
             self._told.difference_update((pod.uid, key) for key in claim_keys(pod) if key not in missing)
             if not missing:

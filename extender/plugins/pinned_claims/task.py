@@ -106,9 +106,9 @@ class PinnedPods(BackgroundTask):
         uids = self._pods.next_uids()
         if not uids:
             self._served.forget_gone(self._state.snapshot)
-        async for pod in self._pods.pods(uids):
+        async for pod in self._pods.pods(uids, self._served):
             snapshot = self._state.snapshot
-            if pod.has_started or self._served.is_unchanged(pod, snapshot) or no_attempt(pod, self._asked.named):
+            if pod.has_started or no_attempt(pod, self._asked.named):
                 continue
             if not lacks_some(pod, snapshot):
                 if not pod.containers:

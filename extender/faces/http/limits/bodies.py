@@ -124,9 +124,10 @@ class Bodies:
 
     def close(self, caller: str, room: Room) -> None:
         """Give back what a room of the caller takes."""
-        self._of_callers[caller] -= room.size
-        if not self._of_callers[caller]:
-            del self._of_callers[caller]
+        if room.size:
+            self._of_callers[caller] -= room.size
+            if not self._of_callers[caller]:
+                del self._of_callers[caller]
         room.close()
 
     async def turn(self) -> None:

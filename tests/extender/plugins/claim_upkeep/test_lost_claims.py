@@ -112,7 +112,7 @@ def test_a_pod_is_known_to_be_unchanged_until_it_or_its_claim_changes() -> None:
     had, state = PodsWithClaims(), scene.state
 
     def is_unchanged() -> bool:
-        return had.is_unchanged(state.snapshot.pods[POD], state.snapshot)
+        return not had.changed([state.snapshot.pods[POD].uid], state.snapshot)
 
     assert not is_unchanged()
     had.note(state.snapshot.pods[POD], state.snapshot)
@@ -160,7 +160,7 @@ def test_other_work_gets_the_event_loop_while_many_bound_pods_are_looked_at() ->
         assert not bound.next_uids()
         working = asyncio.create_task(others())
         await asyncio.sleep(0)
-        async for _ in bound.pods(bound.next_uids()):
+        async for _ in bound.pods(bound.next_uids(), PodsWithClaims()):
             at_a_time[-1] += 1
         working.cancel()
 
