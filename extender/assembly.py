@@ -15,13 +15,11 @@ from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
 from extender.answers.explain.explanation_service import Explanations
 from extender.answers.metrics.scraped import ClusterMetrics
-from extender.answers.observe.counts import ClaimCounts, PendingPods
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.device_states import DeviceStates
-from extender.answers.observe.keepers import keepers
-from extender.answers.observe.overview import Overview
+from extender.answers.observe.overview import ClaimCounts, Overview, PendingPods
 from extender.answers.observe.pool_sizes import PoolSizes
-from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
+from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
@@ -160,7 +158,7 @@ def make_extender(
     overview = make_overview(api, state, decider, settings, now=around.now, live=around.live, off_loop=off_loop)
     for tasks in _tasks(negotiated):
         handle.background.tasks.extend(tasks(handle))
-    handle.background.tasks.extend(keepers(overview))
+    handle.background.tasks.extend(overview.keepers())
     metrics.registry.register(ClusterMetrics(overview))
     scheduling, verbs = settings.scheduling, overview.verb_priority.offload(off_loop)
     service = Service(state, handle.kept, binder, handle.background, metrics, scheduling=scheduling, off_loop=verbs)

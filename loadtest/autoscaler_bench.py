@@ -20,16 +20,15 @@ from allocator import Limits, Selectors
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness import DriverDaemonSets, Expectations
-from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.autoscaler.scale_up.estimate import estimate, expand
-from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod, parse_demand, parse_room
 from extender.autoscaler.sessions import SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.autoscaler.verbs import start_session
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.objects.pods import parse_pod
-from extender.faces.grpc.expander import decode_options, encode_expansion
+from extender.faces.grpc.server import decode_options, encode_expansion
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.kube.resources import CLASSES, NODES, RESOURCES, SLICES, TEMPLATES

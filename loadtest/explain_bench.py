@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.output import as_text
 from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState

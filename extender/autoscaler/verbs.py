@@ -16,9 +16,16 @@ from allocator.tools import JSON, driver_name, shown
 from extender.autoscaler.autoscaler import InSession
 from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.readiness import Readiness, node_readiness
-from extender.autoscaler.scale_up.demand import NodeRoom, parse_demand, parse_room
 from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod, ScaleUpPlan
+from extender.autoscaler.scale_up.plan import (
+    EXPANDERS,
+    NodeGroup,
+    NodeRoom,
+    PendingPod,
+    ScaleUpPlan,
+    parse_demand,
+    parse_room,
+)
 from extender.autoscaler.sessions import SESSION, Planned
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject, parse_node_object

@@ -17,8 +17,15 @@ from extender.kube.resources import CLAIMS
 from extender.node import cpu_list
 from extender.node.cci.admissions import CciMetrics
 from extender.node.cdi import CdiFolder
-from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
-from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER, cpu_slices, memory_slices
+from extender.node.compute import (
+    CPU_DRIVER,
+    MEMORY_DRIVER,
+    ComputeDriver,
+    ComputeManager,
+    compute_drivers,
+    cpu_slices,
+    memory_slices,
+)
 from extender.node.driver import AllocatedClaim, PrepareError
 from extender.node.nri import follow
 from extender.node.plugin import allocated_claim

@@ -2,7 +2,7 @@
 
 import json
 
-from extender.faces.grpc.expander import best_options, decode_options, encode_expansion
+from extender.faces.grpc.server import best_options, decode_options, encode_expansion
 from tests.corpus.machines import CONTROLLER, GROUP, ZONE, machine
 from tests.corpus.stage import Stage
 from tests.corpus.waiting import party

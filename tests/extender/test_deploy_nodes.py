@@ -10,8 +10,8 @@ from typer.main import get_command
 from extender.faces.commands.main import app
 from extender.faces.commands.node import KUBELET_DIR
 from extender.kube.resources import SLICES
+from extender.node.compute import CPU_DRIVER, MEMORY_DRIVER
 from extender.node.compute_running import CPU_MANAGER, LISTS_CLAIMS
-from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
 from extender.node.running import PERMISSIONS
 from extender.planning.templates.node_templates import load_templates
 from tests.extender.deployed import DEPLOY, documents, only

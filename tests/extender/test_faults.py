@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion
 from extender.assembly import Extender, make_extender
 from extender.autoscaler.scale_up.estimate import estimate

@@ -16,7 +16,7 @@ from typing import Final
 
 import grpc
 
-from extender.faces.grpc.expander import METHOD, SERVICE
+from extender.faces.grpc.server import METHOD, SERVICE
 from tests.hostile.findings import Finding, Findings
 from tests.hostile.report import MEMORY, Bound
 from tests.hostile.runner import Others, Waited

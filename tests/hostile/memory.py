@@ -23,7 +23,7 @@ import orjson
 import uvloop
 import yaml
 
-from extender.faces.grpc.expander import METHOD, SERVICE
+from extender.faces.grpc.server import METHOD, SERVICE
 from extender.kube.api import RawObject
 from extender.kube.resources import CLAIMS, CLASSES, PODS, TEMPLATES, Resource
 from tests.hostile.exchange import AnswerError, exchange

@@ -16,8 +16,7 @@ from typing import Final, cast
 from allocator import DeviceId, InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
 from extender.answers.explain.claim_admission import read_admission
-from extender.answers.explain.explain_claim import explain_claim, unknown_claim
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
 from extender.answers.explain.holders import Holder
 from extender.answers.observe.overview import Overview

@@ -7,11 +7,14 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from allocator import AllocationResult, DeviceId
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
+from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS
 
 KEPT: Final = timedelta(hours=1)
 
@@ -144,3 +147,21 @@ def _allocated(allocation: AllocationResult) -> datetime | None:
         return datetime.fromisoformat(allocation.timestamp) if allocation.timestamp else None
     except ValueError:
         return None
+
+
+class HistoryKeeper(BackgroundTask):
+    """Keeps the history of devices.
+
+    Args:
+        state: has the claims. While they are not known, there is nothing to compare.
+        history: is told of them.
+    """
+
+    def __init__(self, state: ClusterState, history: DeviceHistory) -> None:
+        self._state = state
+        self._history = history
+
+    async def tick(self) -> None:
+        """Look at the claims that have changed."""
+        if not self._state.doubt_of(CLAIMS):
+            self._history.look(self._state.snapshot)

@@ -1,13 +1,21 @@
 """Pools and nodes with more devices than a search has time for (`docs/reference/limits.md`)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import structlog
+
 from allocator import PoolId
 from allocator.tools import printable
+from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, View, nodes_of
+from extender.framework.task import BackgroundTask
+from extender.kube.resources import SLICES
+
+logger = structlog.get_logger()
 
 MOST_OF_POOL: Final = 20_480
 MOST_OF_NODE: Final = 20_480
@@ -67,3 +75,33 @@ class PoolSizes(View[_Large]):
 def _size(identity: PoolId, snapshot: Snapshot) -> int:
     pool = snapshot.inventory.pools.get(identity)
     return 0 if pool is None else pool.size
+
+
+class SizesKeeper(BackgroundTask):
+    """Looks at the sizes of pools.
+
+    Args:
+        state: has the pools. While they are not known, there is nothing to look at.
+        sizes: finds what is too large.
+        tell: gets each that becomes too large.
+    """
+
+    def __init__(self, state: ClusterState, sizes: PoolSizes, tell: Callable[[TooLarge], None] | None = None) -> None:
+        self._state = state
+        self._sizes = sizes
+        self._tell = tell or _warn
+        self._told: frozenset[tuple[str, str]] = frozenset()
+
+    async def tick(self) -> None:
+        """Look at the pools that have changed."""
+        if self._state.doubt_of(SLICES):
+            return
+        found = self._sizes.too_large(self._state.snapshot)
+        for each in found:
+            if (each.kind, each.name) not in self._told:
+                self._tell(each)
+        self._told = frozenset((each.kind, each.name) for each in found)
+
+
+def _warn(found: TooLarge) -> None:
+    logger.warning("too many devices to search in time", problem=str(found), devices=found.devices, limit=found.most)

@@ -1,13 +1,15 @@
-"""The answer to a question, as values: each pod today and then."""
+"""The answer to a question, each pod today and then: as values, as text for terminals, and as JSON for programs."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from allocator.tools import JSON
+from allocator.tools import JSON, printable
 from extender.answers.explain.explanation import OfferedDevice, PreemptionReport
-from extender.answers.explain.made_up_nodes import MadeUpNode
+from extender.answers.explain.made_up_nodes import MadeUpNode, node_as_json
+from extender.answers.explain.output import placed_as_json, preemption_as_json
 
 MOST_PREEMPTIONS: Final = 10
 """Different requests for which evictions are looked for: those of pods that the question names come first."""
@@ -118,3 +120,161 @@ class WhatIfAnswer:
     unexamined: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     picture: Mapping[str, JSON] = field(default_factory=dict)
+
+
+NOTHING_WRITTEN = "Nothing was written: this is computed from the cluster as it is known now."
+
+_NAMED = 5
+_WORDS = {
+    Difference.LOSES: "would lose {} place",
+    Difference.GAINS: "would get a place",
+    Difference.MOVES: "would move",
+    Difference.OTHER_DEVICES: "would get other devices",
+    Difference.UNKNOWN: "had no turn in time",
+    Difference.WAITS: "would still wait",
+    Difference.SAME: "would get a place, as today",
+}
+
+
+def as_text(answer: WhatIfAnswer) -> str:
+    """The whole answer, with ended lines. Line breaks in names and messages are escaped."""
+    return "".join(f"{printable(line)}\n" for line in _lines(answer))
+
+
+def _lines(answer: WhatIfAnswer) -> Iterator[str]:
+    yield summary(answer)
+    yield NOTHING_WRITTEN
+    told = [each for each in answer.pods if each.is_told] or [each for each in answer.pods if each.then is not None]
+    for pod in told:
+        yield ""
+        yield from _pod_lines(pod)
+    for difference in (Difference.UNKNOWN, Difference.WAITS, Difference.SAME):
+        names = [each.pod for each in answer.pods if each.difference is difference and each not in told]
+        if names:
+            yield ""
+            yield f"{_counted(len(names))} {_words(difference, len(names))}: {', '.join(names)}"
+    if answer.unexamined:
+        yield ""
+        yield f"{unexamined(answer)}: {', '.join(answer.unexamined)}"
+    for node in answer.nodes:
+        yield ""
+        yield from _node_lines(node)
+    if answer.drained:
+        yield ""
+        yield f"Drained: {', '.join(answer.drained)}"
+        yield from (f"  pod {pod} stays: {reason}" for pod, reason in answer.staying)
+    if answer.unmodeled or answer.notes:
+        yield ""
+        yield from (f"Note: {note}." for note in answer.notes)
+    if answer.unmodeled:
+        yield f"Not looked at: {', '.join(answer.unmodeled)}."
+
+
+def summary(answer: WhatIfAnswer) -> str:
+    """How many pods have which fate, in one line."""
+    counts = Counter(each.difference for each in answer.pods)
+    if not counts:
+        return "No pod waits for devices, today or then."
+    return "; ".join(f"{_counted(counts[each])} {_words(each, counts[each])}" for each in Difference if counts[each])
+
+
+def unexamined(answer: WhatIfAnswer) -> str:
+    """For how many pods nobody looked who would be evicted, and what a person can do."""
+    return (
+        f"Who would be evicted is not known for {_counted(len(answer.unexamined))}: an answer looks for it for at most "
+        f"{MOST_PREEMPTIONS} different requests, and only in its time (the explanation of a pod says it for today)"
+    )
+
+
+def _words(difference: Difference, pods: int = 1) -> str:
+    return _WORDS[difference].format("its" if pods == 1 else "their")
+
+
+def _counted(number: int) -> str:
+    return f"{number} pod{'' if number == 1 else 's'}"
+
+
+def _pod_lines(each: PodAnswer) -> Iterator[str]:
+    kind = {WaitReason.NEW: "new pod", WaitReason.DRAINED: "drained pod", WaitReason.PENDING: "pod"}[each.origin]
+    verdict, then = _words(each.difference), each.then or Fate()
+    if each.today is None:
+        verdict = "would get a place" if then.node else "would wait"
+    yield f"{kind} {each.pod}{' (edited)' if each.is_edited else ''} {verdict}"
+    if each.today is not None and each.difference not in (Difference.SAME, Difference.WAITS):
+        yield from _fate_lines("today", each.today)
+    if each.difference is Difference.WAITS and each.today is not None and each.today.reasons != then.reasons:
+        yield from _fate_lines("today", each.today)
+    yield from _fate_lines("then", then)
+    if each.caution:
+        yield f"  but {each.caution}"
+    if each.preemption is not None and each.preemption.node:
+        yield f"  {_evictions(each.preemption)}"
+
+
+def _fate_lines(when: str, fate: Fate) -> Iterator[str]:
+    if fate.node:
+        devices = ", ".join(f"{each.request}: {each}" for each in fate.devices)
+        yield f"  {f'{when}:':6} node {fate.node}{f' with {devices}' if devices else ''}"
+        return
+    shown = [f"{nodes} node{'' if nodes == 1 else 's'}: {why}" if nodes else why for why, nodes in fate.reasons]
+    left = len(shown) - _NAMED
+    more = f"; and {left} more reason{'' if left == 1 else 's'}" if left > 0 else ""
+    yield f"  {f'{when}:':6} waits{': ' if shown else ''}{'; '.join(shown[:_NAMED])}{more}"
+
+
+def _evictions(report: PreemptionReport) -> str:
+    if not report.victims:
+        return f"on node {report.node} it would fit once terminating pods are gone"
+    names = ", ".join(f"{each.pod} (priority {each.priority})" for each in report.victims)
+    return f"dra-extender would evict {names} for it on node {report.node}"
+
+
+def _node_lines(node: MadeUpNode) -> Iterator[str]:
+    origin = f" ({node.origin})" if node.origin else ""
+    devices = f"{node.devices} devices, {node.stranded} of its own untouched" if node.devices else "no devices"
+    yield f"new node {node.name}{origin}: {devices}"
+    yield from (f"  {pod}: {', '.join(map(str, devices))}" for pod, devices in node.pods)
+
+
+def as_json(answer: WhatIfAnswer) -> dict[str, object]:
+    """The whole answer.
+
+    ``text`` is the one for people. ``picture`` has the devices of new nodes, as ``/console/fleet`` has all devices.
+    """
+    return {
+        "pods": [_pod(each) for each in answer.pods],
+        "nodes": [node_as_json(each) for each in answer.nodes],
+        "drained": list(answer.drained),
+        "staying": [{"pod": pod, "reason": reason} for pod, reason in answer.staying],
+        "unmodeled": list(answer.unmodeled),
+        "unexamined": {"pods": list(answer.unexamined), "text": unexamined(answer)} if answer.unexamined else None,
+        "notes": list(answer.notes),
+        "picture": answer.picture,
+        "text": as_text(answer),
+    }
+
+
+def _pod(each: PodAnswer) -> dict[str, object]:
+    return {
+        "pod": each.pod,
+        "origin": each.origin.value,
+        "priority": each.priority,
+        "edited": each.is_edited,
+        "difference": each.difference.value,
+        "today": None if each.today is None else _fate(each.today),
+        "then": None if each.then is None else _fate(each.then),
+        "caution": each.caution,
+        "preemption": preemption_as_json(each.preemption),
+    }
+
+
+def _fate(fate: Fate) -> dict[str, object]:
+    return {
+        "node": fate.node or None,
+        "devices": _devices(fate.devices),
+        "reasons": [{"reason": reason, "nodes": nodes} for reason, nodes in fate.reasons],
+    }
+
+
+def _devices(devices: tuple[OfferedDevice, ...]) -> list[dict[str, object]]:
+    return [placed_as_json(each) for each in devices]

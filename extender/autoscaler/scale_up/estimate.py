@@ -23,11 +23,11 @@ from functools import partial
 from typing import Final
 
 from allocator.equivalence import without_selectors
-from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Fill, NewNodes, Option, PodShape
 from extender.autoscaler.scale_up.plan import (
     Expander,
     GroupPlan,
+    NodeDemand,
     NodeGroup,
     Offer,
     PendingPod,

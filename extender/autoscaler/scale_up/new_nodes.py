@@ -4,24 +4,31 @@ Pods that hold only devices of the new node leave it in a state that depends on 
 nodes with the same devices in use are one state, whichever pods hold them. Two pods whose claims differ only in
 selectors count as one if the selectors match the same devices of the node. If devices take CPU of their node, what
 pods request of the node is a part of its state, so no two states are compared.
+
+A pod that fits nowhere is suggested a new node of each group that may take it.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Final
 
 from allocator import ClaimSpec, PoolId, Usage
+from allocator.obstacles import RemedyKind
 from allocator.pools import Candidate
-from extender.autoscaler.scale_up.demand import NodeDemand
-from extender.autoscaler.scale_up.plan import NodeGroup
+from extender.autoscaler.scale_up.plan import NodeDemand, NodeGroup
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.pods.node_resources import is_counted
+from extender.planning.changes import ProposedChange, Suggestion
 from extender.planning.device_counts import free_devices
+from extender.planning.kube_scheduler import rejection
 from extender.planning.new_nodes import with_new_node
 from extender.planning.planner import Planner
-from extender.planning.templates.catalog import HOSTNAME
+from extender.planning.templates.catalog import HOSTNAME, Catalog, Group, Supply
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,3 +268,47 @@ def _models(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         shared = (id(device.attributes), id(device.quantities))
         found.setdefault((device.driver, *shared, device.allow_multiple_allocations, each.unsupported), each)
     return tuple(found.values())
+
+
+MOST_GROUPS: Final = 64
+"""Groups that are suggested, those whose nodes bring the fewest devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedNodes:
+    """Suggests a new node of a group; implements `extender.planning.changes.Suggest`.
+
+    Attributes:
+        catalog: what nodes of a group bring.
+    """
+
+    catalog: Catalog
+
+    def __call__(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> Iterator[Suggestion]:
+        """A node of each group that kube-scheduler would take; those with the fewest devices come first."""
+        supply = Supply(self.catalog, snapshot)
+        found = []
+        for group in supply.groups():
+            solver.look()
+            if not rejection(pod.requirements, group.node):
+                found.append(_suggestion(group, supply, snapshot))
+        found.sort(key=lambda each: each.changes[0].weight)
+        yield from found[:MOST_GROUPS]
+
+
+def _suggestion(group: Group, supply: Supply, snapshot: Snapshot) -> Suggestion:
+    name = next(name for number in count(1) if (name := f"new-{group.name}-{number}") not in snapshot.nodes)
+    node = group.node_called(name)
+    blueprints = supply.blueprints(node.node)
+
+    origin = ", ".join(each.origin for each in blueprints) or "it brings no devices of its own"
+    labels = ", ".join(f"{key}: {value}" for key, value in group.labels.items())
+    change = ProposedChange(
+        RemedyKind.ADD_NODE,
+        f"node group {group.name}",
+        f"add a node of group {group.name} ({origin})",
+        f"to the nodes with the labels {{{labels}}}; dra-extender template {group.name} prints such a node",
+        partial(with_new_node, node, blueprints),
+        weight=sum(each.device_count for each in blueprints),
+    )
+    return Suggestion((change,), name)

@@ -14,12 +14,11 @@ import typer
 
 from allocator.tools import printable
 from extender.answers.explain.claim_admission import read_admission
-from extender.answers.explain.explain_claim import explain_claim, unknown_claim
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Conclusion, unknown_pod
 from extender.answers.explain.output import as_json
 from extender.assembly import make_solver
-from extender.autoscaler.scale_up.suggested_nodes import SuggestedNodes
+from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.live import connect
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.snapshot import Snapshot

@@ -4,7 +4,7 @@ Listeners are the ports of the service, by who may reach them. A new endpoint is
 `extender.faces.http.endpoints` with a function that adds it to an application, and a row of the table.
 
 Verbs answer as kube-scheduler needs it (`extender.faces.http.verb_endpoints`). Everything else answers an error with a
-status and ``{"error": ...}`` (`extender.faces.http.errors`).
+status and ``{"error": ...}`` (`extender.faces.http.replies`).
 """
 
 import secrets
@@ -38,8 +38,8 @@ from extender.faces.http.endpoints.operations import add_health, add_index
 from extender.faces.http.endpoints.scheduler_verbs import add_scheduler_verbs
 from extender.faces.http.endpoints.tables import add_tables
 from extender.faces.http.endpoints.what_if import add_what_if
-from extender.faces.http.errors import OF_PAGES, error_reply, reply_to
 from extender.faces.http.limits.bodies import Bodies
+from extender.faces.http.replies import OF_PAGES, error_reply, reply_to
 from extender.faces.http.verb_endpoints import Application, Endpoints
 from extender.faces.tracing.tracing import UNTRACED, Tracing
 from extender.tools.intake import Budget, Source

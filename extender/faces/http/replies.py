@@ -1,14 +1,27 @@
-"""Replies on HTTP: the form that a client prefers, texts that many clients share, and how a reply is sent."""
+"""Replies on HTTP: the form that a client prefers, texts that many clients share, and errors.
+
+One table has the errors that become replies, with the status of each type.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from http import HTTPStatus
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from allocator import InvalidObjectError, SearchLimitError
+from extender.answers.whatif.question import QuestionError
+from extender.faces.console.feed import FullError
+from extender.faces.http.limits.bodies import BusyError, TooLargeError
+from extender.framework import wire
+from extender.framework.wire import WireError
+from extender.tools.fairness.places import CrowdedError
+from extender.tools.faults import RefusedError
+from extender.tools.table import QueryError
 
 
 class Format(Enum):
@@ -105,62 +118,45 @@ class Shared:
                 self._not_before = self._clock() + self._pause * (self._clock() - started)
 
 
-class OnePacketProtocol(HttpToolsProtocol):
-    """uvicorn's protocol on a transport that joins writes."""
+ERRORS: Final[Mapping[type[Exception], HTTPStatus]] = {
+    WireError: HTTPStatus.BAD_REQUEST,
+    InvalidObjectError: HTTPStatus.BAD_REQUEST,
+    QuestionError: HTTPStatus.BAD_REQUEST,
+    QueryError: HTTPStatus.BAD_REQUEST,
+    TooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    CrowdedError: HTTPStatus.TOO_MANY_REQUESTS,
+    FullError: HTTPStatus.SERVICE_UNAVAILABLE,
+    RefusedError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""Errors of callers, and of a service that cannot answer now, by their types and bases. Their texts are for callers."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """Join the writes of this connection."""
-        super().connection_made(_Collecting(transport, self.loop))
+
+OF_PAGES: Final = (*ERRORS, SearchLimitError, ClientDisconnect)
+"""What becomes a reply on all paths that are no verbs."""
+
+_LATER: Final = {"Retry-After": "5"}
+
+_TOO_LONG: Final = "the selectors of the class take too long; ask for one driver, pool, node or state"
 
 
-class _Collecting(asyncio.Transport):
-    """A transport that writes once per iteration of the event loop, and before it closes."""
+def status_of(error: Exception) -> HTTPStatus | None:
+    """The status of an error; None: it is a fault of ours."""
+    return next((ERRORS[each] for each in type(error).__mro__ if each in ERRORS), None)
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        self._pending: list[bytes | bytearray | memoryview] = []
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._transport.is_closing():  # the connection was ended while the answer was made
-            return
-        if not self._pending:
-            self._loop.call_soon(self._flush)
-        self._pending.append(data)
+def error_reply(status: HTTPStatus | int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    """``{"error": message}``."""
+    return Response(wire.as_line({"error": message}), status, headers, media_type="application/json")
 
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
 
-    def abort(self) -> None:
-        self._pending.clear()
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size() + sum(map(len, self._pending))
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return self._transport.get_extra_info(name, default)
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._flush()
-        self._transport.set_protocol(protocol)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._transport.get_protocol()
-
-    def _flush(self) -> None:
-        if self._pending and not self._transport.is_closing():
-            data = b"".join(self._pending)
-            self._pending.clear()
-            self._transport.write(data)
+async def reply_to(_request: Request, error: Exception) -> Response:
+    """The reply to an error of a page; an empty one to a client that is gone."""
+    if isinstance(error, ClientDisconnect):
+        return Response()
+    if isinstance(error, SearchLimitError):
+        return error_reply(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_LONG)
+    status = status_of(error)
+    if status is None:
+        raise error
+    return error_reply(status, str(error), _LATER if status is HTTPStatus.TOO_MANY_REQUESTS else None)

@@ -9,8 +9,7 @@ from anyio.from_thread import start_blocking_portal
 from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.claim_admission import read_admission
-from extender.answers.explain.explain_claim import explain_claim, unknown_claim
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, unknown_pod
 from extender.assembly import Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup

@@ -16,7 +16,7 @@ import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from extender.node import cpu_list
-from extender.node.cci import calls
+from extender.node.cci import protocol
 from extender.node.cci.protocol import Ask, CciError, End, Grant, RefusedError, Start, problem_of
 from extender.node.cci.registry import Registry
 from extender.node.driver import PrepareError
@@ -151,7 +151,7 @@ class Admissions:
         # From here, the driver may know of a container that we do not, whatever ends this: also the end of the process.
         owed = self._owe(key, self._held(key, container), container.uid)
         try:
-            grant = await calls.admit(path, ask, SECONDS)
+            grant = await protocol.admit(path, ask, SECONDS)
         except RefusedError:
             self._settle(owed)
             self._changed()
@@ -164,14 +164,14 @@ class Admissions:
         self._store.set_portions(key, {**held.portions, container.uid: portion})
         self._settle(owed)
         self._save()
-        await calls.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
+        await protocol.add(path, Start(container.cgroup, container.pod, container.own_name, container.uid), SECONDS)
 
     def _ask(self, key: str, container: RuntimeContainer) -> Ask:
         held = self._held(key, container)
         asked, offered = held.asked(container.cdi), held.offered(container.cdi, container.uid)
         cpus = tuple(each for each in self._topology.cpus if each.number in offered)
         cores = min(max(container.cores, 1), len(asked))
-        claim = calls.claim_name(held.claim, _uid(key))
+        claim = protocol.claim_name(held.claim, _uid(key))
         return Ask(claim, container.pod, container.own_name, cores, cpus, held.parameters)
 
     def _held(self, key: str, container: RuntimeContainer) -> ResourceSet:
@@ -224,12 +224,12 @@ class Admissions:
 
     async def _tell(self, driver: str) -> None:
         for each in [each for each in self._store.removals if each.driver == driver]:
-            end = End(calls.claim_name(each.claim, each.claim_uid), each.container_id)
+            end = End(protocol.claim_name(each.claim, each.claim_uid), each.container_id)
             try:
                 async with self._turns[driver]:  # containers that start come in between
                     if each not in self._store.removals:
                         continue  # it was being admitted, and has started
-                    await calls.remove(self._registry.endpoint(driver), end, SECONDS)
+                    await protocol.remove(self._registry.endpoint(driver), end, SECONDS)
             except CciError as error:
                 if each not in self._late:
                     logger.warning("CCI driver has not removed container", driver=driver, problem=str(error))

@@ -14,7 +14,7 @@ import structlog
 
 from allocator.tools import dns_subdomain, shown
 from extender.node import sockets
-from extender.node.cci import calls
+from extender.node.cci import protocol
 from extender.node.cci.protocol import TYPE, VERSION, CciError
 from extender.node.sockets import REGISTRATION
 
@@ -95,7 +95,7 @@ class Registry:
     async def _ask(self, socket: _Socket) -> Any:  # noqa: ANN401  # a message, or the error
         request = sockets.new_message("InfoRequest")
         try:
-            return await calls.call(socket.path, f"{REGISTRATION}/GetInfo", request, "PluginInfo", _ANSWER_SECONDS)
+            return await protocol.call(socket.path, f"{REGISTRATION}/GetInfo", request, "PluginInfo", _ANSWER_SECONDS)
         except CciError as error:
             return error
         except UnicodeEncodeError:
@@ -105,7 +105,7 @@ class Registry:
         status = sockets.new_message("RegistrationStatus", plugin_registered=not problem, error=problem)
         method = f"{REGISTRATION}/NotifyRegistrationStatus"
         try:
-            await calls.call(socket.path, method, status, "RegistrationStatusResponse", _ANSWER_SECONDS)
+            await protocol.call(socket.path, method, status, "RegistrationStatusResponse", _ANSWER_SECONDS)
         except CciError as error:
             logger.warning("CCI driver not told", socket=str(socket.path), problem=str(error))
 

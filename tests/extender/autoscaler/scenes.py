@@ -10,9 +10,8 @@ import yaml
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.autoscaler.readiness import DRIVERS, DriverDaemonSets, Expectations, read_daemon_sets
-from extender.autoscaler.scale_up.demand import parse_demand, parse_room
 from extender.autoscaler.scale_up.estimate import estimate
-from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod, ScaleUpPlan
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup, PendingPod, ScaleUpPlan, parse_demand, parse_room
 from extender.autoscaler.sessions import Peers, SessionLimits, Sessions
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.cluster_state import ClusterState

@@ -7,8 +7,8 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.autoscaler.scale_up.demand import NodeDemand
 from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes, PodShape
+from extender.autoscaler.scale_up.plan import NodeDemand
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from allocator import DeviceId, Features, PoolId
 from allocator.usage import NOTHING_USED
-from extender.answers.observe.counts import ClaimCounts, PendingPods
 from extender.answers.observe.device_history import DeviceHistory
+from extender.answers.observe.overview import ClaimCounts, PendingPods
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod

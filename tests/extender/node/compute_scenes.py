@@ -10,8 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.node.cci.admissions import CciMetrics
 from extender.node.cdi import CdiFolder
-from extender.node.compute import ComputeDriver, ComputeManager, compute_drivers
-from extender.node.compute_slices import CPU_DRIVER, MEMORY_DRIVER
+from extender.node.compute import CPU_DRIVER, MEMORY_DRIVER, ComputeDriver, ComputeManager, compute_drivers
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters
 from extender.node.nri import follow
 from extender.node.store import ResourceStore

@@ -5,7 +5,7 @@ import re
 import yaml
 
 from extender import Cluster
-from extender.node.compute_slices import cpu_slices, memory_slices
+from extender.node.compute import cpu_slices, memory_slices
 from extender.node.topology import Cpu, Topology
 from tests.extender.deployed import DEPLOY, documents
 from tests.extender.test_docs import DOCS

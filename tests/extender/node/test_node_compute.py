@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from extender.kube.connection.credentials import Origin
+from extender.node.compute import CPU_DRIVER
 from extender.node.compute_running import (
     ComputeError,
     Places,
@@ -18,7 +19,6 @@ from extender.node.compute_running import (
     recover,
     run_compute,
 )
-from extender.node.compute_slices import CPU_DRIVER
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology

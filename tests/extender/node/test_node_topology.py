@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from allocator.model.validation import validate
 from extender.node import cpu_list
-from extender.node.compute_slices import cpu_slices, memory_slices
+from extender.node.compute import cpu_slices, memory_slices
 from extender.node.topology import Cpu, Topology, TopologyError, read_file, read_machine
 
 SMT = """

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import Reason
 from allocator.reason import Cause
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot

@@ -23,7 +23,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.faces.console.feed import Feed
 from extender.faces.console.files import PageFile, page_files
 from extender.faces.http.callers import caller_of
-from extender.faces.http.errors import error_reply
+from extender.faces.http.replies import error_reply
 from extender.faces.http.verb_endpoints import BODILESS
 from extender.tools.table import QueryError
 

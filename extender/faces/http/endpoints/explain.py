@@ -18,10 +18,8 @@ from extender.answers.explain.explanation_service import Explanations
 from extender.answers.explain.output import as_json, as_text
 from extender.cluster.objects.pods import Pod
 from extender.faces.http.callers import MAY, caller_of
-from extender.faces.http.errors import error_reply
-from extender.faces.http.limits.bodies import Bodies, Body
-from extender.faces.http.replies import Format, format_for
-from extender.faces.http.yaml_bodies import from_yaml, is_yaml
+from extender.faces.http.limits.bodies import Bodies, Body, from_yaml, is_yaml
+from extender.faces.http.replies import Format, error_reply, format_for
 from extender.framework import wire
 from extender.framework.wire import WireError, as_pod, optional, root_of
 from extender.kube.api import ObjectKey

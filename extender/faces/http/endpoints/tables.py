@@ -20,12 +20,10 @@ from allocator.search import SearchBudget, TimedSelectors
 from allocator.tools import JSON, meant_by, shown
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.tables.claims import claims
-from extender.answers.observe.tables.decisions import decisions
-from extender.answers.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices
-from extender.answers.observe.tables.kinds import kinds, problems
+from extender.answers.observe.tables.devices import DeviceFilter, class_of, device_numbers, devices, pools
 from extender.answers.observe.tables.pods import WaitingReasons, pods
-from extender.answers.observe.tables.pools import pools
 from extender.answers.observe.tables.resources import By, resources
+from extender.answers.observe.tables.service import decisions, kinds, problems
 from extender.cluster.snapshot import Snapshot
 from extender.faces.http.callers import caller_of
 from extender.faces.http.replies import Format, format_for

@@ -15,16 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allocator.tools import JSON
-from extender.answers.whatif.answer import WhatIfAnswer
+from extender.answers.whatif.answer import WhatIfAnswer, as_json, as_text
 from extender.answers.whatif.answering import WhatIf
 from extender.answers.whatif.edits import EDITS
-from extender.answers.whatif.output import as_json, as_text
 from extender.answers.whatif.question import Question, read_question
 from extender.faces.http.callers import caller_of
-from extender.faces.http.errors import error_reply
-from extender.faces.http.limits.bodies import FREE_BYTES, Bodies, Body
-from extender.faces.http.replies import Format, format_for
-from extender.faces.http.yaml_bodies import from_yaml, is_yaml
+from extender.faces.http.limits.bodies import FREE_BYTES, Bodies, Body, from_yaml, is_yaml
+from extender.faces.http.replies import Format, error_reply, format_for
 from extender.framework import wire
 from extender.framework.wire import root_of
 from extender.kube.api import ObjectKey

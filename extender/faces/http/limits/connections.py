@@ -1,4 +1,4 @@
-"""Connections with limits: on the size of a request's head, on time, and on the number of connections.
+"""Connections with limits: on the size of a request's head, on time, and on the number; a reply goes in one packet.
 
 uvicorn has none of these limits, and its parser keeps each header until the header is complete. A limit that no
 operator has a reason to change is a constant; the constant says the reason for its size.
@@ -17,10 +17,8 @@ from typing import Any, Final, Protocol
 import httptools
 import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
-
-from extender.faces.http.replies import OnePacketProtocol
 
 HEAD_BYTES: Final = 32 * 1024
 """Request line, headers and trailers of one request. kube-scheduler sends 200 bytes; nginx takes 32 KiB as well."""
@@ -190,6 +188,67 @@ _NONE, _HEAD, _BODY = _Stage  # a look-up of an Enum's member is slow, and a req
 
 class _LimitError(Exception):
     """The request is over a limit."""
+
+
+class OnePacketProtocol(HttpToolsProtocol):
+    """uvicorn's protocol on a transport that joins writes."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        """Join the writes of this connection."""
+        super().connection_made(_Collecting(transport, self.loop))
+
+
+class _Collecting(asyncio.Transport):
+    """A transport that writes once per iteration of the event loop, and before it closes."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._pending: list[bytes | bytearray | memoryview] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._transport.is_closing():  # the connection was ended while the answer was made
+            return
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        self._pending.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._pending.clear()
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(map(len, self._pending))
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._flush()
+        self._transport.set_protocol(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._transport.get_protocol()
+
+    def _flush(self) -> None:
+        if self._pending and not self._transport.is_closing():
+            data = b"".join(self._pending)
+            self._pending.clear()
+            self._transport.write(data)
 
 
 class BoundedProtocol(OnePacketProtocol):

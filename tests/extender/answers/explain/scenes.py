@@ -7,7 +7,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from allocator import DeviceId, Features, parse_claim
 from allocator.policies import POLICIES, Shape
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Explanation
 from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import POD_CLAIM_NAME

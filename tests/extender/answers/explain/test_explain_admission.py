@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from extender.answers.explain.claim_admission import NOTHING_ASKED, Admission, read_admission
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.output import as_text
 from extender.cluster.objects.pods import Pod
 from extender.kube.api import ApiError, ObjectKey

@@ -20,7 +20,7 @@ from allocator import (
     Selectors,
 )
 from allocator.obstacles import conditions_of
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion, Explanation
 from extender.answers.explain.output import as_json, as_text
 from extender.cluster.objects.claims import ClaimObject

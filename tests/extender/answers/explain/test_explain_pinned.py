@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion
 from extender.kube.api import ObjectKey
 from tests.kit.clusters import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.output import as_text
 from extender.kube.api import ObjectKey
 from tests.extender.plugins.preemption.scenes import runs

@@ -11,7 +11,7 @@ from hypothesis import event, given, settings
 
 from allocator.obstacles import RemedyKind
 from extender import Cluster
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Explanation, Proposal
 from extender.answers.explain.output import as_json, as_text
 from extender.assembly import suggestions

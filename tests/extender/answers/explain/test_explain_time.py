@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from allocator import Clock, Limits
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion, Explanation
 from extender.answers.explain.output import as_json, as_text
 from extender.framework.decisions.evaluate import Decider

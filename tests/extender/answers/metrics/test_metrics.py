@@ -10,9 +10,8 @@ from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
 from extender.answers.metrics.scraped import ClusterMetrics
 from extender.answers.observe.device_states import DeviceStates
-from extender.answers.observe.keepers import SizesKeeper
 from extender.answers.observe.overview import Overview
-from extender.answers.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes
+from extender.answers.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes, SizesKeeper
 from extender.assembly import make_overview
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing

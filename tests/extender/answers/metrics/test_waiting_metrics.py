@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Limits
-from extender.answers.observe.counts import ClaimCounts, ClaimSource, PendingPods
+from extender.answers.observe.overview import ClaimCounts, ClaimSource, PendingPods
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import POD_CLAIM_NAME, SPECIAL
 from extender.cluster.objects.pods import Pod

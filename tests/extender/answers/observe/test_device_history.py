@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from allocator import DeviceId
-from extender.answers.observe.device_history import KEPT, DeviceHistory
-from extender.answers.observe.keepers import HistoryKeeper
+from extender.answers.observe.device_history import KEPT, DeviceHistory, HistoryKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, app_over, claim, client_of, local_slice, node

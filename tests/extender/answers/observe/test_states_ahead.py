@@ -8,8 +8,7 @@ import pytest
 
 from allocator import Features, PoolId
 from allocator.checks import DeviceState
-from extender.answers.observe.device_states import DeviceStates
-from extender.answers.observe.keepers import TURN_SECONDS, StatesKeeper
+from extender.answers.observe.device_states import TURN_SECONDS, DeviceStates, StatesKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, SLICES
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, local_slice, node, taint_rule

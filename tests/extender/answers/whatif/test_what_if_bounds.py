@@ -3,9 +3,8 @@
 import math
 from dataclasses import replace
 
-from extender.answers.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer
+from extender.answers.whatif.answer import MOST_PREEMPTIONS, WhatIfAnswer, as_text
 from extender.answers.whatif.answering import WhatIf
-from extender.answers.whatif.output import as_text
 from extender.answers.whatif.question import read_question
 from extender.planning.templates.catalog import Catalog
 from extender.tools.faults import RefusedError

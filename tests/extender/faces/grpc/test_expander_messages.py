@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from extender.autoscaler.scale_up.demand import parse_demand, parse_room
+from extender.autoscaler.scale_up.plan import parse_demand, parse_room
 from extender.cluster.objects.pods import parse_pod
-from extender.faces.grpc.expander import decode_options
 from extender.faces.grpc.messages import FIELDS_A_PIECE, as_json, decoded, new
+from extender.faces.grpc.server import decode_options
 from extender.framework.wire import WireError
 from tests.kit.protobuf import encoded
 

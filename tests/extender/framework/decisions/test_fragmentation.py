@@ -13,7 +13,7 @@ from allocator.policies import NOTHING_LEFT, POLICIES, Merit, Shape
 from allocator.policies.leftover import DeviceModel
 from allocator.search import SearchBudget
 from extender import Cluster, Settings
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion
 from extender.answers.explain.output import as_json
 from extender.cluster.timeline import ChangeLog

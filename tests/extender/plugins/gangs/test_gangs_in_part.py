@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked

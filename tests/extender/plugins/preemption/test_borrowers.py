@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.output import as_text
 from extender.framework.victims import Victims
 from extender.plugins.preemption.choice import choose

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from extender.answers.explain.explain_pod import Explainer
+from extender.answers.explain.explainer import Explainer
 from extender.cluster.objects.pods import KEPT
 from extender.framework.cycle import refreshed
 from extender.kube.api import ObjectKey, RawObject

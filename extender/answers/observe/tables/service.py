@@ -1,10 +1,11 @@
-"""The table of watched kinds, which tells how well each is known, and the table of objects that can't be read."""
+"""Tables about the service itself: what it knows of each kind, which objects can't be read, and what it has decided."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
 
 from extender.answers.observe.overview import KindHealth
 from extender.cluster.snapshot import Snapshot
+from extender.framework.decision_log import DecisionEntry
 from extender.tools.table import Item, Row, TableView, matches
 
 
@@ -37,3 +38,32 @@ def problems(snapshot: Snapshot, *, kind: str = "") -> TableView:
                 yield Row((its_kind, *key), partial(dict, item))
 
     return TableView(columns, rows())
+
+
+def decisions(entries: Iterable[DecisionEntry], *, namespace: str = "", pod: str = "", verb: str = "") -> TableView:
+    """What was decided, the latest first."""
+    columns = ("time", "id", "verb", "namespace", "pod", "node", "passed", "rejected", "milliseconds", "error")
+
+    def rows() -> Iterator[Row]:
+        for entry in entries:
+            wanted = matches(namespace, entry.pod.namespace) and matches(pod, entry.pod.name)
+            if wanted and matches(verb, entry.verb):
+                yield Row((f"{2**63 - entry.number:020}",), partial(decision_item, entry))
+
+    return TableView(columns, rows())
+
+
+def decision_item(entry: DecisionEntry) -> Item:
+    """The row of a decision."""
+    return {
+        "time": entry.at.isoformat(timespec="milliseconds"),
+        "id": entry.id,
+        "verb": entry.verb,
+        "namespace": entry.pod.namespace,
+        "pod": entry.pod.name,
+        "node": entry.node,
+        "passed": entry.passed,
+        "rejected": dict(entry.rejected),
+        "milliseconds": round(entry.seconds * 1000, 1),
+        "error": entry.error,
+    }
