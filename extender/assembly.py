@@ -14,7 +14,7 @@ from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
 from extender.answers.explain.explanation_service import Explanations
-from extender.answers.metrics.scraped import ClusterMetrics
+from extender.answers.metrics import ClusterMetrics
 from extender.answers.observe.device_history import DeviceHistory
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import ClaimCounts, Overview, PendingPods

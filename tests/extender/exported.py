@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from extender.answers.metrics.scraped import IntakeMetrics, LogMetrics
+from extender.answers.metrics import IntakeMetrics, LogMetrics
 from extender.assembly import Surroundings, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
 from extender.cluster.cluster_state import ClusterState

@@ -17,6 +17,7 @@ from typer.main import get_command
 from extender.config.sources import keys, load, variable
 from extender.faces.commands.main import app
 from extender.faces.http.app import Listener
+from extender.kube.api import ObjectKey
 from extender.kube.permissions import ALLOCATES, EVICTS, WRITES, Permission
 from extender.kube.resources import RESOURCES
 from tests.extender.deployed import (
@@ -222,6 +223,12 @@ def test_the_account_is_the_one_that_may() -> None:
     bindings = [each for path in (*RIGHTS, DEPLOY / "rbac-scheduler.yaml") for each in documents(path)]
     for binding in (each for each in bindings if each["kind"].endswith("Binding")):
         assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+
+
+def test_the_account_may_take_the_lease_of_every_background_task() -> None:
+    role = only(DEPLOY / "rbac.yaml", "Role")
+    granted = {ObjectKey(role["metadata"]["namespace"], name) for name in role["rules"][1]["resourceNames"]}
+    assert {lease.key for lease in Cluster.of().service().background.leases} == granted
 
 
 READS = [Permission(verb, resource) for resource in RESOURCES.values() for verb in ("list", "watch")]

@@ -13,18 +13,6 @@ from extender.cluster.writes.pods import refused
 from extender.kube.api import Api, ApiError, ObjectKey, RawObject
 from extender.kube.resources import LEASES
 
-PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
-"""The lease of the replica that serves pinned pods."""
-
-QUOTA_STATUS: Final = ObjectKey("kube-system", "dra-extender-quota-status")
-"""The lease of the replica that writes the statuses of DeviceQuotas."""
-
-IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claims")
-"""The lease of the replica that allocates immediate claims."""
-
-RESOURCE_CLASSES: Final = ObjectKey("kube-system", "dra-extender-resource-classes")
-"""The lease of the replica that keeps the device classes of ResourceClasses."""
-
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
@@ -49,9 +37,11 @@ LONG: Final = LeaseTimes(lasts=15, renewal=5)
 class SharedLease:
     """A lease that a replica holds only while it has work.
 
+    Attributes:
+        key: namespace and name of the lease.
+
     Args:
         api: the API server.
-        key: namespace and name of the lease.
         holder: a name that only this replica has.
         now: the time, for people who read the lease.
         clock: measures durations, in seconds.
@@ -68,7 +58,7 @@ class SharedLease:
         times: LeaseTimes = SHORT,
     ) -> None:
         self._api = api
-        self._key = key
+        self.key = key
         self._holder = holder
         self._now = now
         self._clock = clock
@@ -94,7 +84,7 @@ class SharedLease:
             await self._write(held)
         except ApiError as error:
             if not (error.is_conflict or error.reason == "AlreadyExists"):
-                raise refused(f"lease {self._key}", error) from error
+                raise refused(f"lease {self.key}", error) from error
         return held is not None and self._own is not None
 
     async def give_back(self) -> None:
@@ -116,7 +106,7 @@ class SharedLease:
                 await self._api.update(LEASES, self._held_by(held, ""))
             except ApiError as error:
                 if not error.is_conflict:
-                    raise refused(f"lease {self._key}", error) from error
+                    raise refused(f"lease {self.key}", error) from error
 
     async def _write(self, held: RawObject | None) -> None:
         found = held or await self._read()
@@ -124,7 +114,7 @@ class SharedLease:
             return
         began = self._clock()
         if found is None:
-            metadata = {"namespace": self._key.namespace, "name": self._key.name}
+            metadata = {"namespace": self.key.namespace, "name": self.key.name}
             new = {"apiVersion": self._api.api_version(LEASES), "kind": LEASES.kind, "metadata": metadata}
             self._own = await self._api.create(LEASES, self._held_by(new, self._holder))
         else:
@@ -133,7 +123,7 @@ class SharedLease:
 
     async def _read(self) -> RawObject | None:
         try:
-            return await self._api.get(LEASES, self._key)
+            return await self._api.get(LEASES, self.key)
         except ApiError as error:
             if error.is_missing:
                 return None

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from allocator import DEFAULTS_OF
-from extender.answers.metrics.scraped import IntakeMetrics, LogMetrics
+from extender.answers.metrics import IntakeMetrics, LogMetrics
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.cluster.cluster_state import ClusterState

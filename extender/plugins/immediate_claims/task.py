@@ -16,7 +16,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import IMMEDIATE_CLAIMS, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.framework.bind_errors import BindError
 from extender.framework.bound_pods import AT_ONCE
 from extender.framework.decisions.solver import Solver
@@ -30,6 +30,9 @@ from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.immediate_claims.allocating import ImmediateClaims, in_order
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import ReportingMemory
+
+IMMEDIATE_CLAIMS: Final = ObjectKey("kube-system", "dra-extender-immediate-claims")
+"""The lease of the replica that allocates immediate claims."""
 
 WAITS: Final = "ClaimNotAllocated"
 INVALID: Final = "InvalidAnnotation"

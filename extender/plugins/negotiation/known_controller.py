@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited
@@ -15,6 +15,7 @@ from extender.plugins.negotiation.controller import (
     ControllerError,
     ControllerPendingError,
 )
+from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.protocol import UNSUITABLE_NODES, ClaimAsk, NegotiatedAnswer, NegotiatedQuestion
 from extender.plugins.negotiation.questions import claim_ask
@@ -26,22 +27,6 @@ _LONGEST_PAUSE_SECONDS: Final = 10.0
 
 MOST_AT_ONCE: Final = 8
 """Questions about nodes that one controller is asked at the same time in the background."""
-
-
-class QuestionMetrics(Protocol):
-    """Is told how controllers answer, for metrics."""
-
-    def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
-        """A question was asked; ``code``: ok, refused, pending or error."""
-        ...
-
-    def waited(self, controller: str, seconds: float) -> None:
-        """A scheduler has waited for an answer."""
-        ...
-
-    def deferred(self, controller: str) -> None:
-        """A scheduler did not wait for an answer any more, or not at all: the budget is spent."""
-        ...
 
 
 @dataclass(slots=True)
@@ -71,7 +56,7 @@ class KnownController:
     allocation_seconds: float
     clock: Callable[[], float]
     now: Callable[[], datetime]
-    metrics: QuestionMetrics
+    metrics: ControllerMetrics
     parameters: ParameterReader | None
     budget: WaitingBudget
     timeout_seconds: float

@@ -9,7 +9,8 @@ from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.config.controllers import ControllerSettings
 from extender.plugins.negotiation.by_scheduling_context import ContextController
 from extender.plugins.negotiation.controller import Controller
-from extender.plugins.negotiation.known_controller import KnownController, QuestionMetrics
+from extender.plugins.negotiation.known_controller import KnownController
+from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.parameters import ParameterReader
 from extender.plugins.negotiation.scheduling_contexts import Contexts
 from extender.tools.fairness.waiting_budget import WaitingBudget
@@ -36,7 +37,7 @@ def known_controllers(
     reach: Reach,
     clock: Callable[[], float],
     now: Callable[[], datetime],
-    metrics: QuestionMetrics,
+    metrics: ControllerMetrics,
     contexts: Contexts,
     claims: ClaimWrites,
 ) -> Mapping[str, KnownController]:

@@ -55,7 +55,7 @@ class ControllerMetrics:
         )
 
     def asked(self, controller: str, kind: str, code: str, seconds: float) -> None:
-        """A question was asked."""
+        """A question was asked; ``code``: ok, refused, pending or error."""
         self._duration.labels(controller, kind, code).observe(seconds)
 
     def waited(self, controller: str, seconds: float) -> None:
@@ -63,7 +63,7 @@ class ControllerMetrics:
         self._waited.labels(controller).inc(seconds)
 
     def deferred(self, controller: str) -> None:
-        """A scheduler did not wait for an answer."""
+        """A scheduler did not wait for an answer any more, or not at all: the budget is spent."""
         self._deferred.labels(controller).inc()
 
     def watch(self, waiting: Callable[[], Mapping[str, int]], controllers: Mapping[str, _Controller]) -> None:

@@ -14,7 +14,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import PINNED_PODS, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.framework.asked import Asked
 from extender.framework.bind_errors import BindError
 from extender.framework.bound_pods import BoundPods, PodsWithClaims, lacking, lacks, needs_claims
@@ -26,10 +26,13 @@ from extender.framework.pods.extended_resources.special_claim import without_dev
 from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
 from extender.framework.queue.rejected_pods import PATIENCE, Attention, RejectedPod
 from extender.framework.task import BackgroundTask
-from extender.kube.api import OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.planning.kube_scheduler import no_attempt
 from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.tools.fairness.fair_memory import FairMemory
+
+PINNED_PODS: Final = ObjectKey("kube-system", "dra-extender-pinned-pods")
+"""The lease of the replica that serves pinned pods."""
 
 REASON: Final = "ClaimsNotAllocated"
 

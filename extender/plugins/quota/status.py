@@ -13,7 +13,7 @@ from extender.cluster.consumers import pods_of
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.device_quotas import DEVICES, Amounts, DeviceLimit, DeviceQuota, counted_name
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.lease import LONG, QUOTA_STATUS, SharedLease
+from extender.cluster.writes.lease import LONG, SharedLease
 from extender.cluster.writes.statuses import write_quota_status
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
@@ -26,6 +26,9 @@ from extender.plugins.quota.totals import Total
 from extender.plugins.quota.usage import Taken, total
 from extender.tools.fairness.turns import Turns
 from extender.tools.offload import Offload
+
+QUOTA_STATUS: Final = ObjectKey("kube-system", "dra-extender-quota-status")
+"""The lease of the replica that writes the statuses of DeviceQuotas."""
 
 MOST_CLAIMS: Final = 20
 """The most claims that a status names."""

@@ -9,11 +9,14 @@ import structlog
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.resource_classes import ResourceClass
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.lease import RESOURCE_CLASSES, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
-from extender.kube.api import Api, ApiError, OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.plugins.resource_classes.keeper import keep_device_classes
+
+RESOURCE_CLASSES: Final = ObjectKey("kube-system", "dra-extender-resource-classes")
+"""The lease of the replica that keeps the device classes of ResourceClasses."""
 
 logger = structlog.get_logger()
 

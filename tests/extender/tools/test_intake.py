@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
-from extender.answers.metrics.scraped import IntakeMetrics
+from extender.answers.metrics import IntakeMetrics
 from extender.faces.serving.memory import MemoryLimit, memory_limit
 from extender.tools.intake import Budget, Source, json_weight
 from tests.kit import virtualtime

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
-from extender.answers.metrics.scraped import ClusterMetrics
+from extender.answers.metrics import ClusterMetrics
 from extender.answers.observe.device_states import DeviceStates
 from extender.answers.observe.overview import Overview
 from extender.answers.observe.pool_sizes import MOST_OF_NODE, MOST_OF_POOL, PoolSizes, SizesKeeper

@@ -4,12 +4,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from extender.cluster.writes.lease import PINNED_PODS, SHORT, SharedLease
-from extender.kube.api import ApiError, RawObject, WriteRefusedError
+from extender.cluster.writes.lease import SHORT, SharedLease
+from extender.kube.api import ApiError, ObjectKey, RawObject, WriteRefusedError
 from extender.kube.resources import LEASES
 from tests.kit import virtualtime
 from tests.kit.servers.memory import NOW, Fault, Transport, memory_api, writes
 
+KEY = ObjectKey("kube-system", "dra-extender-work")
 UPDATE = "update leases"
 FORBIDDEN = ApiError(403, "Forbidden", "not allowed")
 
@@ -21,7 +22,7 @@ class Scene:
         self.seconds = 0.0
         self.transport = Transport(memory_api())
         self.one, self.other = (
-            SharedLease(self.transport, PINNED_PODS, name, self.now, lambda: self.seconds) for name in ("one", "other")
+            SharedLease(self.transport, KEY, name, self.now, lambda: self.seconds) for name in ("one", "other")
         )
 
     def now(self) -> datetime:
@@ -32,7 +33,7 @@ class Scene:
 
     @property
     def spec(self) -> RawObject:
-        found: RawObject = virtualtime.run(self.transport.api.get(LEASES, PINNED_PODS))["spec"]
+        found: RawObject = virtualtime.run(self.transport.api.get(LEASES, KEY))["spec"]
         return found
 
 
@@ -107,7 +108,7 @@ def test_of_two_that_make_it_at_once_one_has_it() -> None:
 def test_a_refusal_names_the_lease(call: str) -> None:
     scene = Scene()
     scene.transport.script(call, Fault(refused=FORBIDDEN))
-    with pytest.raises(WriteRefusedError, match=r"lease kube-system/dra-extender-pinned-pods: .*not allowed"):
+    with pytest.raises(WriteRefusedError, match=r"lease kube-system/dra-extender-work: .*not allowed"):
         scene.take(scene.one)
 
 

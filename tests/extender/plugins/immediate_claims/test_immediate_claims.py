@@ -22,14 +22,14 @@ from extender.cluster.objects.claims import (
 )
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import IMMEDIATE_CLAIMS, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.faces.commands.main import app
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
 from extender.plugins.immediate_claims.allocating import ImmediateClaims
-from extender.plugins.immediate_claims.task import INVALID, WAITS, ImmediateAllocation
+from extender.plugins.immediate_claims.task import IMMEDIATE_CLAIMS, INVALID, WAITS, ImmediateAllocation
 from extender.plugins.negotiation.deallocator import claim_in_the_way
 from extender.tools.offload import Offload, at_once
 from tests.extender.faces.commands.scenes import RUNNER, written

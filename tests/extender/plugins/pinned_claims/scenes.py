@@ -9,11 +9,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import PINNED_PODS, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
-from extender.plugins.pinned_claims.task import PinnedPods
+from extender.plugins.pinned_claims.task import PINNED_PODS, PinnedPods
 from tests.extender.framework.bind.scenes import Lagging
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of

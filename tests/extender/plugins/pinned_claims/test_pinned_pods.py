@@ -6,11 +6,11 @@ from datetime import timedelta
 import pytest
 
 from allocator import Features
-from extender.cluster.writes.lease import PINNED_PODS, SHORT, SharedLease
+from extender.cluster.writes.lease import SHORT, SharedLease
 from extender.kube.api import ApiError, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, LEASES, NODES, PODS, SLICES
-from extender.plugins.pinned_claims.task import REASON
+from extender.plugins.pinned_claims.task import PINNED_PODS, REASON
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
 from tests.extender.plugins.pinned_claims.scenes import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime

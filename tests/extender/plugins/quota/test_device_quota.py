@@ -11,7 +11,7 @@ from allocator import InvalidObjectError
 from extender import Cluster as Simulated
 from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.cluster.writes.events import Note
-from extender.cluster.writes.lease import QUOTA_STATUS, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.queue.queueing_hints import queueing_hint
@@ -19,7 +19,7 @@ from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES
 from extender.plugins.quota.plugin import QUOTA
-from extender.plugins.quota.status import PAUSE_SECONDS, SOON_SECONDS, QuotaStatus
+from extender.plugins.quota.status import PAUSE_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.binders import bind_error, binder_over

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from extender.cluster.writes.lease import QUOTA_STATUS, SharedLease
+from extender.cluster.writes.lease import SharedLease
 from extender.kube.api import ObjectKey
-from extender.plugins.quota.status import LOOK_SECONDS, SOON_SECONDS, QuotaStatus
+from extender.plugins.quota.status import LOOK_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
 from tests.extender.plugins.quota.test_device_quota import WORLD, quota
 from tests.kit import virtualtime

@@ -10,7 +10,6 @@ import yaml
 from allocator import InvalidObjectError
 from allocator.model.json import CONTROLLER
 from extender.cluster.objects.resource_classes import parse_resource_class
-from extender.cluster.writes.lease import RESOURCE_CLASSES as LEASE
 from extender.cluster.writes.lease import SharedLease
 from extender.faces.commands.main import app
 from extender.kube.api import ApiError, ObjectKey
@@ -19,6 +18,7 @@ from extender.lab.manifests import load, load_objects
 from extender.plugins.resource_classes.device_class import judge
 from extender.plugins.resource_classes.keeper import keep_device_classes
 from extender.plugins.resource_classes.task import PAUSE_SECONDS, RETRY_SECONDS, ResourceClasses
+from extender.plugins.resource_classes.task import RESOURCE_CLASSES as LEASE
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Cluster, Object, node

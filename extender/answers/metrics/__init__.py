@@ -1,1 +1,0 @@
-"""What Prometheus reads from the service: a module for each noun that metrics are about."""
