@@ -28,8 +28,8 @@ from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings, ShapeSettings
 from extender.framework.asked import Asked
 from extender.framework.background_runner import BackgroundRunner
-from extender.framework.bind.bind import Binder, Reports
-from extender.framework.bind.plan import BindTimes
+from extender.framework.bind.bind import Binder
+from extender.framework.bind.plan import BindTimes, Reports
 from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
@@ -47,10 +47,13 @@ from extender.plugins.binding_conditions import timeout
 from extender.plugins.claim_upkeep import lost_claims, orphans
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import task as immediate_claims
+from extender.plugins.immediate_claims.allocating import ImmediateClaims
 from extender.plugins.negotiation.controller import Controller
 from extender.plugins.negotiation.feature import NegotiatedClaims, negotiated_claims
 from extender.plugins.negotiation.known_controllers import Reach
+from extender.plugins.negotiation.negotiation import Negotiation
 from extender.plugins.pinned_claims import task as pinned_claims
+from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.plugins.preemption import preemptor as preemption
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
@@ -117,11 +120,20 @@ def _weights(shapes: Sequence[ShapeSettings]) -> Mapping[Shape, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """All that answers about one cluster: schedulers ask the service, people the overview and the explanations."""
+    """All that answers about one cluster: schedulers ask the service, people the overview and the explanations.
+
+    Attributes:
+        negotiation: with the controllers of negotiated claims.
+        pinned: serves pods that have a node already.
+        immediate: allocates claims that no pod needs yet.
+    """
 
     service: Service
     overview: Overview
     explanations: Explanations
+    negotiation: Negotiation
+    pinned: PinnedClaims
+    immediate: ImmediateClaims
 
 
 def make_extender(
@@ -141,7 +153,7 @@ def make_extender(
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
     reports = Reports(DoubleAllocations(metrics.binds.clashed, tell), _waiting_times(metrics, writer.now), tell)
     negotiation, times = negotiated.negotiation, _bind_times(settings)
-    binder = Binder(state, writer, solver, reports, negotiation=negotiation, times=times, off_loop=off_loop)
+    binder = Binder(state, writer, solver, reports, plugins=(negotiation,), times=times, off_loop=off_loop)
     handle = Handle(
         writer=writer,
         kept=ClusterWithKept(decider, state),
@@ -162,8 +174,9 @@ def make_extender(
     metrics.registry.register(ClusterMetrics(overview))
     scheduling, verbs = settings.scheduling, overview.verb_priority.offload(off_loop)
     service = Service(state, handle.kept, binder, handle.background, metrics, scheduling=scheduling, off_loop=verbs)
-    suggest = suggestions(around.catalog, settings)
-    return Extender(service, overview, Explanations(overview, negotiation, scheduling, suggest))
+    explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
+    pinned, immediate = PinnedClaims(binder.claims), ImmediateClaims(state, decider, binder, off_loop)
+    return Extender(service, overview, explanations, negotiation, pinned, immediate)
 
 
 def _tasks(negotiated: NegotiatedClaims) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
@@ -62,7 +63,8 @@ class Churn:
         self._api.follow(state)
         extender = make_extender(self._api, state, solver, settings, Metrics(CollectorRegistry()))
         self._service = extender.service
-        autoscaler = make_autoscaler(extender.service, self._api, solver, settings, read_catalog(settings))
+        negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+        autoscaler = make_autoscaler(extender.service, negotiating, solver, settings, read_catalog(settings))
         self._app = create_app(extender, autoscaler, settings)
         self._controller = ClaimController(self._api)
         self._names = [each["metadata"]["name"] for each in objects["nodes"]]

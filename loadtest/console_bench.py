@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import Extender, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
@@ -80,7 +81,8 @@ async def _measure(seconds: float, nodes: int) -> int:
     settings = Settings()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
     extender = make_extender(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
-    autoscaler = make_autoscaler(extender.service, api, make_solver(settings), settings, read_catalog(settings))
+    negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+    autoscaler = make_autoscaler(extender.service, negotiating, make_solver(settings), settings, read_catalog(settings))
     async with _serving(create_app(extender, autoscaler, settings), settings) as url:
         async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
             began = time.perf_counter()

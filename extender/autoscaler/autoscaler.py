@@ -130,7 +130,7 @@ class InSession:
 
 def make_autoscaler(
     service: Service,
-    api: Api,
+    negotiating: Negotiating,
     solver: Solver,
     settings: Settings,
     catalog: Catalog,
@@ -140,15 +140,15 @@ def make_autoscaler(
     """The autoscaler over the cluster of a service, whose metrics count its sessions. Ids of sessions can't be guessed.
 
     Args:
-        service: knows the cluster, and the controllers of negotiated claims.
-        api: has the DaemonSets, and the objects of controllers.
+        service: knows the cluster.
+        negotiating: asks the controllers of negotiated claims. Its API server has the DaemonSets, too.
         solver: the allocator.
         settings: for sessions, and for other replicas.
         catalog: what new nodes bring.
         off_loop: where the work is done.
         budget: of memory for what comes from outside.
     """
-    wanted, state, budget = settings.autoscaler, service.state, budget or Budget()
+    wanted, state, api, budget = settings.autoscaler, service.state, negotiating.api, budget or Budget()
     # Sessions are kept beside the budget, and take no more than half as much.
     size = min(wanted.session_bytes, budget.limit // 2)
     limits = SessionLimits(wanted.sessions, wanted.session_seconds, size)
@@ -174,7 +174,7 @@ def make_autoscaler(
         sessions,
         wanted.deadline_seconds,
         expectations,
-        Negotiating(service.binder.negotiation.controllers, api),
+        negotiating,
         peers=peers,
         off_loop=off_loop,
     )

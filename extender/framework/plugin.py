@@ -4,14 +4,16 @@ The extension points have kube-scheduler's names where it has them. The table of
 `extender.plugins.table`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from allocator import Allocation, Reason
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.cluster.writes.claims.claim_json import Reservation
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
@@ -129,6 +131,68 @@ class Plugin:
     def notes(self, pod: Pod, snapshot: Snapshot) -> Sequence[str]:
         """What people are told of a pod that fits or has a node."""
         return ()
+
+
+class WaitingPlugin:
+    """The part of a feature that waits, in filter and in bind: for other processes, or for its own writes.
+
+    It runs on the event loop, before and after the cycle that a `Plugin` is asked in. A feature has it made with what
+    it needs (`extender.assembly`), and overrides the points at which it waits.
+
+    Attributes:
+        of_cluster: fields of snapshots that the plugin is about. If all are empty, filter does not call `before`.
+        of_claims: fields of the pod's claims that the plugin is about. If all are empty, a bind calls no point.
+    """
+
+    of_cluster: ClassVar[Sequence[str]] = ()
+    of_claims: ClassVar[Sequence[str]] = ()
+
+    async def before(
+        self,
+        pod: Pod,
+        names: Collection[str],
+        sent: Callable[[], Mapping[str, NodeObject]] | None = None,
+        *,
+        in_verb: bool = False,
+    ) -> None:
+        """Wait for what the feature has to know before a pod is decided. The snapshot is taken after it.
+
+        Args:
+            pod: with or without a node; or the stand-in of a claim.
+            names: the nodes that it is decided for.
+            sent: reads the nodes, where whole nodes were sent. That takes long, so it is called only if it must be.
+            in_verb: a scheduler waits, and all its pods with it.
+        """
+
+    def forget(self, claim_uids: Iterable[str]) -> None:
+        """Forget what `before` has learned about claims, so that the next call asks again."""
+
+    def awaited(self, pod: Pod) -> Collection[str]:
+        """The names of those that `pre_bind` waits for; empty: it does not wait for a pod."""
+        return ()
+
+    def ready_to_bind(self, claims: PodClaims, snapshot: Snapshot) -> Snapshot:
+        """The cluster in which a bind decides. What `pre_bind` asks for counts as agreed there."""
+        return snapshot
+
+    def reserve(self, claims: PodClaims) -> str:
+        """Why a pod may not be bound with its claims, as far as that is known without waiting; empty: it may be."""
+        return ""
+
+    async def pre_bind(
+        self, pod: Pod, node: NodeObject, claims: PodClaims, reservations: Sequence[Reservation]
+    ) -> tuple[Reservation, ...]:
+        """Do what the feature does before the bind writes claims; returns what the bind is to write.
+
+        The reservations are assumed when it is called. If it raises an error, nothing is assumed any more.
+
+        Raises:
+            BindError: the pod can't be bound to the node.
+        """
+        return tuple(reservations)
+
+    async def close(self) -> None:
+        """Close connections. A later call opens new ones."""
 
 
 class Refused(NamedTuple):

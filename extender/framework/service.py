@@ -13,7 +13,6 @@ from typing import Final
 
 from allocator.tools import JSON
 from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
-from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -35,9 +34,8 @@ from extender.framework.pods.policy import policy_of
 from extender.framework.ranking import Merits, score_by_cpu, score_nodes
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
-from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
+from extender.kube.api import ObjectKey
 from extender.kube.resources import RESOURCES
-from extender.plugins.immediate_claims.allocating import ImmediateClaims
 from extender.tools.fairness.waiting_budget import WaitingBudget
 from extender.tools.faults import Faults, RefusedError
 from extender.tools.offload import Offload, in_thread
@@ -82,6 +80,7 @@ class Service:
         self._kept, self._decider = kept, kept.of_cluster
         self.solver = self._decider.solver
         self.binder = binder
+        self._plugins = binder.plugins
         self.background = background
         self.metrics = metrics
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
@@ -119,8 +118,9 @@ class Service:
         return {"unfinished_binds": binds, "unfinished_tasks": tasks}
 
     async def close(self) -> None:
-        """Close the connections to controllers. A later call opens new ones."""
-        await self.binder.negotiation.close()
+        """Close the connections of plugins. A later call opens new ones."""
+        for each in self._plugins:
+            await each.close()
 
     def summary(self) -> dict[str, int]:
         """How much there is of what."""
@@ -175,10 +175,11 @@ class Service:
     async def _decided(self, args: FilterArgs, solver: Solver) -> tuple[Snapshot, FilterResult]:
         """The present snapshot, and what is decided on it."""
         snapshot = self.state.known()
-        if snapshot.controllers:
-            sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
-            await self.binder.negotiation.ask(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
-            snapshot = self.state.known()
+        for each in self._plugins:
+            if any(getattr(snapshot, name) for name in each.of_cluster):
+                sent = None if args.nodes is None else partial(_read_nodes, args.names, args.nodes)
+                await each.before(refreshed(args.pod, snapshot), args.names, sent, in_verb=True)
+                snapshot = self.state.known()
         return snapshot, await self._filtered(args, snapshot, solver)
 
     async def _is_overtaken(self, pod: Pod, result: FilterResult) -> bool:
@@ -264,30 +265,6 @@ class Service:
             self.background.note_bind_failed(args.uid, args.node, error)
             raise RefusedError(str(error)) from error
         self._decisions.drop(args.uid)
-
-    async def serve_pinned(self, pod: Pod) -> None:
-        """Allocate and reserve the claims of a pod that has a node; see `extender.plugins.pinned_claims.serving`.
-
-        Raises:
-            RefusedError: the pod does not have its claims, and why.
-        """
-        try:
-            await self.binder.pinned.serve(pod)
-        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
-            raise RefusedError(str(error)) from error
-
-    async def allocate_claim(self, claim: ClaimObject) -> None:
-        """Allocate an immediate claim, which no pod needs yet.
-
-        Raises:
-            RefusedError: it cannot be allocated now.
-        """
-        try:
-            binder = self.binder
-            claims = ImmediateClaims(self.state, self._decider, binder.pinned, self._off_loop, binder.negotiation)
-            await claims.allocate(claim)
-        except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
-            raise RefusedError(str(error)) from error
 
     def _note(self, args: FilterArgs, result: FilterResult) -> None:
         """Remember a result for prioritize and bind, and count it."""

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
@@ -283,7 +284,8 @@ def _autoscaler(extender: Extender, settings: Settings) -> Autoscaler:
     catalog = Catalog(templates, settings.autoscaler.learn_from_label)
     clock = asyncio.get_running_loop().time
     solver = make_solver(settings, clock)
-    return make_autoscaler(extender.service, extender.overview.api, solver, settings, catalog, at_once)
+    negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+    return make_autoscaler(extender.service, negotiating, solver, settings, catalog, at_once)
 
 
 def _contexts(world: World, cluster: EmbeddedCluster, folder: Path, clock: Callable[[], float]) -> ContextResponder:

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from extender.answers.metrics import IntakeMetrics, LogMetrics
 from extender.assembly import Surroundings, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.callers import CallerMetrics
@@ -73,7 +74,8 @@ async def _scraped() -> str:
         registry, settings = CollectorRegistry(), Settings()
         around = Surroundings(live)
         extender = make_extender(live.api, state, solver(), settings, Metrics(registry), around=around)
-        make_autoscaler(extender.service, live.api, solver(), settings, read_catalog(settings))
+        negotiating = Negotiating(extender.negotiation.controllers, live.api)
+        make_autoscaler(extender.service, negotiating, solver(), settings, read_catalog(settings))
         registry.register(LogMetrics(lambda: 0))
         registry.register(IntakeMetrics(Budget()))
         CallerMetrics(registry)

@@ -153,7 +153,7 @@ async def test_a_simulation_places_the_others() -> None:
     cluster = EmbeddedCluster(load_objects([*WORLD, *DEVICES], "objects").objects)
     async with cluster.running():
         extender = make_extender(cluster.api, cluster.state, poisoned(), Settings(), Metrics(CollectorRegistry()))
-        found = {each.pod: each for each in await schedule(extender.service, cluster)}
+        found = {each.pod: each for each in await schedule(extender, cluster)}
     assert found["ns/well"].node == "a"
     assert found["ns/sick"].reason == f"2 {REASON}"
 

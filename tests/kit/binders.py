@@ -1,6 +1,6 @@
 """Binders of pods over an API server of a test."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,10 +10,11 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.writer import Writer
-from extender.framework.bind.bind import Binder, Reports
-from extender.framework.bind.plan import BindTimes
+from extender.framework.bind.bind import Binder
+from extender.framework.bind.plan import BindTimes, Reports
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.solver import Solver
+from extender.framework.plugin import WaitingPlugin
 from extender.kube.api import Api, ObjectKey
 from extender.plugins.negotiation.allocating import Allocating
 from extender.plugins.negotiation.negotiation import Negotiation
@@ -42,13 +43,15 @@ def binder_over(
     tell: Callable[[Pod, Note], None] = lambda _pod, _note: None,
     off_loop: Offload = at_once,
     worked: Callable[[], float] = lambda: 0.0,
+    plugins: Sequence[WaitingPlugin] | None = None,
 ) -> Binder:
-    """A binder that searches first-fit, in virtual time, and knows no controllers."""
+    """A binder that searches first-fit, in virtual time; without other plugins, it knows no controllers."""
     writer = Writer(api, state, now)
     reports = Reports(double_allocations or unheard(), allocated, tell)
     negotiation = Negotiation(state, Allocating({}, ClaimWrites(api, state), now), lambda: 0.0)
+    waiting = (negotiation,) if plugins is None else plugins
     times = BindTimes(deadline, BINDING_TIMEOUT, worked)
-    return Binder(state, writer, by or solver(), reports, negotiation=negotiation, times=times, off_loop=off_loop)
+    return Binder(state, writer, by or solver(), reports, plugins=waiting, times=times, off_loop=off_loop)
 
 
 def held(state: ClusterState) -> set[str]:

@@ -14,6 +14,7 @@ from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
 from extender.assembly import Extender, make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -254,7 +255,8 @@ class Cluster:
 def app_over(extender: Extender, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
     """The application over a cluster, with an autoscaler's verbs over its cluster."""
     found = settings or Settings()
-    autoscaler = make_autoscaler(extender.service, extender.overview.api, solver(), found, read_catalog(found))
+    negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+    autoscaler = make_autoscaler(extender.service, negotiating, solver(), found, read_catalog(found))
     return create_app(extender, autoscaler, found, listener)
 
 

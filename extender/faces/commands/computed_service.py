@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.commands.reading import EXPLAINED
@@ -47,7 +48,8 @@ class ComputedService:
         catalog = read_catalog(settings)
         around = Surroundings(simulation=True, catalog=catalog)
         extender = make_extender(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
-        autoscaler = make_autoscaler(extender.service, api, solver, settings, catalog)
+        negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+        autoscaler = make_autoscaler(extender.service, negotiating, solver, settings, catalog)
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(create_app(extender, autoscaler, settings)), base_url=_HOST
         )

@@ -19,6 +19,7 @@ from allocator import DEFAULTS_OF
 from extender.answers.metrics import IntakeMetrics, LogMetrics
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.live import FollowTiming, LiveCluster, Timing, connect
 from extender.config.settings import Settings
@@ -205,12 +206,12 @@ async def serve(
         open_grpc(settings, cluster.budget) as start_grpc,
         asyncio.TaskGroup() as tasks,
     ):
-        settings = settings.over(cluster.gates)
-        searches = Searches()
+        settings, searches = settings.over(cluster.gates), Searches()
         extender = _extender_over(cluster, settings, catalog, searches, tracing)
         service = extender.service
         solver, off_loop = make_solver(settings, searches.clock), tracing.off_loop(searches.in_thread)
-        autoscaler = make_autoscaler(service, cluster.api, solver, settings, catalog, off_loop, cluster.budget)
+        negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+        autoscaler = make_autoscaler(service, negotiating, solver, settings, catalog, off_loop, cluster.budget)
         service.metrics.registry.register(LogMetrics(dropped_lines))
         service.metrics.registry.register(IntakeMetrics(cluster.budget))
         ProcessCollector(registry=service.metrics.registry)

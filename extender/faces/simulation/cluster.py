@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, unknown_pod
-from extender.assembly import Surroundings, make_extender, make_solver, suggestions
+from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
@@ -22,7 +22,6 @@ from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver
 from extender.framework.metrics import Metrics
 from extender.framework.pods.stand_in import stand_in
-from extender.framework.service import Service
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import NAMESPACES, PODS
@@ -227,10 +226,10 @@ class Cluster:
         async def scheduled() -> tuple[Placement, ...]:
             try:
                 return await schedule(
-                    self._service, self._embedded, names, choice=choice, before=until, progress=progress
+                    self._extender, self._embedded, names, choice=choice, before=until, progress=progress
                 )
             finally:
-                await self._service.close()
+                await self._extender.service.close()
 
         return self._run(scheduled)
 
@@ -308,11 +307,11 @@ class Cluster:
         return read_catalog(self.settings)
 
     @cached_property
-    def _service(self) -> Service:
+    def _extender(self) -> Extender:
         metrics = Metrics(CollectorRegistry())
         api, state = self._embedded.api, self._embedded.state
         around = Surroundings(simulation=True)
-        return make_extender(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once).service
+        return make_extender(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once)
 
     def _ask_controllers(self, pod: Pod) -> None:
         if not self.snapshot.controllers:
@@ -320,9 +319,9 @@ class Cluster:
 
         async def asked() -> None:
             try:
-                await self._service.binder.negotiation.look(pod)
+                await self._extender.negotiation.look(pod)
             finally:
-                await self._service.close()
+                await self._extender.service.close()
 
         self._run(asked)
 

@@ -10,15 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import Final
 
 from allocator import DeviceResult, Features, LeftOut
 from allocator.model.optional import not_served
 from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.answers.explain.explanation import share_in_words
+from extender.assembly import Extender
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import is_immediate, mode_problem
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.pods.claims_to_come import unmade
@@ -26,14 +29,16 @@ from extender.framework.pods.extended_resources.requests import request_nouns, r
 from extender.framework.pods.extended_resources.special_claim import without_devices
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
-from extender.kube.api import ObjectKey
+from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.planning.kube_scheduler import no_attempt
 from extender.planning.node_choice import FirstNode, NodeChoice
-from extender.plugins.immediate_claims.allocating import in_order
+from extender.plugins.immediate_claims.allocating import ImmediateClaims, in_order
 from extender.plugins.pinned_claims.task import is_pinned, lacks_some
 from extender.tools.faults import RefusedError
+
+_NOT_ALLOCATED: Final = (BindError, WriteRefusedError, OutcomeUnknownError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class Placement:
 
 
 async def schedule(
-    service: Service,
+    extender: Extender,
     cluster: EmbeddedCluster,
     schedulers: Collection[str] = (),
     *,
@@ -113,14 +118,15 @@ async def schedule(
     Pods of equal age have the order of the manifests.
 
     Args:
-        service: over the cluster.
+        extender: over the cluster.
         cluster: is changed.
         schedulers: names of the schedulers that call the service; empty: any.
         choice: kube-scheduler's part in the choice of a node; None: the conditions that the extender knows.
         before: schedule only the pods that come before this pod; None: all.
         progress: called after each pod with the number of pods that are done, and of all.
     """
-    await _allocate_immediate(service, cluster)
+    await _allocate_immediate(extender.immediate, cluster)
+    service = extender.service
     pods = map(parse_pod, (await cluster.api.list(PODS)).items)
     snapshot, features = cluster.state.snapshot, service.solver.features
     unserved = [pod for pod in pods if pod.is_pending or _is_unserved(pod, snapshot, features)]
@@ -134,7 +140,7 @@ async def schedule(
             if reason := no_attempt(pod, schedulers):
                 placed.append(Placement(str(pod), reason=reason))
             elif pod.node_name:
-                placed.append(await _serve(service, cluster, pod))
+                placed.append(await _serve(extender, cluster, pod))
             else:
                 placed.append(await _place(service, cluster, choice, nodes, pod))
         placed += [Placement(str(pod), reason=fault) for fault in faults]
@@ -142,13 +148,13 @@ async def schedule(
     return tuple(placed)
 
 
-async def _allocate_immediate(service: Service, cluster: EmbeddedCluster) -> None:
+async def _allocate_immediate(immediate: ImmediateClaims, cluster: EmbeddedCluster) -> None:
     """Allocate the immediate claims. Pods of those that cannot be allocated are told that their claims wait."""
     claims = [each for each in cluster.state.snapshot.claims.values() if is_immediate(each.claim)]
     for each in in_order(claims, lambda claim: claim):
         if each.claim.allocation is None and not mode_problem(each.claim.annotations):
-            with suppress(RefusedError):
-                await service.allocate_claim(each)
+            with suppress(*_NOT_ALLOCATED):
+                await immediate.allocate(each)
 
 
 def _turn(pod: Pod) -> tuple[int, str]:
@@ -159,14 +165,14 @@ def _is_unserved(pod: Pod, snapshot: Snapshot, features: Features) -> bool:
     return is_pinned(pod) and (lacks_some(pod, snapshot) or bool(without_devices(pod, snapshot, features)))
 
 
-async def _serve(service: Service, cluster: EmbeddedCluster, pod: Pod) -> Placement:
+async def _serve(extender: Extender, cluster: EmbeddedCluster, pod: Pod) -> Placement:
     """Allocate the claims of a pinned pod for its node."""
     try:
-        await service.serve_pinned(pod)
-    except RefusedError as error:
+        await extender.pinned.serve(pod)
+    except _NOT_ALLOCATED as error:
         return Placement(str(pod), reason=f"spec.nodeName is {pod.node_name}; {error}")
     await cluster.settle()
-    if reason := without_devices(pod, cluster.state.snapshot, service.solver.features):
+    if reason := without_devices(pod, cluster.state.snapshot, extender.service.solver.features):
         return Placement(str(pod), reason=reason)
     return _placed(pod, pod.node_name, cluster.state.snapshot)
 

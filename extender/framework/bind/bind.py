@@ -8,8 +8,8 @@ has one bind at a time, and a second call gets the answer of the bind that runs.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -18,7 +18,7 @@ from allocator.tools import printable
 from extender.cluster.binding_conditions import Failed, unmet
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import is_in_use
-from extender.cluster.double_allocations import DoubleAllocations, double_allocation
+from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -28,7 +28,8 @@ from extender.cluster.writes.events import QUOTA_EXCEEDED, Note
 from extender.cluster.writes.pods import NodeResources, check_unbound
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.awaited_claims import arrived, check_not_fenced
-from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, to_give_back, verify
+from extender.framework.bind.claim_allocator import ClaimAllocator
+from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, Reports, to_give_back, verify
 from extender.framework.bind_errors import (
     BindError,
     DoubleAllocationError,
@@ -37,10 +38,9 @@ from extender.framework.bind_errors import (
     PluginRefusesError,
 )
 from extender.framework.decisions.solver import Solver
+from extender.framework.plugin import WaitingPlugin
 from extender.kube.api import ObjectKey, OutcomeUnknownError, OverQuotaError, WriteRefusedError
 from extender.kube.resources import CLAIMS
-from extender.plugins.negotiation.negotiation import Negotiation
-from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.tools.offload import Offload, in_thread
 
 logger = structlog.get_logger()
@@ -49,27 +49,12 @@ _STEPS_SHARE: Final = 0.9
 """The part of a call's time in which steps begin. The rest is for the last step and the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reports:
-    """Who is told of what happens in binds.
-
-    Attributes:
-        double_allocations: told of every double allocation that is found.
-        allocated: told of each pod whose claims were allocated.
-        tell: writes an Event on a pod.
-    """
-
-    double_allocations: DoubleAllocations
-    allocated: Callable[[Pod], None]
-    tell: Callable[[Pod, Note], None]
-
-
 class Binder:
     """Binds pods of one cluster.
 
     Attributes:
-        pinned: allocates the claims of pods that have a node already.
-        negotiation: with the controllers of negotiated claims.
+        claims: allocates claims without a bind.
+        plugins: the parts of features that wait, in the order in which they are called.
         times: how long a call may take, and how long claims may wait.
         late: the nodes on which binds were late.
 
@@ -87,11 +72,11 @@ class Binder:
         solver: Solver,
         reports: Reports,
         *,
-        negotiation: Negotiation,
+        plugins: Sequence[WaitingPlugin] = (),
         times: BindTimes,
         off_loop: Offload = in_thread,
     ) -> None:
-        self.negotiation = negotiation
+        self.plugins = plugins
         self._state = state
         self._writer = writer
         self._special = SpecialClaims(writer.api, state)
@@ -99,17 +84,9 @@ class Binder:
         self._solver = solver
         self.times = times
         self._reports = reports
-        self._planner = BindPlanner(state, solver, reports.double_allocations, off_loop, negotiation, times.worked)
+        self._planner = BindPlanner(state, solver, reports, off_loop, plugins, times.worked)
         self.late = self._planner.late
-        self.pinned = PinnedClaims(
-            state,
-            writer,
-            self._planner,
-            reports.double_allocations,
-            reports.allocated,
-            solver,
-            times,
-        )
+        self.claims = ClaimAllocator(writer, self._planner, reports, solver, times)
         self._running: dict[str, tuple[str, asyncio.Task[BindError | None]]] = {}
         self._decided: set[str] = set()
 

@@ -18,22 +18,20 @@ from extender.cluster.objects.pods import ExtendedClaim, Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import Reservation, is_reserved
-from extender.framework.bind_errors import BindError, ControllerRefusesError, DoubleAllocationError, PluginRefusesError
+from extender.cluster.writes.events import Note
+from extender.framework.bind_errors import BindError, DoubleAllocationError, PluginRefusesError
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.late_nodes import LateNodes
 from extender.framework.nominated.held_devices import confirmed, found_on
+from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.gangs import is_alone
-from extender.framework.pods.negotiated_claims import NegotiatedClaim, ready_to_bind
 from extender.framework.pods.node_resources import ShortageError
 from extender.framework.still_holds import still_holds
-from extender.plugins.negotiation.allocating import NegotiationRefusedError
-from extender.plugins.negotiation.merging import only_on
-from extender.plugins.negotiation.negotiation import Negotiation
 from extender.tools.offload import Offload, at_once
 
 MOST_TRIES: Final = 5
@@ -68,6 +66,21 @@ class BindTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class Reports:
+    """Who is told of what happens in binds.
+
+    Attributes:
+        double_allocations: told of every double allocation that is found.
+        allocated: told of each pod whose claims were allocated.
+        tell: writes an Event on a pod.
+    """
+
+    double_allocations: DoubleAllocations
+    allocated: Callable[[Pod], None]
+    tell: Callable[[Pod, Note], None]
+
+
+@dataclass(frozen=True, slots=True)
 class BindPlan:
     """What a bind is to write.
 
@@ -75,20 +88,15 @@ class BindPlan:
         reservations: in the order of the writes.
         stale: special claims of earlier binds, which are deleted first.
         status: the pod's new status of its special claim.
+        allocates: claims are allocated for the pod now; a plugin may have written that already.
         resources: the pod's new status of what its claims take of the node; None: that is not counted.
-        is_negotiated: controllers have allocated for it. Some of them may have written that themselves.
     """
 
     reservations: tuple[Reservation, ...]
     stale: tuple[ClaimObject, ...]
     status: ExtendedClaim | None
+    allocates: bool
     resources: tuple[ClaimResources, ...] | None = None
-    is_negotiated: bool = False
-
-    @property
-    def allocates(self) -> bool:
-        """Whether claims are allocated for the pod now."""
-        return self.is_negotiated or any(each.allocates for each in self.reservations)
 
 
 class BindPlanner:
@@ -105,22 +113,22 @@ class BindPlanner:
         self,
         state: ClusterState,
         solver: Solver,
-        double_allocations: DoubleAllocations,
+        reports: Reports,
         off_loop: Offload,
-        negotiation: Negotiation,
+        plugins: Sequence[WaitingPlugin],
         worked: Callable[[], float],
     ) -> None:
         self._state = state
         self._solver = solver
         self._worked = worked
-        self._double_allocations = double_allocations
+        self._double_allocations = reports.double_allocations
         self._off_loop = off_loop
-        self._negotiation = negotiation
+        self._plugins = plugins
         self.late = LateNodes(solver.clock)
 
     def awaited(self, pod: Pod) -> Collection[str]:
-        """The controllers that `plan` waits for."""
-        return self._negotiation.awaited(pod)
+        """The names of those that `plan` waits for."""
+        return frozenset(name for each in self._plugins for name in each.awaited(pod))
 
     async def plan(
         self, pod: Pod, node_name: str, made: list[Reservation], until: float, *, foresees: bool = False
@@ -165,13 +173,18 @@ class BindPlanner:
 
     async def _decided(self, pod: Pod, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
         """The plan with devices that suit at present. The new allocations are assumed."""
-        claims, now = cycle.claims.negotiated, self._state.snapshot
-        if problem := self._negotiation.problem_of(claims):
-            raise BindError(problem, node.name)
+        plugins, now = self._concerned(cycle.claims), self._state.snapshot
+        for each in plugins:
+            if problem := each.reserve(cycle.claims):
+                raise BindError(problem, node.name)
         _check_planned(cycle, node, found, now)
         plan = _plan_of(cycle.pod, cycle.claims, node, found, now)
         plan = self._assumed(self._promised(plan, replace(cycle, snapshot=now), node, found), pod)
-        return await self._negotiated(plan, pod, node, claims) if claims else plan
+        return await self._pre_bound(plan, pod, node, cycle.claims, plugins) if plugins else plan
+
+    def _concerned(self, claims: PodClaims) -> list[WaitingPlugin]:
+        """The plugins that are about some of a pod's claims."""
+        return [each for each in self._plugins if any(getattr(claims, name) for name in each.of_claims)]
 
     def _opened(self, pod: Pod, node_name: str, made: list[Reservation], *, foresees: bool) -> tuple[Cycle, NodeObject]:
         """The pod's cycle in the present snapshot, and the node."""
@@ -186,8 +199,8 @@ class BindPlanner:
         if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
             raise BindError(kept_elsewhere(pod.kept.node).in_words(), node_name)
         cycle = open_cycle(pod, snapshot, self._solver)
-        if isinstance(cycle, Cycle) and cycle.claims.negotiated:
-            cycle = open_cycle(pod, ready_to_bind(cycle.claims.negotiated, snapshot), self._solver)
+        if isinstance(cycle, Cycle) and (plugins := self._concerned(cycle.claims)):
+            cycle = open_cycle(pod, _ready(cycle.claims, snapshot, plugins), self._solver)
         if isinstance(cycle, Blocked) and foresees and (found := foreseen(pod, snapshot)) is not None:
             cycle = open_cycle(found.pod, found.snapshot, self._solver)
         if not isinstance(cycle, Blocked):
@@ -244,38 +257,38 @@ class BindPlanner:
         self._state.promise(cycle.pod, node.name, cycle.pod.resources.with_claims(resources))
         return replace(plan, resources=resources)
 
-    async def _negotiated(
-        self, plan: BindPlan, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim]
+    async def _pre_bound(
+        self, plan: BindPlan, pod: Pod, node: NodeObject, claims: PodClaims, plugins: Sequence[WaitingPlugin]
     ) -> BindPlan:
-        """The plan with what controllers allocate for the node. If one does not, nothing is assumed any more.
+        """The plan with what plugins have made of it. If one refuses, nothing is assumed any more.
 
         Raises:
-            ControllerRefusesError: a controller does not allocate.
+            BindError: one refuses.
         """
-        is_done, uids = False, {each.uid for each in claims}
-        for each in plan.reservations:
-            if each.uid in uids:
-                self._state.assume(each.uid, only_on(node.node, each.allocation), pod.uid, each.claim.claim.spec)
+        is_done = False
         try:
-            reservations = await self._negotiation.allocate(pod, node, claims, plan.reservations)
+            for each in plugins:
+                plan = replace(plan, reservations=await each.pre_bind(pod, node, claims, plan.reservations))
             is_done = True
-        except NegotiationRefusedError as error:
-            raise ControllerRefusesError(str(error), node.name) from error
         finally:
             if not is_done:
                 self._state.give_up(pod)
-                for each in plan.reservations:
-                    self._state.forget(each.uid)
-        for each in reservations:
-            if each.uid in uids and not each.allocates:
-                self._state.forget(each.uid)  # the claim itself has its allocation
-        return self._assumed(replace(plan, reservations=reservations, is_negotiated=True), pod)
+                for reservation in plan.reservations:
+                    self._state.forget(reservation.uid)
+        return self._assumed(plan, pod)
 
     def _assumed(self, plan: BindPlan, pod: Pod) -> BindPlan:
         for each in plan.reservations:
             if each.allocates:
                 self._state.assume(each.uid, each.allocation, pod.uid, each.claim.claim.spec)
         return plan
+
+
+def _ready(claims: PodClaims, snapshot: Snapshot, plugins: Sequence[WaitingPlugin]) -> Snapshot:
+    """The cluster in which a bind decides. What plugins ask for later counts as agreed there."""
+    for each in plugins:
+        snapshot = each.ready_to_bind(claims, snapshot)
+    return snapshot
 
 
 def _check_planned(cycle: Cycle, node: NodeObject, found: Allocation, now: Snapshot) -> None:
@@ -329,8 +342,8 @@ def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation,
     there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
     new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
     new += zip(needs.pending, decided.results, strict=True)
-    reservations = [*_reserved(pod, there, snapshot), *(_allocated(pod, *each, snapshot) for each in new)]
-    return BindPlan(tuple(reservations), needs.stale, needs.status)
+    reservations = (*_reserved(pod, there, snapshot), *(_allocated(pod, *each, snapshot) for each in new))
+    return BindPlan(reservations, needs.stale, needs.status, any(each.allocates for each in reservations))
 
 
 def _allocated(pod: Pod, claim: ClaimObject, allocation: AllocationResult, snapshot: Snapshot) -> Reservation:

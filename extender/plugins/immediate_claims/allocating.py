@@ -13,14 +13,13 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject, priority_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.bind.bind import Binder
 from extender.framework.bind_errors import BindError
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import Bounds, filter_nodes
 from extender.framework.pods.stand_in import is_open, stand_in
 from extender.framework.ranking import score_nodes
 from extender.kube.api import ObjectKey
-from extender.plugins.negotiation.negotiation import Negotiation
-from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.tools.offload import Offload
 
 T = TypeVar("T")
@@ -54,16 +53,23 @@ class ImmediateClaims:
     Attributes:
         state: the cluster.
         decider: remembers verdicts; its solver has the policy.
-        claims: writes and checks allocations.
+        binder: writes and checks allocations.
         off_loop: where nodes are judged.
-        negotiation: with the controllers of negotiated claims.
     """
 
     state: ClusterState
     decider: Decider
-    claims: PinnedClaims
+    binder: Binder
     off_loop: Offload
-    negotiation: Negotiation
+
+    def awaited(self, pod: Pod) -> Collection[str]:
+        """The controllers that `allocate` waits for, by the claim's stand-in."""
+        return self.binder.claims.awaited(pod)
+
+    def forget(self, claim_uid: str) -> None:
+        """Forget what controllers have said about a claim, so that they are asked again."""
+        for each in self.binder.plugins:
+            each.forget([claim_uid])
 
     async def allocate(self, claim: ClaimObject, names: Sequence[str] | None = None) -> None:
         """Allocate a claim on the best of some nodes; None: of all nodes.
@@ -72,12 +78,15 @@ class ImmediateClaims:
             BindError: no node has the devices now, or others were quicker.
             WriteRefusedError, OutcomeUnknownError: a write is refused, or it is not known whether it happened.
         """
-        pod, snapshot = stand_in(claim.claim), self.state.snapshot
-        if snapshot.controllers:
-            await self.negotiation.ask(pod, snapshot.nodes if names is None else names, may_wait=True)
-            snapshot = self.state.snapshot
-        node = await self.off_loop(partial(best_node, pod, names, snapshot, self.decider))
-        await self.claims.allocate(replace(pod, node_name=node))
+        pod, claims = stand_in(claim.claim), self.binder.claims
+        for each in self.binder.plugins:
+            await each.before(pod, self.state.snapshot.nodes if names is None else names)
+        node = await self.off_loop(partial(best_node, pod, names, self.state.snapshot, self.decider))
+        there, until = replace(pod, node_name=node), claims.until()
+        try:
+            await claims.allocate(there, await claims.plan(there, until), until)
+        finally:
+            self.state.give_up(there)  # a stand-in takes nothing of its node
 
     async def check(self, claim: ClaimObject) -> None:
         """Check an allocation that a process may have left unchecked: one that is void is taken back.
@@ -86,7 +95,7 @@ class ImmediateClaims:
             BindError: the allocation was taken back, or its devices are not ready.
             WriteRefusedError, OutcomeUnknownError: it could not be taken back.
         """
-        await self.claims.check(claim, stand_in(claim.claim))
+        await self.binder.claims.check(claim, stand_in(claim.claim))
 
 
 def best_node(pod: Pod, names: Sequence[str] | None, snapshot: Snapshot, decider: Decider) -> str:

@@ -86,7 +86,7 @@ class ImmediateAllocation(BackgroundTask):
         self._backlog = Backlog(self._is_to_be_tried)
         self._waiting = ReportingMemory[_Waiting](MOST_CLAIMS)
         self._again = 0.0
-        self._work = LeasedWork(lease, solver, claims.negotiation.awaited, self._serve)
+        self._work = LeasedWork(lease, solver, claims.awaited, self._serve)
         self._told: Recent[str] = Recent(_KEPT)
         self._checked: Recent[str] = Recent(_KEPT)
 
@@ -100,10 +100,9 @@ class ImmediateAllocation(BackgroundTask):
 
         A claim that it has refused at the last moment is left out: its own release would cause the next try.
         """
-        negotiation = self._claims.negotiation
         for uid, each in self._waiting.items():
-            if each.heeds_changes and controller in negotiation.awaited(each.rejected.pod):
-                negotiation.forget([uid])
+            if each.heeds_changes and controller in self._claims.awaited(each.rejected.pod):
+                self._claims.forget(uid)
                 each.rejected.attention = Attention.NOW
 
     async def tick(self) -> None:
@@ -234,6 +233,6 @@ def _version(claim: ClaimObject) -> str:
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task for immediate claims."""
-    binder, lease = handle.binder, handle.lease(IMMEDIATE_CLAIMS)
-    claims = ImmediateClaims(handle.state, handle.decider, binder.pinned, handle.off_loop, binder.negotiation)
+    claims = ImmediateClaims(handle.state, handle.decider, handle.binder, handle.off_loop)
+    lease = handle.lease(IMMEDIATE_CLAIMS)
     return [ImmediateAllocation(handle.state, claims, lease, handle.solver, handle.tell, handle.now)]

@@ -21,6 +21,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_json import Reservation, protected
 from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.cluster.writes.pods import ATTEMPTS
+from extender.framework.bind_errors import ControllerRefusesError
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject
 from extender.kube.encoding import dumped
@@ -39,10 +40,6 @@ _MOST_OWN: Final = 4096
 _SPENT: Final = (
     f"metadata.annotations[{MARK}] was changed: there is no attempt after {LAST_ATTEMPT}. Make the claim anew"
 )
-
-
-class NegotiationRefusedError(Exception):
-    """Controllers do not allocate for a pod, and why. What they have allocated is released later."""
 
 
 @dataclass(slots=True)
@@ -92,7 +89,7 @@ class Allocating:
             reservations: of all claims of the pod.
 
         Raises:
-            NegotiationRefusedError: a controller does not allocate.
+            ControllerRefusesError: a controller does not allocate.
         """
         groups: dict[str, list[NegotiatedClaim]] = defaultdict(list)
         for each in claims:
@@ -126,7 +123,7 @@ class Allocating:
             return replace(reservation, allocation=merged(reservation.allocation, theirs))
         now, before = self.claims.state.snapshot.claim(reservation.uid), reservation.claim.claim.annotations
         if now is None or now.claim.allocation is None or now.claim.annotations.get(MARK) != before.get(MARK):
-            raise NegotiationRefusedError(f"claim {reservation.claim.key} was changed by others meanwhile")
+            raise ControllerRefusesError(f"claim {reservation.claim.key} was changed by others meanwhile")
         return replace(reservation, claim=now, allocation=now.claim.allocation, allocates=False)
 
     @contextmanager
@@ -143,7 +140,7 @@ class Allocating:
         try:
             return {each.uid: await self.controllers[each.controller].about(each) for each in claims}
         except ParametersError as error:
-            raise NegotiationRefusedError(str(error)) from error
+            raise ControllerRefusesError(str(error)) from error
 
     async def _asked(
         self,
@@ -162,13 +159,13 @@ class Allocating:
         try:
             answer = await known.ask(question)
         except ControllerError as error:
-            raise NegotiationRefusedError(f"controller {known.name}: {error}") from error
+            raise ControllerRefusesError(f"controller {known.name}: {error}") from error
         if answer.refused:
-            raise NegotiationRefusedError(f"controller {known.name}: {answer.refused}")
+            raise ControllerRefusesError(f"controller {known.name}: {answer.refused}")
         for each in asks:
             if not is_for(answer.allocations[each.uid], node.node):
                 text = f"has allocated claim {each} for other nodes than {node.name}"
-                raise NegotiationRefusedError(f"controller {known.name} {text}")
+                raise ControllerRefusesError(f"controller {known.name} {text}")
             if self.simulation:
                 self._held[each.uid] = (known.name, each, there)
         return answer.allocations
@@ -177,7 +174,7 @@ class Allocating:
         """The reservation of a claim that is marked now.
 
         Raises:
-            NegotiationRefusedError: the claim cannot be marked, or not now.
+            ControllerRefusesError: the claim cannot be marked, or not now.
         """
         key, claim = reservation.claim.key, reservation.claim.claim
         raw: RawObject | None = None
@@ -185,13 +182,13 @@ class Allocating:
         try:
             for _ in range(ATTEMPTS):
                 if claim.uid != reservation.uid or claim.deleting or claim.allocation is not None:
-                    raise NegotiationRefusedError(f"claim {key} was changed by others meanwhile")
+                    raise ControllerRefusesError(f"claim {key} was changed by others meanwhile")
                 if is_marked(claim):
-                    raise NegotiationRefusedError(f"claim {key} waits until controller {known.name} has released it")
+                    raise ControllerRefusesError(f"claim {key} waits until controller {known.name} has released it")
                 try:
                     mark = next_mark(claim, known.name, until)
                     if mark is None:
-                        raise NegotiationRefusedError(f"claim {key}: {_SPENT}")
+                        raise ControllerRefusesError(f"claim {key}: {_SPENT}")
                     self._own.keep((claim.uid, mark.attempt), str(key))
                     # Its controller writes the allocation of other claims, which are not Kubernetes' to deallocate.
                     raw = await self.claims.whole(reservation.claim) if raw is None else raw
@@ -202,8 +199,8 @@ class Allocating:
                         raise
                 raw, claim = await self.claims.get(key)
         except (ApiError, OutcomeUnknownError) as error:
-            raise NegotiationRefusedError(f"claim {key} cannot be marked: {error}") from error
-        raise NegotiationRefusedError(f"claim {key} is changed by others all the time")
+            raise ControllerRefusesError(f"claim {key} cannot be marked: {error}") from error
+        raise ControllerRefusesError(f"claim {key} is changed by others all the time")
 
 
 def _with(reservation: Reservation, now: ReadClaim) -> Reservation:

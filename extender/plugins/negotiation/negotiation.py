@@ -5,9 +5,9 @@ The order of questions and writes, and what a crash leaves: docs/explanation/neg
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import structlog
 from immutables import Map
@@ -21,12 +21,15 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import Reservation
+from extender.framework.bind_errors import ControllerRefusesError
 from extender.framework.cycle import refreshed
-from extender.framework.pods.claims import Blocked, claims_of
-from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited, unanswered
-from extender.plugins.negotiation.allocating import Allocating, NegotiationRefusedError
+from extender.framework.plugin import WaitingPlugin
+from extender.framework.pods.claims import Blocked, PodClaims, claims_of
+from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited, ready_to_bind, unanswered
+from extender.plugins.negotiation.allocating import Allocating
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
 from extender.plugins.negotiation.known_controller import KnownController
+from extender.plugins.negotiation.merging import only_on
 from extender.plugins.negotiation.parameters import ParametersError
 from extender.plugins.negotiation.protocol import (
     UNSUITABLE_NODES,
@@ -125,7 +128,7 @@ class _Question:
     task: asyncio.Task[None]
 
 
-class Negotiation:
+class Negotiation(WaitingPlugin):
     """Asks the controllers of a pod's negotiated claims.
 
     Attributes:
@@ -137,6 +140,9 @@ class Negotiation:
         allocating: asks for allocations.
         clock: measures durations, in seconds.
     """
+
+    of_cluster: ClassVar[Sequence[str]] = ("controllers",)
+    of_claims: ClassVar[Sequence[str]] = ("negotiated",)
 
     def __init__(self, state: ClusterState, allocating: Allocating, clock: Callable[[], float]) -> None:
         self.controllers = allocating.controllers
@@ -155,6 +161,17 @@ class Negotiation:
     def running(self) -> list[asyncio.Task[None]]:
         """The questions about nodes that are on their way. A question goes on if filter does not wait for it."""
         return [each.task for questions in self._questions.values() for each in questions]
+
+    async def before(
+        self,
+        pod: Pod,
+        names: Collection[str],
+        sent: Callable[[], Mapping[str, NodeObject]] | None = None,
+        *,
+        in_verb: bool = False,
+    ) -> None:
+        """Ask about nodes for a pod. A controller that was away is asked only if no scheduler waits."""
+        await self.ask(pod, names, sent, may_wait=not in_verb, in_verb=in_verb)
 
     async def ask(
         self,
@@ -254,19 +271,35 @@ class Negotiation:
         known = self.controllers.get(name)
         return known is not None and known.writes_claims
 
-    async def allocate(
-        self, pod: Pod, node: NodeObject, claims: Sequence[NegotiatedClaim], reservations: Sequence[Reservation]
+    def ready_to_bind(self, claims: PodClaims, snapshot: Snapshot) -> Snapshot:
+        """The cluster in which controllers have agreed to all nodes."""
+        return ready_to_bind(claims.negotiated, snapshot)
+
+    def reserve(self, claims: PodClaims) -> Printable:
+        """Why the claims cannot be allocated, whatever their controllers say."""
+        return self.problem_of(claims.negotiated)
+
+    async def pre_bind(
+        self, pod: Pod, node: NodeObject, claims: PodClaims, reservations: Sequence[Reservation]
     ) -> tuple[Reservation, ...]:
         """Have controllers allocate; returns the reservations with what they have allocated.
 
         Raises:
-            NegotiationRefusedError: a controller does not allocate. Its answers about nodes are forgotten.
+            ControllerRefusesError: a controller does not allocate. Its answers about nodes are forgotten.
         """
+        uids = {each.uid for each in claims.negotiated}
+        for each in reservations:
+            if each.uid in uids:
+                self._state.assume(each.uid, only_on(node.node, each.allocation), pod.uid, each.claim.claim.spec)
         try:
-            return await self._allocating.allocate(pod, node, claims, reservations)
-        except NegotiationRefusedError:
-            self.forget(each.uid for each in claims)
-            raise
+            allocated = await self._allocating.allocate(pod, node, claims.negotiated, reservations)
+        except ControllerRefusesError as error:
+            self.forget(uids)
+            raise ControllerRefusesError(error.why, node.name) from error
+        for each in allocated:
+            if each.uid in uids and not each.allocates:
+                self._state.forget(each.uid)  # the claim itself has its allocation
+        return allocated
 
     def has_ended(self, claim_uid: str, mark: Mark) -> bool:
         """Whether the attempt of a mark is over: it was made here and is over, or its time is."""

@@ -198,5 +198,5 @@ def lacks_some(pod: Pod, snapshot: Snapshot) -> bool:
 
 def tasks(handle: Handle) -> Sequence[BackgroundTask]:
     """The background task for pinned pods."""
-    claims, lease = handle.binder.pinned, handle.lease(PINNED_PODS)
+    claims, lease = PinnedClaims(handle.binder.claims), handle.lease(PINNED_PODS)
     return [PinnedPods(handle.state, claims, lease, handle.solver, handle.asked, handle.tell, handle.now)]

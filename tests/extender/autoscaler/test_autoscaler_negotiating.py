@@ -31,7 +31,7 @@ TEMPLATES = (claim_template("license", LICENSE), claim_template("both", LICENSE,
 
 
 def autoscaler_of(scene: Scene) -> Autoscaler:
-    negotiating = Negotiating(scene.service.binder.negotiation.controllers, scene.transport)
+    negotiating = Negotiating(scene.extender.negotiation.controllers, scene.transport)
     return replace(autoscaler_over(scene.cluster.state), negotiating=negotiating, off_loop=at_once)
 
 
@@ -118,7 +118,9 @@ def test_what_a_controller_has_granted_is_not_kept_if_the_pod_cannot_be_booked()
 def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> None:
     async def story() -> None:
         scene = Scene(*TEMPLATES)
-        scene.service = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}])
+        scene.extender = scene.another(
+            controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}]
+        )
         new = machine("new")
         new["metadata"]["labels"] = {"site": "a"}
         found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "new", sent=[new]))
@@ -161,7 +163,7 @@ def test_controller_of_contexts_is_not_known_in_a_session() -> None:
     async def story() -> None:
         scene = Scene(*TEMPLATES)
         scene.controllers = {}
-        scene.service = scene.replica(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
+        scene.extender = scene.another(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
         found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
         text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
         assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}"}

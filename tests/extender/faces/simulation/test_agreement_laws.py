@@ -74,7 +74,7 @@ def test_filter_and_bind_take_the_nodes_that_explain_names(world: World, data: s
 
     async def compare(extender: Extender, cluster: EmbeddedCluster) -> None:
         service = extender.service
-        await schedule(service, cluster, [OURS], before=key)
+        await schedule(extender, cluster, [OURS], before=key)
         document: Any = as_json(await extender.explanations.explain(parse_pod(await cluster.api.get(PODS, key))))
         pod = cluster.state.snapshot.pods.get(key)
         if document["verdict"] not in {"fits", "fits nowhere"} or pod is None:

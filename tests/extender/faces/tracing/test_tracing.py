@@ -18,6 +18,7 @@ from starlette.requests import Request
 
 from extender.assembly import make_extender
 from extender.autoscaler.autoscaler import make_autoscaler
+from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.tracing.spans import Spans
@@ -85,7 +86,8 @@ async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]
     metrics = Metrics(CollectorRegistry())
     off_loop = tracing.off_loop(in_thread)
     extender = make_extender(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
-    autoscaler = make_autoscaler(extender.service, cluster.api, solver(), settings, read_catalog(settings), off_loop)
+    negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
+    autoscaler = make_autoscaler(extender.service, negotiating, solver(), settings, read_catalog(settings), off_loop)
     async with client_of(create_app(extender, autoscaler, settings, tracing=tracing)) as found:
         yield found
 

@@ -25,6 +25,7 @@ from extender.lab.api import MemoryApi
 from extender.plugins.claim_upkeep.orphans import OrphanCollector
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.deallocator import Deallocator
+from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.tools.faults import Faults
 from tests.extender.framework.bind.interleaving import Step
 from tests.extender.framework.bind.replica_gates import Gate, Known, Late, Records, Stop, Watch
@@ -178,7 +179,7 @@ class Replica:
 
     async def _serve(self, pod: Pod) -> str:
         try:
-            await self.binder.pinned.serve(pod)
+            await PinnedClaims(self.binder.claims).serve(pod)
         except (BindError, WriteRefusedError, OutcomeUnknownError) as error:
             return str(error)
         return ""

@@ -83,7 +83,7 @@ class Scene:
     def task_over(self, off_loop: Offload) -> ImmediateAllocation:
         """The task, with searches in a place of their own."""
         decider = Decider(self.solver, self.state)
-        claims = ImmediateClaims(self.state, decider, self.binder.pinned, off_loop, self.binder.negotiation)
+        claims = ImmediateClaims(self.state, decider, self.binder, off_loop)
         return ImmediateAllocation(self.state, claims, self.lease, self.solver, self._hear, self.now)
 
     def clock(self) -> float:

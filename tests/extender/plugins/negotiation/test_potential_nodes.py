@@ -81,7 +81,7 @@ def test_nodes_that_another_controller_refuses_are_posted_last(tmp_path: Path) -
         scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: Licenses()}, world=world)
         fabric = KitScene(tmp_path, contexts=False, controllers={OTHER: Licenses(refuses=NAMES[:-1])}, world=())
         scene.controllers = {OTHER: ByQuestions(fabric.kit[OTHER])}
-        service = Scene.replica(scene, controllers=told)
+        service = Scene.another(scene, controllers=told).service
         await Scene.filter(scene, "p", *NAMES, by=service)
         posted = await scene.context()
         assert posted is not None

@@ -13,6 +13,7 @@ from extender.cluster.writes.lease import SharedLease
 from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
+from extender.plugins.pinned_claims.serving import PinnedClaims
 from extender.plugins.pinned_claims.task import PINNED_PODS, PinnedPods
 from tests.extender.framework.bind.scenes import Lagging
 from tests.kit import virtualtime
@@ -43,7 +44,8 @@ class Scene:
         self.binder = binder_over(self.transport, self.state, now=self.now, by=by, double_allocations=void)
         lease = SharedLease(self.transport, PINNED_PODS, "mine", self.now, self.clock)
         self.asked = Asked(self.clock, schedulers)
-        self.task = PinnedPods(self.state, self.binder.pinned, lease, by, self.asked, self._hear, self.now)
+        claims = PinnedClaims(self.binder.claims)
+        self.task = PinnedPods(self.state, claims, lease, by, self.asked, self._hear, self.now)
 
     def clock(self) -> float:
         return self.passed.total_seconds()

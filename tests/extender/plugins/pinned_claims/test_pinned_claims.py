@@ -6,6 +6,7 @@ import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
+from extender.plugins.pinned_claims.serving import PinnedClaims
 from tests.extender.framework.bind.mortal import End, Process, killed
 from tests.extender.plugins.pinned_claims.scenes import POD, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime
@@ -148,5 +149,5 @@ def test_what_a_process_leaves_the_next_one_continues(end: End, left: str) -> No
 
 
 async def _serve(process: Process) -> str:
-    await process.binder.pinned.serve(process.state.snapshot.pods[POD])
+    await PinnedClaims(process.binder.claims).serve(process.state.snapshot.pods[POD])
     return ""
