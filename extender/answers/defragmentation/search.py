@@ -32,8 +32,8 @@ from extender.planning.kube_scheduler import no_attempt, rejection
 from extender.planning.planned_pods import TIED, unbound
 from extender.planning.planner import Planner, Queued
 from extender.planning.queue import PendingShape
-from extender.plugins.preemption.smallest_set import MOST_SETS
-from extender.plugins.preemption.victims import Evictions, budgets_covering, is_evictable, violations
+from extender.plugins.preemption.evictions import Evictions, budgets_covering, is_evictable, violations
+from extender.tools.smallest_set import MOST_SETS
 
 
 @dataclass(frozen=True, slots=True)

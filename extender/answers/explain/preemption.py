@@ -15,7 +15,7 @@ from extender.framework.cycle import feasible_on
 from extender.framework.decisions.solver import No, Solver
 from extender.kube.api import ObjectKey
 from extender.plugins.preemption.choice import choose
-from extender.plugins.preemption.victims import is_evictable_unbound
+from extender.plugins.preemption.evictions import is_evictable_unbound
 
 _Protection = tuple[str, str]
 """Why a pod or a claim keeps its devices, and its name."""

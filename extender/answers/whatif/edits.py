@@ -41,7 +41,7 @@ from extender.planning.new_nodes import with_new_node
 from extender.planning.planned_pods import TIED, as_planned, unbound
 from extender.planning.templates.blueprints import Blueprint, learned
 from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Supply
-from extender.plugins.preemption.victims import budgets_covering
+from extender.plugins.preemption.evictions import budgets_covering
 from extender.tools.user_error import suggestion
 
 

@@ -14,9 +14,9 @@ from extender.framework.pods.gangs import Gang
 from extender.framework.pods.node_resources import is_counted
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planner import Planner
-from extender.plugins.gangs.plan import GangPlan, Shortfall
-from extender.plugins.gangs.planning import GangPlanner, shared_claims
+from extender.plugins.gangs.planner import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers
+from extender.plugins.gangs.seats import GangPlan, Shortfall
 from extender.tools.offload import Offload
 
 

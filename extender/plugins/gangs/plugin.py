@@ -16,8 +16,8 @@ from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
 from extender.planning.node_choice import likely_nodes
 from extender.planning.planner import Planner
-from extender.plugins.gangs.plan import Shortfall
-from extender.plugins.gangs.planning import GangPlanner
+from extender.plugins.gangs.planner import GangPlanner
+from extender.plugins.gangs.seats import Shortfall
 
 EXPLAINING_SECONDS: Final = 0.5
 """The longest time of the plan that an explanation makes."""

@@ -18,8 +18,8 @@ from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.reduced_claims import left_out
 from extender.planning.grant import Grant
 from extender.planning.planner import Planner
-from extender.plugins.gangs.node_ranking import Options, options_after, options_of
-from extender.plugins.gangs.plan import GangPlan, Seat, Seating, Shortfall
+from extender.plugins.gangs.options import Options, options_after, options_of
+from extender.plugins.gangs.seats import GangPlan, Seat, Seating, Shortfall
 from extender.plugins.gangs.topology import Domain
 
 _Place: TypeAlias = tuple[str, int]

@@ -36,9 +36,9 @@ from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.in_part import GangsInPart
 from extender.plugins.gangs.metrics import GangMetrics
-from extender.plugins.gangs.plan import GangPlan, Shortfall
 from extender.plugins.gangs.plans import GangPlans
 from extender.plugins.gangs.rejected_members import RejectedMember, RejectedMembers
+from extender.plugins.gangs.seats import GangPlan, Shortfall
 from extender.plugins.gangs.time_limits import (
     AGAIN_SECONDS,
     ASKING_SECONDS,

@@ -20,8 +20,8 @@ from extender.framework.cycle import feasible_on, is_feasible
 from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.planning.kube_scheduler import rejection
-from extender.plugins.preemption.smallest_set import Members
-from extender.plugins.preemption.victims import Evictions, is_evictable_unbound, violations
+from extender.plugins.preemption.evictions import Evictions, is_evictable_unbound, violations
+from extender.tools.smallest_set import Members
 
 FEWEST_NODES: Final = 100
 SHARE_OF_NODES: Final = 0.1

@@ -18,8 +18,8 @@ from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.plugin import Plugin
 from extender.framework.pods.claims import Blocked
 from extender.framework.victims import Victims
-from extender.plugins.preemption.smallest_set import Members
-from extender.plugins.preemption.victims import Evictions, violations
+from extender.plugins.preemption.evictions import Evictions, violations
+from extender.tools.smallest_set import Members
 
 
 class PreemptionPlugin(Plugin):

@@ -6,20 +6,69 @@ depends on few objects, and it is remembered until one of them changes.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from allocator import AllocationResult, AllocatorError, DeviceId, Reason, Usage
+from allocator import AllocationResult, AllocatorError, ClaimSpec, DeviceId, DeviceResult, Reason, Usage
 from extender.cluster.consumers import after_departures, claim_keys, claim_name, left_behind
-from extender.cluster.indexes import AssumedAllocation
+from extender.cluster.indexes import NO_SPEC, AssumedAllocation
 from extender.cluster.objects.claims import ClaimObject
+from extender.cluster.objects.device_quotas import Amounts, DeviceLimit
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import No, Remembered, Solver
 from extender.framework.pods.extended_resources.special_claim import special_of
 from extender.framework.pods.negotiated_claims import NegotiationError, names_controller, negotiated
 from extender.framework.pods.reduced_claims import reduced_claim
-from extender.plugins.quota.kept import KeptClaim
-from extender.plugins.quota.usage import in_flight
+from extender.plugins.quota.usage import LimitMeter, Taken, in_flight, least
+
+
+class KeptClaim(NamedTuple):
+    """A claim without devices of a nominated pod, and what is kept for it.
+
+    Attributes:
+        uid: of the claim. The name of a controller follows, if this is what the controller is asked for. It is the uid
+            of the pod, if it is not known which claim gets the devices.
+        pod: for which it is kept. Of pods that share the claim, the first in the order of `rank`.
+        spec: of the claim.
+        allocation: what the claim gets of the devices that are kept by name. None: no device is kept by name, so the
+            least that the claim asks for counts.
+        loose: kept devices of which it is not known which request gets them. They count in limits of each class.
+    """
+
+    uid: str
+    pod: Pod
+    spec: ClaimSpec = NO_SPEC
+    allocation: AllocationResult | None = None
+    loose: tuple[DeviceId, ...] = ()
+
+    @property
+    def claim_uid(self) -> str:
+        """The uid of the claim."""
+        return self.uid.partition(" ")[0]
+
+    @property
+    def devices(self) -> Sequence[DeviceId]:
+        """The devices that are kept for it by name."""
+        return self.loose if self.allocation is None else [each.device for each in self.allocation.results]
+
+    def without(self, devices: frozenset[DeviceId]) -> "KeptClaim":
+        """Without some of the devices: they count for a claim that holds them."""
+        if devices.isdisjoint(self.devices):
+            return self
+        left = tuple(each for each in self.loose if each not in devices)
+        if self.allocation is None:
+            return self._replace(loose=left)
+        results = tuple(each for each in self.allocation.results if each.device not in devices)
+        return self._replace(allocation=AllocationResult(results))
+
+    def measured(self, limit: DeviceLimit, meter: LimitMeter) -> Amounts:
+        """What it takes of a limit. Raises SearchLimitError: time is up."""
+        if self.allocation is not None:
+            return meter.measured(limit, [Taken(self.spec, self.allocation)])
+        if not self.loose:
+            return least(limit, [self.spec])
+        results = tuple(DeviceResult("", each) for each in self.loose)
+        return meter.measured(replace(limit, device_class=""), [Taken(NO_SPEC, AllocationResult(results))])
 
 
 class _KeptClaims(Remembered[Sequence[KeptClaim]]):

@@ -17,10 +17,9 @@ from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
-from extender.plugins.quota.kept import KeptTotal
 from extender.plugins.quota.kept_claims import kept_claims, rank
 from extender.plugins.quota.overrun import Overrun, Use, cohort_of, overrun, unreadable
-from extender.plugins.quota.totals import Total, Totals
+from extender.plugins.quota.totals import KeptTotal, Total, Totals
 from extender.plugins.quota.usage import LimitMeter, Measure, Taken, in_flight, least, most, total
 
 

@@ -1,9 +1,11 @@
 """The amounts that namespaces are allocated of the limits of their quotas, and the largest capacities of devices.
 
-They are remembered: on a later snapshot, only claims and pools that have changed are measured again.
+They are remembered: on a later snapshot, only claims and pools that have changed are measured again. What is kept for
+nominated pods is counted apart, by claims without devices. A claim with devices counts by these. So a device that is
+kept for a claim and is allocated to it counts once.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -15,13 +17,13 @@ from allocator.tools import Recent
 from extender.cluster.indexes import NO_SPEC
 from extender.cluster.objects.device_quotas import Amounts, DeviceLimit, DeviceQuota
 from extender.cluster.snapshot import Snapshot
-from extender.plugins.quota.kept import KeptTotals
+from extender.plugins.quota.kept_claims import KeptClaim
 from extender.plugins.quota.usage import LimitMeter, Taken, qualified
 
 _NO_CLAIMS: Final[Map[str, AllocationResult]] = Map()
 
 _MOST_PARTS: Final = 200_000
-"""The most claims that are remembered. A claim counts once for each limit."""
+"""The most claims whose devices are remembered, and as many for which devices are kept. A claim counts once a limit."""
 
 _MOST_RETURNED: Final = 4096
 _RETURNED_SECONDS: Final = 300.0
@@ -138,6 +140,48 @@ class Returned:
         return allocation if now < until else None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptTotal:
+    """What is kept in a namespace, by a limit.
+
+    Attributes:
+        claims: for which something is kept.
+        parts: what each of them takes, by uid of the claim.
+        amounts: the sum.
+    """
+
+    limit: DeviceLimit
+    claims: Sequence[KeptClaim] = ()
+    parts: Mapping[str, tuple[KeptClaim, Amounts]] = field(default_factory=dict)
+    amounts: Amounts = field(default_factory=dict)
+
+
+class KeptTotals:
+    """Remembers what is kept, for all limits. Threads may ask about different snapshots and forks at the same time."""
+
+    def __init__(self) -> None:
+        self._known: Recent[KeptTotal] = Recent(_MOST_PARTS, lambda _, total: 1 + len(total.parts))
+
+    def of(self, quota: DeviceQuota, limit: DeviceLimit, claims: Sequence[KeptClaim], meter: LimitMeter) -> KeptTotal:
+        """What is kept in the namespace of a quota, by one of its limits. Only new claims are measured.
+
+        Args:
+            quota: of the namespace.
+            limit: of the quota.
+            claims: for which something is kept in the namespace. The same object while they are the same.
+            meter: measures a claim.
+
+        Raises:
+            SearchLimitError: time is up.
+        """
+        known = self._known.find((quota.key, limit.name))
+        if known is None or known.limit != limit:
+            known = KeptTotal(limit)
+        elif known.claims is claims:
+            return known
+        return self._known.keep((quota.key, limit.name), _kept_moved(known, claims, meter))
+
+
 class Totals:
     """Remembers the totals of all limits. Threads may ask about different snapshots and forks at the same time.
 
@@ -216,3 +260,16 @@ def _stale(old: Total, held: Map[str, AllocationResult], changed: Collection[Poo
 def _add(nano: dict[str, int], amounts: Amounts, sign: int) -> None:
     for name, amount in amounts.items():
         nano[name] = nano.get(name, 0) + sign * amount.nano
+
+
+def _kept_moved(old: KeptTotal, claims: Sequence[KeptClaim], meter: LimitMeter) -> KeptTotal:
+    """The total of other claims. A claim is the same object as long as what it takes is the same."""
+    parts, nano = dict[str, tuple[KeptClaim, Amounts]](), dict[str, int]()
+    for each in claims:
+        before = old.parts.get(each.uid)
+        is_known = before is not None and before[0] is each
+        parts[each.uid] = part = before if before and is_known else (each, each.measured(old.limit, meter))
+        for name, amount in part[1].items():
+            nano[name] = nano.get(name, 0) + amount.nano
+    amounts = {name: Quantity(nano[name], hard.format) for name, hard in old.limit.hard.items() if name in nano}
+    return KeptTotal(old.limit, claims, parts, amounts)

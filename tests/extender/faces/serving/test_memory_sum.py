@@ -28,7 +28,7 @@ from extender.framework.decision_store import DecisionStore
 from extender.framework.decisions import node_view
 from extender.framework.decisions.evaluate import Decider
 from extender.plugins.preemption import fruitless_choices
-from extender.plugins.quota import kept, totals
+from extender.plugins.quota import totals
 from extender.plugins.requeue import requeue, unserved
 from extender.tools.intake import BUDGET_SHARE
 from tests.kit.measure import MEGABYTE
@@ -119,7 +119,7 @@ def fixed() -> Mapping[str, int]:
         "merits for prioritize": default(DecisionStore, "scored") * NODES * VERDICT_BYTES,
         "decisions": decision_log._MOST_WEIGHT + decisions,
         "specs of claims": default(SpecCache, "limit") * SPEC_GROWTH,
-        "use of quotas": (totals._MOST_PARTS + kept._MOST_PARTS) * PART_BYTES,
+        "use of quotas": 2 * totals._MOST_PARTS * PART_BYTES,
         "choices of victims in vain": fruitless_choices.MOST_NAMES * NAME_BYTES,
         "messages to the console": 2 * feed._KEPT_BYTES,
         "pods, claims and Events that are remembered": entries * ENTRY_BYTES,

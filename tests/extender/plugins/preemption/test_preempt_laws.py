@@ -15,8 +15,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import fits
 from extender.framework.victims import Victims
+from extender.plugins.preemption.evictions import Evictions
 from extender.plugins.preemption.plugin import choose_victims
-from extender.plugins.preemption.victims import Evictions
 from tests.extender.framework.decisions.scenes import pool_of, tolerates, wants
 from tests.kit.clusters import (
     DRIVER,

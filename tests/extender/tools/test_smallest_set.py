@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from extender.plugins.preemption.smallest_set import MOST_SETS, Members, irreducible_set, smallest_set
+from extender.tools.smallest_set import MOST_SETS, Members, irreducible_set, smallest_set
 
 Enough = Callable[[Members], bool]
 

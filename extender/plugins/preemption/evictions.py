@@ -1,11 +1,19 @@
-"""Evictions on one node: which pods join the victims that kube-scheduler has chosen, so that devices suffice."""
+"""Evictions on one node: which pods join the victims that kube-scheduler has chosen, so that devices suffice.
+
+Holders of devices have kinds: for the room that evictions make, it does not matter which pods of a kind go. Pods are of
+one kind if they hold as many devices of the same runs (`allocator.equivalence.runs_of`), and no devices together with
+other pods. That the answer does not depend on which devices of a run are held is the rule of equivalent nodes.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from allocator import Reason
+from allocator import Claim, DeviceId, DeviceResult, Node, Reason, Usage
+from allocator.equivalence import AttributeReads, device_circumstances, runs_of
+from allocator.pools import NodePool
+from allocator.usage import NOTHING_USED
 from extender.cluster.binding_conditions import unmet
 from extender.cluster.consumers import after_departures, claim_keys, without_pods
 from extender.cluster.objects.budgets import Budget
@@ -17,8 +25,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
 from extender.framework.victims import NO_BORROWERS, VictimOrder
 from extender.kube.api import ObjectKey
-from extender.plugins.preemption.holder_kinds import holder_kinds
-from extender.plugins.preemption.smallest_set import Members, irreducible_set, smallest_set
+from extender.tools.smallest_set import Members, irreducible_set, smallest_set
 
 _LOWEST: Final = 2**31
 """Priorities are 32 bits: no priority plus this is negative."""
@@ -215,7 +222,7 @@ class Evictions:
         claims = tuple(each.claim for each in (*cycle.claims.allocated, *needs.pending))
         reads = solver.reads(claims, self.snapshot.classes)
         views = self.snapshot.inventory.for_node(self.node.node, solver.features)
-        return holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)
+        return _holder_kinds([each.pod for each in self.candidates], self.node.node, self.snapshot, views, reads)
 
     def rank(self, members: Members) -> tuple[Any, ...]:
         """As kube-scheduler ranks nodes (``pickOneNodeForPreemption``): the lowest rank is the best.
@@ -281,3 +288,53 @@ def violations(evicted: Iterable[EvictionCandidate], allowed: Mapping[ObjectKey,
 def budgets_covering(pod: Pod, snapshot: Snapshot) -> tuple[ObjectKey, ...]:
     """The PodDisruptionBudgets that an eviction of the pod takes from."""
     return tuple(sorted(key for key, budget in snapshot.objects(Budget).items() if budget.covers(pod)))
+
+
+def _holder_kinds(
+    pods: Sequence[Pod], node: Node, snapshot: Snapshot, views: Sequence[NodePool], reads: AttributeReads
+) -> list[Hashable]:
+    """The kind of each pod.
+
+    Args:
+        pods: running pods that hold devices.
+        node: where room is made.
+        snapshot: the cluster.
+        views: the pools that the node sees.
+        reads: of the claims that need the room.
+    """
+    runs = {} if reads.in_order else dict(_runs(node, snapshot, views, reads))
+    return [_kind(pod, snapshot, runs) for pod in pods]
+
+
+def _kind(pod: Pod, snapshot: Snapshot, runs: Mapping[DeviceId, Hashable]) -> Hashable:
+    claims = [found.claim for key in claim_keys(pod) if (found := snapshot.claims.get(key)) is not None]
+    if not all(_is_only_for(pod, claim) for claim in claims):
+        return pod.uid
+    held = (result for claim in claims if claim.allocation is not None for result in claim.allocation.results)
+    return frozenset(
+        Counter(_freed(result, snapshot.usage, runs) for result in held if not result.admin_access).items()
+    )
+
+
+def _is_only_for(pod: Pod, claim: Claim) -> bool:
+    return len(claim.reserved_for) == 1 and claim.reserved_for[0].uid == pod.uid
+
+
+def _freed(result: DeviceResult, usage: Usage, runs: Mapping[DeviceId, Hashable]) -> Hashable:
+    """What is free once the device, or the share of it, is released."""
+    used = usage.device(result.device)
+    if result.share_id is not None:
+        return result.device, frozenset((result.consumed_capacity or {}).items())
+    is_whole = used.holders == 1 and not used.shares and not used.consumed
+    return runs.get(result.device, result.device) if is_whole else (result.device, used.holders)
+
+
+def _runs(
+    node: Node, snapshot: Snapshot, views: Sequence[NodePool], reads: AttributeReads
+) -> Iterator[tuple[DeviceId, Hashable]]:
+    """The run of each device; none for pools with devices that a rule taints, or that have a placement of their own."""
+    for view, lengths in zip(views, runs_of(views, reads), strict=True):
+        if not device_circumstances(view, node, NOTHING_USED, snapshot.taint_rules):
+            numbers = [number for number, length in enumerate(lengths) for _ in range(length)]
+            for candidate, number in zip(view.candidates, numbers, strict=True):
+                yield candidate.device.id, (view.id, number)
