@@ -76,6 +76,7 @@ class FilterResult:
         by: if no node passed, the names of the plugins that have refused the pod, on one node at least.
         waits_for: what the pod waits for that these have refused, the first of them.
         in_vain: seconds at nodes that were hard to search, if no node passed.
+        over: the unresolvable nodes that have the devices: a plugin refuses the pod there, or too little else is left.
     """
 
     passed: Sequence[str]
@@ -86,6 +87,7 @@ class FilterResult:
     by: Mapping[str, Code] = field(default_factory=dict)
     waits_for: PendingReason = PendingReason.DEVICES
     in_vain: float = 0.0
+    over: frozenset[str] = frozenset()
 
     @property
     def pending_reason(self) -> PendingReason:
@@ -369,12 +371,12 @@ class FilterQuestion:
             failed, unresolvable = Reasons.alike((nominated,), WAITING), unresolvable.without(nominated)
         passed = tuple(merits)
         if passed:
-            return FilterResult(passed, failed, unresolvable, merits, decided.steps)
+            return FilterResult(passed, failed, unresolvable, merits, decided.steps, over=frozenset(over))
         lasting = all(verdict.lasting for verdict in decided.verdicts)
         waits_for = next((self.cycle.solver.plugins.waits_for[name] for name in by), PendingReason.DEVICES)
         by = {**by, DEVICES: Code.ON_NODES if lasting else Code.UNKNOWN}
         in_vain = sum(decided.hard.values())
-        return FilterResult((), failed, unresolvable, merits, decided.steps, by, waits_for, in_vain)
+        return FilterResult((), failed, unresolvable, merits, decided.steps, by, waits_for, in_vain, frozenset(over))
 
     def _within(self, merits: Merits) -> tuple[Merits, Mapping[str, Reason], Mapping[str, Code]]:
         """The nodes whose devices pass the checks of plugins, and take no more of their node than is left.

@@ -53,11 +53,9 @@ from extender.framework.decisions.verdict import OUT_OF_TIME
 from extender.framework.filter import Bounds, FilterQuestion
 from extender.framework.plugin import Check
 from extender.framework.pods.extended_resources.special_claim import Needs
-from extender.framework.pods.node_resources import INSUFFICIENT
 from extender.framework.reasons import Reasons
 from extender.planning.changes import Suggest, Target
 from extender.planning.kube_scheduler import unmet_requirements
-from extender.plugins.quota.overrun import OVER_QUOTA
 
 
 def with_rejections(
@@ -149,11 +147,13 @@ class _Verdicts:
         reasons: node to the reason against it; few are distinct.
         merits: node to its merit.
         cause: why the pod cannot be placed on any node.
+        over: the nodes that have the devices, and where something else refuses the pod.
     """
 
     reasons: dict[str, Reason] = field(default_factory=dict)
     merits: dict[str, Merit] = field(default_factory=dict)
     cause: str = ""
+    over: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +222,7 @@ class JudgedPod:
                     verdicts.reasons.update(dict.fromkeys(part, OUT_OF_TIME))
                     continue
                 verdicts.merits.update(found.merits)
+                verdicts.over.update(found.over)
                 verdicts.reasons.update({**found.unresolvable, **found.failed})
         except InvalidClaimError as error:
             return _Verdicts(dict.fromkeys(names, error.reason), cause=str(error))
@@ -270,7 +271,7 @@ class JudgedPod:
         bundles = Bundles(self.cycle.pod, self.cycle.claims, targets, survey, holders, self.snapshot)
         causes = {node.name: verdicts.reasons[node.name].cause for node in able}
         known = {name: cause for name, cause in causes.items() if cause not in (STOPPED, OUT_OF_TIME.cause)}
-        within = {name: cause for name, cause in known.items() if cause not in (OVER_QUOTA, INSUFFICIENT)}
+        within = {name: cause for name, cause in known.items() if name not in verdicts.over}
         proposals, all_tried = self._proposals(bundles)
         return replace(
             self._short(verdicts, *self._notes(len(able) - len(known))),
