@@ -1,0 +1,41 @@
+"""The assembly joins features: each background task has its turn, and helps those that come after it."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
+from extender import answers, framework, plugins
+from extender.config.controllers import ControllerSettings
+from extender.config.settings import Settings
+from extender.framework.task import BackgroundTask
+from tests.kit.clusters import Cluster
+
+TURNS = [
+    *("Rescan", "BindingTimeout", "OrphanCollector", "Unserved", "LostClaims"),
+    *("QuotaStatus", "ResourceClasses", "PoolRequests"),
+    *("Deallocator", "ControllerReleases", "ControllerWaits", "SchedulingContexts"),
+    *("Gangs", "GangsInPart", "SchedulerEvictions", "KeptOfBound", "Preemptor"),
+    *("Requeue", "PinnedPods", "ImmediateAllocation"),
+    *("HistoryKeeper", "StatesKeeper", "SizesKeeper"),
+]
+
+CONTROLLER = ControllerSettings(name="licenses.example.com", transport="PodSchedulingContext")
+
+
+def test_each_background_task_has_its_turn_and_comes_before_those_that_it_may_help() -> None:
+    service = Cluster.of().service(Settings(controllers=[CONTROLLER]))
+    assert [type(task).__name__ for task in service.background.tasks] == TURNS
+
+
+def test_no_background_task_is_left_out() -> None:
+    for room in (answers, framework, plugins):
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            importlib.import_module(module.name)
+    assert {each.__name__ for each in _kinds(BackgroundTask) if each.__module__.startswith("extender.")} == set(TURNS)
+
+
+def _kinds(of: type[BackgroundTask]) -> Iterator[type[BackgroundTask]]:
+    """All classes that derive from a class and have no class of their own below them."""
+    for each in of.__subclasses__():
+        below = list(_kinds(each))
+        yield from below or [each]
