@@ -240,7 +240,7 @@ async def _computed(place: Place, origin: Origin, stack: AsyncExitStack) -> Answ
         "extender.faces.commands.computed_service"
     )  # brings all of the service, which few commands need
     found = service.ComputedService(cluster.api, await settings_on(cluster.api, place.settings))
-    await stack.enter_async_context(found.http)
+    stack.push_async_callback(found.close)
     await found.refresh()
     return AnswerSource(
         "this process",

@@ -48,11 +48,17 @@ class ComputedService:
         catalog = read_catalog(settings)
         around = Surroundings(simulation=True, catalog=catalog)
         extender = make_extender(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
+        self._service = extender.service
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
-        autoscaler = make_autoscaler(extender.service, negotiating, solver, settings, catalog)
+        autoscaler = make_autoscaler(self._service, negotiating, solver, settings, catalog)
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(create_app(extender, autoscaler, settings)), base_url=_HOST
         )
+
+    async def close(self) -> None:
+        """Close the client, and the connections to controllers."""
+        await self.http.aclose()
+        await self._service.close()
 
     async def refresh(self) -> None:
         """List all objects, and find out why pods wait.

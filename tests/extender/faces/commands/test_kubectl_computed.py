@@ -1,5 +1,6 @@
 """What `kubectl dra` computes from the objects of an API server: nothing is written for it."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -37,3 +38,6 @@ async def test_pod_that_needs_a_controller_has_a_reason(address: dict[str, Any],
     explained = await computed.http.get("/explain/ns/p")
     assert reason in explained.text
     assert {each.method for each in fake.requests} == {"GET"}
+    await computed.close()
+    del computed
+    gc.collect()  # a connection that is left open warns then, and warnings are errors
