@@ -115,7 +115,7 @@ test-laws: $(VENV)/.dev  ## test the laws of free devices, fragmentation, the ex
 	CCI_EXAMPLES=100 $(BIN)/python -m pytest tests/extender/node/test_cci_laws.py
 	DEFRAGMENTATION_EXAMPLES=500 $(BIN)/python -m pytest tests/extender/answers/defragmentation/test_defragmentation_laws.py
 	NAMES_EXAMPLES=300 $(BIN)/python -m pytest tests/extender/test_names_of_others.py
-	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_next_group.py tests/extender/autoscaler/test_new_nodes.py
+	EXPANSION_EXAMPLES=2000 $(BIN)/python -m pytest tests/extender/autoscaler/test_autoscaler_estimate.py
 	STATE_EXAMPLES=10000 $(BIN)/python -m pytest tests/allocator/test_device_states.py
 	COMPUTE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/cluster/test_compute_claims.py
 	RESOURCE_EXAMPLES=1000 $(BIN)/python -m pytest tests/extender/answers/observe/test_tables_resources.py

@@ -25,18 +25,7 @@ from allocator.model.claims import DerivedAttribute
 from allocator.model.features import ALL_FEATURES
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
 from allocator.search.constraints import CONSTRAINTS, Constraint, DistinctAttribute, MatchAttribute
-from tests.allocator.worlds import (
-    DRIVER,
-    World,
-    alternative,
-    claim,
-    device,
-    different,
-    first_of,
-    pool,
-    same,
-    want,
-)
+from tests.allocator.worlds import DRIVER, World, alternative, claim, device, different, first_of, pool, same, want
 
 NO_LISTS = replace(ALL_FEATURES, list_type_attributes=False)
 V1, V2 = Version.parse("1.0.0"), Version.parse("2.0.0")

@@ -29,19 +29,7 @@ from allocator.model.devices import ValidRange
 from allocator.search import SearchBudget, TimedSelectors
 from allocator.usage import DeviceUsage
 from tests.allocator.device_worlds import ZONE_A, DeviceWorld, device_worlds
-from tests.allocator.worlds import (
-    DRIVER,
-    HERE,
-    NODE,
-    SELECTORS,
-    device,
-    held,
-    pool,
-    pool_id,
-    q,
-    shared,
-    ticks,
-)
+from tests.allocator.worlds import DRIVER, HERE, NODE, SELECTORS, device, held, pool, pool_id, q, shared, ticks
 
 EXAMPLES: Final = int(os.environ.get("STATE_EXAMPLES", "100"))
 """Clusters that each law is tried on; `make test-laws` tries 10,000."""

@@ -6,18 +6,7 @@ import pytest
 
 from allocator import CounterConsumption, Device, Placement, Quantity, Request, Slice, Unsatisfiable, Usage
 from allocator.policies import BEST_FIT, FIRST_FIT, Policy
-from tests.allocator.worlds import (
-    HERE,
-    World,
-    alternative,
-    claim,
-    device,
-    first_of,
-    held,
-    pool,
-    pool_id,
-    want,
-)
+from tests.allocator.worlds import HERE, World, alternative, claim, device, first_of, held, pool, pool_id, want
 
 COUNTERS = {"gpu-0": {"slices": 4, "memory": 40}}
 

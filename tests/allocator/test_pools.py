@@ -5,9 +5,24 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from allocator import Device, Features, Inventory, Node, NodeSelector, NodeUnsuitableError, Placement, Quantity, Slice
+from allocator import (
+    Device,
+    Features,
+    Inventory,
+    Node,
+    NodeResource,
+    NodeSelector,
+    NodeUnsuitableError,
+    Placement,
+    Quantity,
+    Slice,
+    parse_slice,
+    selector_matches,
+)
 from allocator.model.features import ALL_FEATURES, NO_FEATURES
 from allocator.model.nodes import NodeSelectorTerm, Requirement
+from allocator.model.validation import validate
+from allocator.node_selectors import placement_matches
 from allocator.pools import NodePool
 from tests.allocator.worlds import HERE, World, claim, device, pool, pool_id, want
 
@@ -237,3 +252,192 @@ class TestAllocation:
             NodeUnsuitableError, match=r"resource pool gpu.example.com/p is invalid: duplicate device name a"
         ):
             world.allocate(claim(want("gpu", 2)))
+
+
+# Node selectors as Kubernetes' scheduler reads them, and from where devices can be reached.
+
+
+NODE = Node("node-1", {"zone": "a", "cores": "8", "cold": "-8", "empty": ""})
+
+REQUIREMENTS = [
+    # key, operator, values, does the node match
+    ("zone", "In", ("a", "b"), True),
+    ("zone", "In", ("b",), False),
+    ("zone", "In", (), False),
+    ("gone", "In", ("a",), False),
+    ("empty", "In", ("",), True),
+    ("zone", "NotIn", ("b",), True),
+    ("zone", "NotIn", ("a", "b"), False),
+    ("gone", "NotIn", ("a",), True),
+    ("zone", "Exists", (), True),
+    ("empty", "Exists", (), True),
+    ("gone", "Exists", (), False),
+    ("zone", "DoesNotExist", (), False),
+    ("gone", "DoesNotExist", (), True),
+    ("cores", "Gt", ("7",), True),
+    ("cores", "Gt", ("8",), False),
+    ("cores", "Lt", ("9",), True),
+    ("cores", "Lt", ("8",), False),
+    ("cores", "Gt", ("-9",), True),
+    ("cold", "Lt", ("+7",), True),
+    ("gone", "Gt", ("1",), False),
+    ("gone", "Lt", ("1",), False),
+    ("zone", "Gt", ("1",), False),
+    ("empty", "Lt", ("1",), False),
+    ("cores", "Gt", ("x",), False),
+    ("cores", "Gt", ("7.5",), False),
+    ("cores", "Gt", ("1", "2"), False),
+    ("cores", "Lt", ("9" * 18,), True),
+    ("cores", "Lt", (str(2**63),), False),
+    ("cores", "Lt", ("9" * 5000,), False),
+    ("zone", "Like", ("a",), False),
+    ("zone", "", (), False),
+]
+
+
+@pytest.mark.parametrize(("key", "operator", "values", "expected"), REQUIREMENTS)
+def test_a_requirement_matches_as_in_kube_scheduler(
+    key: str, operator: str, values: tuple[str, ...], expected: bool
+) -> None:
+    selector = NodeSelector((NodeSelectorTerm((Requirement(key, operator, values),)),))
+    assert selector_matches(selector, NODE) is expected
+
+
+YES, NO = Requirement("zone", "In", ("a",)), Requirement("zone", "In", ("b",))
+NAMED, OTHER = (Requirement("metadata.name", "In", (name,)) for name in ("node-1", "node-2"))
+
+SELECTORS = [
+    # terms, does the node match
+    ((), False),
+    ((NodeSelectorTerm(),), False),
+    ((NodeSelectorTerm((YES,)),), True),
+    ((NodeSelectorTerm((YES, NO)),), False),
+    ((NodeSelectorTerm((NO,)), NodeSelectorTerm((YES,))), True),
+    ((NodeSelectorTerm(), NodeSelectorTerm((YES,))), True),
+    ((NodeSelectorTerm((), (NAMED,)),), True),
+    ((NodeSelectorTerm((), (OTHER,)),), False),
+    ((NodeSelectorTerm((YES,), (OTHER,)),), False),
+    ((NodeSelectorTerm((YES,), (NAMED,)),), True),
+    ((NodeSelectorTerm((NAMED,)),), False),
+    ((NodeSelectorTerm((), (YES,)),), False),
+    ((NodeSelectorTerm((), (Requirement("metadata.name", "NotIn", ("node-2",)),)),), True),
+]
+
+
+@pytest.mark.parametrize(("terms", "expected"), SELECTORS)
+def test_any_term_with_all_its_requirements_matches(terms: tuple[NodeSelectorTerm, ...], expected: bool) -> None:
+    assert selector_matches(NodeSelector(terms), NODE) is expected
+
+
+IN_ZONE, NOT_IN_ZONE = (NodeSelector((NodeSelectorTerm((r,)),)) for r in (YES, NO))
+
+PLACEMENTS = [
+    (Placement("node-1"), True),
+    (Placement("node-2"), False),
+    (Placement(node_selector=IN_ZONE), True),
+    (Placement(node_selector=NOT_IN_ZONE), False),
+    (Placement(all_nodes=True), True),
+    (Placement(), False),
+    (Placement("node-2", IN_ZONE, all_nodes=True), False),
+    (Placement(None, NOT_IN_ZONE, all_nodes=True), True),
+]
+
+
+@pytest.mark.parametrize(("placement", "expected"), PLACEMENTS)
+def test_a_node_name_goes_before_all_nodes_and_a_selector(placement: Placement, expected: bool) -> None:
+    assert placement_matches(placement, NODE) is expected
+
+
+# What devices take of their nodes (KEP-5517), as slices publish it.
+
+
+PREFIX = "spec.devices[0].nodeAllocatableResources"
+
+
+def a_slice(version: str = "v1", **device: Any) -> dict[str, Any]:
+    inner = {"capacity": {"cores": {"value": "8"}}, **device}
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "cpu.example.com",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "n",
+            "devices": [{"name": "d", "basic": inner} if version == "v1beta1" else {"name": "d", **inner}],
+        },
+    }
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_entries_are_read_by_name(version: str) -> None:
+    entries = {
+        "memory": {"overhead": {"perPod": "1Gi", "perContainer": 5}},
+        "cpu": {"mapping": {"capacityKey": "cores", "capacityMultiplier": "500m"}},
+        "hugepages-2Mi": {"mapping": {"deviceMultiplier": "2Mi"}},
+    }
+    (device,) = parse_slice(a_slice(version, nodeAllocatableResources=entries)).devices
+    assert device.node_resources == (
+        NodeResource("cpu", capacity="cores", multiplier=Quantity.parse("500m")),
+        NodeResource("hugepages-2Mi", multiplier=Quantity.parse("2Mi")),
+        NodeResource("memory", per_pod=Quantity.parse("1Gi"), per_container=Quantity.parse("5")),
+    )
+
+
+def test_most_devices_take_nothing() -> None:
+    assert parse_slice(a_slice()).devices[0].node_resources == ()
+
+
+def test_an_inventory_knows_the_pools_whose_devices_take_something() -> None:
+    plain = Inventory.of([parse_slice(a_slice())])
+    taking = plain.with_slice(parse_slice(a_slice(nodeAllocatableResources={"cpu": {"overhead": {"perPod": "1"}}})))
+    assert not plain.taking
+    assert set(taking.taking) == set(taking.pools)
+    assert not taking.without_slice("s").taking
+
+
+BAD: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "another resource": (
+        {"example.com/gpu": {"mapping": {"deviceMultiplier": 1}}},
+        ["[example.com/gpu]: must be cpu, memory or hugepages-<size>"],
+    ),
+    "nothing": ({"cpu": {}}, ["[cpu]: at least one of mapping and overhead is required"]),
+    "an empty mapping": (
+        {"cpu": {"mapping": {}}},
+        ["[cpu].mapping: exactly one of capacityKey and deviceMultiplier is required"],
+    ),
+    "both ways": (
+        {"cpu": {"mapping": {"capacityKey": "cores", "capacityMultiplier": 1, "deviceMultiplier": 1}}},
+        ["[cpu].mapping: exactly one of capacityKey and deviceMultiplier is required"],
+    ),
+    "no multiplier": (
+        {"cpu": {"mapping": {"capacityKey": "cores"}}},
+        ["[cpu].mapping.capacityMultiplier: is required: capacityKey and capacityMultiplier belong together"],
+    ),
+    "no capacity": (
+        {"cpu": {"mapping": {"deviceMultiplier": 1, "capacityMultiplier": 1}}},
+        ["[cpu].mapping.capacityKey: is required: capacityKey and capacityMultiplier belong together"],
+    ),
+    "an unknown capacity": (
+        {"cpu": {"mapping": {"capacityKey": "threads", "capacityMultiplier": 1}}},
+        ['[cpu].mapping.capacityKey: "threads" is not a capacity of the device'],
+    ),
+    "a multiplier of zero": (
+        {"cpu": {"mapping": {"deviceMultiplier": 0}}},
+        ["[cpu].mapping.deviceMultiplier: must be greater than zero"],
+    ),
+    "an empty overhead": (
+        {"memory": {"overhead": {}}},
+        ["[memory].overhead: at least one of perPod and perContainer is required"],
+    ),
+    "a negative overhead": (
+        {"memory": {"overhead": {"perPod": -1, "perContainer": "x"}}},
+        ["[memory].overhead.perPod: must not be negative", '[memory].overhead.perContainer: "x" is not a quantity'],
+    ),
+}
+
+
+@pytest.mark.parametrize(("entries", "problems"), BAD.values(), ids=BAD)
+def test_what_an_api_server_refuses_is_told_with_its_place(entries: dict[str, Any], problems: list[str]) -> None:
+    told = [str(each) for each in validate(a_slice(nodeAllocatableResources=entries))]
+    assert told == [f"{PREFIX}{each}" for each in problems]

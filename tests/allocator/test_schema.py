@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocator.model.validation import schema_problems
+from allocator.model.validation import pod_problems, schema_problems
+from allocator.tools import hint, nearest
 from tests.conformance.schema import KINDS, TABLE
 
 TABLES: Final[Mapping[str, Any]] = json.loads(TABLE.read_text())
@@ -216,3 +217,64 @@ def test_one_unknown_field_is_one_problem_at_its_path(obj: dict[str, Any], data:
     (problem,) = schema_problems(obj)
     assert problem.path == (f"{path}.unheardOf" if path else "unheardOf")
     assert problem.message.startswith("unknown field")
+
+
+# What an API server refuses in pods and in the templates of workloads, as far as it is about devices.
+
+
+CLAIMS = [{"name": "gpu", "resourceClaimName": "a"}]
+
+
+def container(**resources: object) -> dict[str, Any]:
+    return {"name": "main", "resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        (
+            {"resourceClaims": CLAIMS, "containers": [container(claims=[{"name": "gpuu"}])]},
+            'containers[0].resources.claims[0].name: "gpuu" is not in the pod\'s resourceClaims; did you mean gpu?',
+        ),
+        (
+            {"initContainers": [container(claims=[{"name": "nic"}])]},
+            'initContainers[0].resources.claims[0].name: "nic" is not in the pod\'s resourceClaims',
+        ),
+        ({"resourceClaims": CLAIMS * 2}, 'resourceClaims[1]: "gpu" is there twice'),
+        (
+            {"containers": [container(limits={"gpu": 1})]},
+            "containers[0].resources.limits[gpu]: unknown resource; extended resources have a domain",
+        ),
+    ],
+)
+def test_a_pod_that_an_api_server_refuses(spec: object, problem: str) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": spec}}}
+    cron = {"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {"spec": job["spec"]}}}
+    assert [str(each) for each in pod_problems(pod)] == [f"spec.{problem}"]
+    assert [str(each) for each in pod_problems(job)] == [f"spec.template.spec.{problem}"]
+    assert [str(each) for each in pod_problems(cron)] == [f"spec.jobTemplate.spec.template.spec.{problem}"]
+
+
+def test_what_a_pod_may_say() -> None:
+    resources = container(
+        claims=[{"name": "gpu", "request": "one"}, {"name": "gpu", "request": "two"}],
+        limits={"cpu": 1, "memory": "1Gi", "ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi", "example.com/gpu": 1},
+    )
+    spec = {"resourceClaims": CLAIMS, "containers": [resources], "initContainers": [{"name": "plain"}]}
+    assert pod_problems({"apiVersion": "v1", "kind": "Pod", "spec": spec}) == ()
+
+
+@pytest.mark.parametrize("kind", ["Node", "Service"])
+def test_objects_without_pods_have_no_problem_here(kind: str) -> None:
+    assert pod_problems({"apiVersion": "v1", "kind": kind, "spec": {"containers": 5}}) == ()
+
+
+# Suggestions for words that are longer than any name: there are none, so that a megabyte costs nothing.
+
+
+@pytest.mark.parametrize(("length", "is_suggested"), [(253, True), (1024, True), (1025, False), (1_000_000, False)])
+def test_a_word_that_is_longer_than_any_name_has_no_suggestion(length: int, is_suggested: bool) -> None:
+    known = ["n" * length + "x"]
+    assert bool(nearest("n" * length, known)) is is_suggested
+    assert bool(hint("n" * length, known)) is is_suggested

@@ -10,13 +10,7 @@ from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES, TEMPLATES
 from tests.kit.controlplane.binaries import RELEASES, Binaries
 from tests.kit.controlplane.client import Client, connect, key_of
 from tests.kit.controlplane.components import ControlPlane, Options, control_plane
-from tests.kit.objects.manifests import (
-    add_node,
-    allocation,
-    claim,
-    device_class,
-    resource_slice,
-)
+from tests.kit.objects.manifests import add_node, allocation, claim, device_class, resource_slice
 
 START_SECONDS = 30.0
 """For etcd, API server and controllers together; docs/testing.md has what they take."""

@@ -13,16 +13,7 @@ from tests.kit.controlplane.client import WAIT_SECONDS, Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane
 from tests.kit.controlplane.fleet import fleet
 from tests.kit.controlplane.pair import Pair, pair
-from tests.kit.controlplane.proxy import (
-    CLAIM_STATUS,
-    WATCH,
-    Action,
-    Hold,
-    cut_after,
-    cut_before,
-    end_watch,
-    refuse,
-)
+from tests.kit.controlplane.proxy import CLAIM_STATUS, WATCH, Action, Hold, cut_after, cut_before, end_watch, refuse
 from tests.kit.controlplane.scenario import add_pod, bound, findings, held, rejection
 
 WRITES = {

@@ -17,15 +17,7 @@ from tests.kit.controlplane.pair import SHIPPED_NAME
 from tests.kit.controlplane.scenario import by_template, findings
 from tests.kit.controlplane.scheduler import SHIPPED, localize, scheduler, shipped_flags
 from tests.kit.controlplane.service import grant_rights, running_extender
-from tests.kit.objects.manifests import (
-    DEVICE_CLASS,
-    add_node,
-    device_class,
-    is_bound,
-    pod,
-    resource_slice,
-    template,
-)
+from tests.kit.objects.manifests import DEVICE_CLASS, add_node, device_class, is_bound, pod, resource_slice, template
 
 PODS_AT_ONCE = 70
 NODES_THERE = 10

@@ -4,16 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.corpus.chance import Draw
-from tests.kit.clusters import (
-    CREATED,
-    DRIVER,
-    Object,
-    claim,
-    device_class,
-    node,
-    pod,
-    taint_rule,
-)
+from tests.kit.clusters import CREATED, DRIVER, Object, claim, device_class, node, pod, taint_rule
 from tests.kit.objects.parts import api_object, slice_spec
 
 OWN: Final = f'device.attributes["{DRIVER}"]'

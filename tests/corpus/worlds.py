@@ -5,16 +5,7 @@ from typing import Any, Final
 
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
 from tests.corpus.chance import Draw
-from tests.corpus.machines import (
-    CONTEXTS,
-    CONTROLLER,
-    classes,
-    machine,
-    network_pools,
-    raw,
-    rules,
-    running,
-)
+from tests.corpus.machines import CONTEXTS, CONTROLLER, classes, machine, network_pools, raw, rules, running
 from tests.corpus.waiting import party
 from tests.kit.clusters import DRIVER, Object, budget
 from tests.kit.controllers import Fault, Licenses

@@ -1,20 +1,27 @@
 """What `make house` counts, and the bounds of how far calls travel."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from inspect import isabstract
 from itertools import pairwise
+from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from allocator.tools import Recent, printable
+from extender.cluster.timeline import View
 from extender.tools.offload import at_once
 from tests.house.calls import BOUNDS, travels
 from tests.house.layers import contract_layers, floors
+from tests.house.modules import PAGE, page
 from tests.house.moves import Travel, traced
-from tests.house.sizes import Module, Size, by_folder, lines_of_code, size_of
+from tests.house.sizes import ROOT, Module, Size, by_folder, lines_of_code, size_of
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +123,58 @@ def test_the_longest_chain_of_imports_goes_down_the_layers(package: str) -> None
     chain = [place[each] for each in floors(package)]
     assert len(chain) > 1
     assert all(above < below for above, below in pairwise(chain))
+
+
+# docs/reference/modules.md, which is made from the code.
+
+
+def test_the_page_of_modules_is_that_of_the_code() -> None:
+    assert PAGE.read_text() == page(), "run `make docs-modules`, and commit the page with the change of the code"
+
+
+def test_a_folder_has_its_first_line_and_a_row_for_each_module(tmp_path: Path) -> None:
+    for path, docstring in {
+        "allocator/__init__.py": "Decides.\n\nMore.",
+        "allocator/b.py": "What `a | b` is.",
+        "allocator/a.py": "A rule.",
+        "allocator/inner/__init__.py": "Inside.",
+        "allocator/inner/__main__.py": "Starts.",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(f'"""{docstring}"""\n')
+    assert page(tmp_path).partition("\n## ")[2] == (
+        "allocator/\n\nDecides.\n\n| module | what it is |\n|---|---|\n"
+        "| [a.py](../../allocator/a.py) | A rule. |\n| [b.py](../../allocator/b.py) | What `a \\| b` is. |\n"
+        "\n### allocator/inner/\n\nInside.\n"
+    )
+
+
+# The table of views in docs/architecture.md, which is held against the code.
+
+
+def views() -> Iterator[Any]:
+    """All views of the service."""
+    for path in sorted((ROOT / "extender").rglob("*.py")):
+        if re.search(r"import .*\bView\b", path.read_text()):
+            import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    yield from _below(View)
+
+
+def _below(view: Any) -> Iterator[Any]:
+    for each in view.__subclasses__():
+        if not isabstract(each) and each.__module__.startswith("extender."):
+            yield each
+        yield from _below(each)
+
+
+def row(view: Any) -> str:
+    """The row of a view in the table."""
+    path = view.__module__.removeprefix("extender.").replace(".", "/")
+    topics = ", ".join(sorted(each.value[0] for each in view.topics))
+    return f"| `{view.__name__}` (`{path}.py`) | {topics} | {view.bound} |"
+
+
+def test_the_table_of_views_is_that_of_the_code() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    table = text.partition("| view | topics |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert sorted(table) == sorted(map(row, views()))

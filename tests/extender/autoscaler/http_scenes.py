@@ -9,14 +9,8 @@ from httpx import AsyncClient
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
-from tests.extender.autoscaler.scenes import (
-    autoscaler_over,
-    node_template,
-)
-from tests.kit.clusters import (
-    Cluster,
-    Object,
-)
+from tests.extender.autoscaler.scenes import autoscaler_over, node_template
+from tests.kit.clusters import Cluster, Object
 
 NEW = node_template("g", 1)
 NO_ROOM = "no free device for request gpu"

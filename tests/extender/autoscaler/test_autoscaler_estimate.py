@@ -1,20 +1,33 @@
 """Plans: which nodes to add for which pods, and which pods no node would help."""
 
+import os
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocator import Features
-from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS, estimate
-from extender.autoscaler.scale_up.plan import EXPANDERS, NodeGroup
+from extender.autoscaler.scale_up.estimate import AT_LIMIT, NO_GROUPS, estimate, expand
+from extender.autoscaler.scale_up.new_nodes import Filling, NewNodes, PodShape
+from extender.autoscaler.scale_up.plan import EXPANDERS, NodeDemand, NodeGroup, PendingPod, ScaleUpPlan, least_waste
 from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject
+from extender.cluster.objects.pods import Pod
+from extender.cluster.snapshot import Snapshot
 from extender.faces.commands.audit import audit_snapshot
 from extender.framework.decisions.solver import No
+from extender.framework.pods.claims import PodClaims, claims_of
 from extender.kube.api import RawObject
+from extender.planning.device_counts import stranded_devices
+from extender.planning.planned_pods import as_planned
+from extender.planning.planner import Planner
+from extender.planning.templates.catalog import Catalog, Supply
+from extender.planning.templates.node_templates import load_templates
 from tests.extender.autoscaler.scenes import (
     BIG,
     GROUP,
@@ -23,6 +36,7 @@ from tests.extender.autoscaler.scenes import (
     failed,
     group_of,
     machine,
+    made_up,
     node_template,
     pending,
     planned,
@@ -38,6 +52,7 @@ from tests.kit.clusters import (
     device_class,
     local_slice,
     network_slice,
+    parsed,
     pod,
     request,
     solver,
@@ -370,3 +385,188 @@ def test_devices_that_take_cpu_of_a_new_node_count_for_all_pods_on_it() -> None:
     counting = replace(solver(), features=replace(Features(), node_resources=True))
     found = planned(world, asked, group_of("new", cpu="8"), by=counting)
     assert added(found) == {"new": [["p0", "p1"], ["p2", "p3"]]}
+
+
+# States of new nodes that are remembered are those that placing the pods one by one leads to.
+
+
+EXAMPLES = int(os.environ.get("EXPANSION_EXAMPLES", "25"))
+SIZE = f"device.attributes['{DRIVER}'].size"
+HAS_SIZE = f"'size' in device.attributes['{DRIVER}']"
+SELECTORS = {
+    "any": (),
+    "from-1": (f"{HAS_SIZE} && {SIZE} >= 1",),
+    "over-0": (HAS_SIZE, f"{SIZE} > 0"),
+    "size-2": (f"{HAS_SIZE} && {SIZE} == 2",),
+    "fails": (f"{SIZE} >= 1",),
+}
+"""Two of them mean the same, and one fails on a device without a size."""
+
+KINDS = [(name, number) for name in SELECTORS for number in (1, 2)]
+TEMPLATES = {f"{name}-{number}": request(count=number, selectors=SELECTORS[name]) for name, number in KINDS}
+OBJECTS = [claim_template(name, each) for name, each in TEMPLATES.items()]
+
+
+def brought(sizes: list[int | None]) -> Object:
+    """A node template with a device of each size; None: a device without a size."""
+    devices = [
+        {"name": f"gpu-{index}", "attributes": {} if size is None else {"size": {"int": size}}}
+        for index, size in enumerate(sizes)
+    ]
+    return {
+        "name": "new",
+        "labels": {"example.com/group": "new"},
+        "slices": [{"driver": DRIVER, "devices": devices}],
+    }
+
+
+def shaped(raw: Object, snapshot: Snapshot) -> tuple[Pod, PodShape, Snapshot]:
+    """A pod with its claims, and its shape: pods of one template want the same."""
+    pod, snapshot = as_planned(parsed(raw), snapshot)
+    claims = claims_of(pod, snapshot)
+    assert isinstance(claims, PodClaims)
+    (template,) = (each.template_name or "" for each in pod.claims)
+    specs = tuple(each.claim.spec for each in claims.pending)
+    number, form = list(TEMPLATES).index(template), int(template[-1])
+    return pod, PodShape(NodeDemand(()), None, number, specs, form, least=0, size=(), is_alone=False), snapshot
+
+
+def reason(found: Filling | Snapshot | No) -> str:
+    """Why a pod is not placed, without its name; empty if it is placed."""
+    return re.sub(r"/p\d+/", "/p/", found.reason.in_words()) if isinstance(found, No) else ""
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=5),
+    st.lists(st.lists(st.sampled_from(sorted(TEMPLATES)), max_size=5), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_a_remembered_state_is_the_one_that_placing_leads_to(
+    sizes: list[int | None], fills: list[list[str]], has_network: bool
+) -> None:
+    world = world_of([*OBJECTS, *([network_slice("net", 2)] if has_network else [])], brought(sizes))
+    new, snapshot, numbers = NewNodes(world, [group_of("new")], solver(), differ=False), world.snapshot, count()
+    asked: list[list[tuple[Pod, PodShape]]] = []
+    for fill in fills:
+        asked.append([])
+        for template in fill:
+            pod, shape, snapshot = shaped(pod_of(f"p{next(numbers)}", template), snapshot)
+            asked[-1].append((pod, shape))
+    new.begin(snapshot)
+    planner = Planner.remembering(solver())
+    for batch in asked:
+        filling = new.empty(0, 0, snapshot)
+        placed = filling.snapshot
+        for pod, shape in batch:
+            found, expected = new.filled(filling, shape, pod), planner.place(pod, filling.node, placed)
+            assert reason(found) == reason(expected)
+            if not (isinstance(found, No) or isinstance(expected, No)):
+                filling, placed = found, expected
+            assert filling.snapshot.usage == placed.usage
+
+
+def test_selectors_that_match_the_same_devices_are_solved_once() -> None:
+    """A device without a size fails one of them, so that one is not compared."""
+    world = world_of(OBJECTS, brought([None, 0, 1, 2]))
+    snapshot = world.snapshot
+    names = ("from-1-1", "over-0-1", "size-2-1", "fails-1")
+    new = NewNodes(world, [group_of("new")], solver(), differ=False)
+    asked = []
+    for name in names:
+        pod, shape, snapshot = shaped(pod_of(f"p-{name}", name), snapshot)
+        asked.append((pod, shape))
+    new.begin(snapshot)
+    empty = new.empty(0, 0, snapshot)
+    for pod, shape in asked:
+        new.filled(empty, shape, pod)
+    assert len(empty.after) == 3
+
+
+# Which group to expand next: the rules, and that a chain of answers needs no more nodes than a plan.
+
+
+CLAIMS = [claim_template(f"gpu-{count}", request(count=count)) for count in (1, 2, 3)]
+SIZES = {"small": 1, "middle": 3, "big": 8}
+WORLD = world_of(CLAIMS, *(node_template(name, devices) for name, devices in SIZES.items()))
+
+
+def waiting(*counts: int, groups: frozenset[str] | None = None, cpu: str = "1") -> tuple[PendingPod, ...]:
+    """A pod for each number of devices; 0: a pod without claims."""
+    raw = [pod_of(f"p{index}", *([f"gpu-{count}"] if count else [])) for index, count in enumerate(counts)]
+    for each in raw:
+        each["spec"]["containers"] = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
+    return tuple(replace(each, groups=groups) for each in pending(*raw))
+
+
+def groups_of(*names: str, limit: int = 20) -> tuple[NodeGroup, ...]:
+    return tuple(group_of(name, limit, cpu="8", memory="8Gi", pods="110") for name in names)
+
+
+CASES: dict[str, tuple[Sequence[int], dict[str, int], tuple[str, ...]]] = {
+    "the group that serves most": ((3, 3, 1), {"small": 9, "big": 9}, ("big",)),
+    "no device is stranded": ((1,), {"small": 9, "big": 9}, ("small",)),
+    "fewer nodes for the whole plan": ((1, 1, 1, 1, 1, 1, 1, 1), {"small": 9, "big": 9}, ("big",)),
+    "only as many nodes as would be added": ((1, 1, 1), {"small": 1, "middle": 1}, ("middle",)),
+    "a group that may not grow helps nobody": ((1,), {"small": 0, "big": 1}, ("big",)),
+    "no group helps": ((3,), {"small": 9}, ()),
+    "nothing is known of one": ((3,), {"small": 9, "other": 9}, ("other",)),
+    "pods without devices": ((0, 0), {"big": 1, "other": 1}, ("other",)),
+    "no pods": ((), {"big": 1}, ()),
+    "no groups": ((1,), {}, ()),
+}
+
+
+@pytest.mark.parametrize(("counts", "limits", "chosen"), CASES.values(), ids=CASES)
+def test_the_group_is_chosen(counts: Sequence[int], limits: dict[str, int], chosen: tuple[str, ...]) -> None:
+    groups = [groups_of(name, limit=limit)[0] for name, limit in limits.items()]
+    assert expand(WORLD, waiting(*counts), groups, solver()).groups == chosen
+
+
+def test_a_pod_is_only_for_the_groups_that_may_take_it() -> None:
+    pods = waiting(1, 1, 1, 1, 1, 1, 1, 1, groups=frozenset({"small"}))
+    assert expand(WORLD, pods, groups_of("small", "big"), solver()).groups == ("small",)
+
+
+def test_without_time_nothing_is_answered() -> None:
+    with pytest.raises(TimeoutError):
+        expand(WORLD, waiting(1), groups_of("small"), solver().within(float("-inf")))
+
+
+def test_a_device_that_can_be_had_in_parts_is_stranded_once() -> None:
+    """The template has two GPUs, each whole or in halves, and two NICs."""
+    templates = load_templates(Path("config/node-templates.yaml").read_text(), file="node-templates.yaml")
+    world = replace(WORLD, supply=Supply(Catalog(templates), WORLD.snapshot))
+    node = {"metadata": {"name": "new", "labels": {"example.com/machine": "falcon"}}}
+    snapshot = world.with_nodes(made_up(node)).snapshot
+    assert stranded_devices(snapshot, "new", Features()) == 4
+    assert stranded_devices(snapshot.with_node(made_up({"metadata": {"name": "bare"}})[0]), "bare", Features()) == 0
+
+
+def chain(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]) -> tuple[int, int]:
+    """Nodes that are added, and pods without a place in the end, if an autoscaler follows answer after answer."""
+    nodes = 0
+    while pods and (chosen := expand(world, pods, groups, solver()).groups):
+        plan = _alone(world, pods, [group for group in groups if group.name in chosen])
+        nodes += sum(len(group.nodes) for group in plan.groups)
+        left = {pod.uid for pod, _ in plan.failed}
+        pods = [each for each in pods if each.pod.uid in left]
+    return nodes, len(pods)
+
+
+def _alone(world: World, pods: Sequence[PendingPod], groups: Sequence[NodeGroup]) -> ScaleUpPlan:
+    return estimate(world, pods, groups, least_waste, solver())
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    st.lists(st.sampled_from([0, 1, 1, 2, 3]), min_size=1, max_size=14),
+    st.lists(st.sampled_from(sorted(SIZES)), min_size=1, max_size=3, unique=True),
+    st.sampled_from(["1", "3"]),
+)
+def test_a_chain_of_answers_needs_no_more_nodes_than_estimate(counts: list[int], names: list[str], cpu: str) -> None:
+    pods, groups = waiting(*counts, cpu=cpu), groups_of(*names)
+    plan = estimate(WORLD, pods, groups, least_waste, solver())
+    nodes, failed = chain(WORLD, pods, groups)
+    assert failed <= len(plan.failed)
+    assert failed < len(plan.failed) or nodes <= sum(len(group.nodes) for group in plan.groups)

@@ -27,11 +27,7 @@ from tests.extender.autoscaler.http_scenes import (
     post,
     start,
 )
-from tests.extender.autoscaler.scenes import (
-    autoscaler_over,
-    machine,
-    pod_of,
-)
+from tests.extender.autoscaler.scenes import autoscaler_over, machine, pod_of
 from tests.kit.clusters import (
     GPU,
     Cluster,

@@ -9,15 +9,7 @@ from extender.autoscaler.readiness import DaemonSetReader, Expectations, node_re
 from extender.autoscaler.simulated_cluster import World
 from extender.kube.api import Api, ApiError, Listing
 from extender.kube.resources import DAEMON_SETS
-from tests.extender.autoscaler.scenes import (
-    GROUP,
-    daemon_set,
-    expectations,
-    machine,
-    made_up,
-    node_template,
-    world_of,
-)
+from tests.extender.autoscaler.scenes import GROUP, daemon_set, expectations, machine, made_up, node_template, world_of
 from tests.kit.clusters import DRIVER, Cluster, Object, claim_template, local_slice, network_slice
 
 OTHER = "nic.example.com"

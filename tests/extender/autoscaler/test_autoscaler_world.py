@@ -17,13 +17,7 @@ from extender.framework.filter import FilterResult
 from extender.framework.wire import BindArgs
 from extender.kube.api import ObjectKey
 from extender.tools.faults import RefusedError
-from tests.extender.autoscaler.scenes import (
-    machine,
-    made_up,
-    node_template,
-    pod_of,
-    world_of,
-)
+from tests.extender.autoscaler.scenes import machine, made_up, node_template, pod_of, world_of
 from tests.kit.clusters import (
     DRIVER,
     GPU,

@@ -5,9 +5,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import ClaimObject
 from extender.kube.api import Event, EventType, ObjectKey, RawObject
 from extender.kube.resources import Resource
-from tests.kit.clusters import (
-    DRIVER,
-)
+from tests.kit.clusters import DRIVER
 
 POOL = PoolId(DRIVER, "n")
 KEY = ObjectKey("ns", "gpu")

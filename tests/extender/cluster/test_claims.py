@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
-from allocator import AllocationResult, DeviceId, DeviceResult, Reason
+from allocator import AllocationResult, ClaimSpec, DeviceId, DeviceResult, Reason
+from allocator.model.optional import optional_problem
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import claim_keys, without_pods
 from extender.cluster.indexes import AssumedAllocation
-from extender.cluster.objects.pods import Pod, parse_pod
+from extender.cluster.objects.claims import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod, parse_pod, read_membership
 from extender.cluster.snapshot import Snapshot
 from extender.framework.pods.claims import NOTHING, Blocked, PodClaims, claims_of
+from extender.framework.pods.policy import policy_problem
 from extender.kube.api import Event, EventType, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES
 from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of
@@ -237,3 +240,32 @@ def test_keys_of_all_claims_that_are_known_by_name() -> None:
         "extendedResourceClaimStatus": {"resourceClaimName": "p-extended", "requestMappings": []},
     }
     assert [str(key) for key in claim_keys(parse_pod(raw))] == ["ns/gpu", "ns/p-made-1", "ns/p-extended"]
+
+
+# Reasons about annotations are short and printable: filter tells them for each node, and any user can write them.
+
+
+HOSTILE = "\x1b[31m\n" + "x" * 200_000
+LONGEST = 400
+
+
+def group_problem(annotations: dict[str, str]) -> str:
+    found = read_membership(annotations, "")
+    return "" if found is None else found.problem
+
+
+REASONS = {
+    "allocation mode": lambda: mode_problem({ALLOCATION_MODE: HOSTILE}),
+    "priority of a claim": lambda: mode_problem({ALLOCATION_MODE: IMMEDIATE, PRIORITY: HOSTILE}),
+    "optional requests": lambda: optional_problem(ClaimSpec(optional=(HOSTILE,))),
+    "name of a group": lambda: group_problem({GROUP: HOSTILE, GROUP_SIZE: "2"}),
+    "size of a group": lambda: group_problem({GROUP: "g", GROUP_SIZE: HOSTILE}),
+    "policy": lambda: policy_problem(HOSTILE),
+}
+
+
+@pytest.mark.parametrize("annotation", REASONS)
+def test_reason_about_an_annotation_is_short_and_printable(annotation: str) -> None:
+    reason = REASONS[annotation]()
+    assert reason.isprintable()
+    assert 0 < len(reason) <= LONGEST

@@ -1,15 +1,24 @@
 """Settings: where they come from, which wins, and what is refused in which words."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from allocator import Features
+from allocator import GATES, Features
 from allocator.tools import JSON
 from extender.config.settings import Settings
 from extender.config.sources import ENVIRONMENT_PREFIX, SettingsError, keys, load, variable
+from extender.faces.http.endpoints.scheduler_verbs import VERBS
+from extender.kube.connection.transport import HttpRequest
+from extender.kube.discovery import GATES_SECONDS, ServerGates, server_gates
+from tests.kit.servers.transport import DEFAULT_GATES, HEALTHY, FakeApi, Fault, gate_metrics
+from tests.kit.virtualtime import run
 
 
 def test_nothing_given_gives_the_defaults() -> None:
@@ -349,3 +358,107 @@ def test_printed_settings_load_as_the_same_settings() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         load().server.port = 1
+
+
+# Feature gates are as on the API server, unless the settings say otherwise.
+
+
+OFF = dict.fromkeys(GATES, False)
+
+
+def faulty(fault: Fault) -> FakeApi:
+    """A server with a fault at its metrics."""
+
+    def fault_for(request: HttpRequest) -> Fault:
+        return fault if request.path == "/metrics" else HEALTHY
+
+    return FakeApi(fault_for=fault_for)
+
+
+TOLD: dict[str, tuple[Mapping[str, bool], str, Mapping[str, bool]]] = {
+    "on and off": (DEFAULT_GATES | {"DRADeviceTaints": False}, "37", DEFAULT_GATES | {"DRADeviceTaints": False}),
+    "gates that do not concern us": (DEFAULT_GATES | {"ContextualLogging": True}, "37", DEFAULT_GATES),
+    "not known yet to an older server": ({"DRAAdminAccess": True}, "36", OFF | {"DRAAdminAccess": True}),
+    "no longer known to a newer server": ({"DRADeviceTaints": False}, "40", DEFAULT_GATES | {"DRADeviceTaints": False}),
+}
+
+
+@pytest.mark.parametrize(("metrics", "minor", "gates"), TOLD.values(), ids=list(TOLD))
+def test_the_gates_are_those_that_the_server_tells(
+    metrics: Mapping[str, bool], minor: str, gates: Mapping[str, bool]
+) -> None:
+    fake = FakeApi(metrics=gate_metrics(metrics), version={"major": "1", "minor": minor}, chunk_sizes=(7, 50))
+    assert run(server_gates(fake)) == ServerGates(gates)
+
+
+NOT_TOLD = {
+    "not allowed": (faulty(Fault(403, reason="Forbidden", message='cannot get path "/metrics"')), "cannot get path"),
+    "no answer": (faulty(Fault(hangs=True)), f"GET /metrics: no answer within {GATES_SECONDS:g} s"),
+    "no connection": (faulty(Fault(refused=True)), "connection refused"),
+    "cut": (faulty(Fault(cut_after=20)), "connection reset"),
+    "broken": (faulty(Fault(500)), "GET /metrics: outcome unknown: HTTP 500"),
+    "without gates": (
+        FakeApi(metrics=b"go_threads 12\n"),
+        "GET /metrics: there is no metric kubernetes_feature_enabled",
+    ),
+    "other text": (FakeApi(metrics=b"<html>\xff"), "GET /metrics: there is no metric kubernetes_feature_enabled"),
+}
+
+
+@pytest.mark.parametrize(("fake", "problem"), NOT_TOLD.values(), ids=list(NOT_TOLD))
+def test_a_server_that_does_not_tell_is_no_error(fake: FakeApi, problem: str) -> None:
+    told = run(server_gates(fake))
+    assert told.gates == {}
+    assert problem in told.problem
+
+
+def test_settings_go_before_the_gates_of_the_server() -> None:
+    settings = load("featureGates: {DRADeviceTaints: false}")
+    over = settings.over({"DRADeviceTaints": True, "DRADerivedAttributes": True, "DRAAdminAccess": False})
+    assert over.features == Features(device_taints=False, derived_attributes=True, admin_access=False)
+    assert over.server == settings.server
+
+
+# config/scheduler.yaml and config/extender.yaml: complete, and in agreement with each other and with the service.
+
+
+CONFIG = Path(__file__).parents[3] / "config"
+SETTINGS = load((CONFIG / "extender.yaml").read_text())
+SCHEDULER: dict[str, Any] = yaml.safe_load((CONFIG / "scheduler.yaml").read_text())
+EXTENDER: dict[str, Any] = SCHEDULER["extenders"][0]
+PROFILE: dict[str, Any] = SCHEDULER["profiles"][0]
+
+
+def test_the_file_shows_the_defaults() -> None:
+    assert Settings() == SETTINGS
+
+
+@pytest.mark.parametrize("path", [path for path, _ in keys()], ids=".".join)
+def test_the_file_shows_every_setting(path: tuple[str, ...]) -> None:
+    tree = yaml.safe_load((CONFIG / "extender.yaml").read_text())
+    for part in path:
+        assert part in tree
+        tree = tree[part]
+
+
+def test_the_scheduler_calls_where_the_service_listens() -> None:
+    server = SETTINGS.server
+    assert EXTENDER["urlPrefix"] == f"http://{server.host}:{server.port}{server.prefix}"
+
+
+def test_the_scheduler_calls_the_verbs_that_there_are() -> None:
+    names = {verb.name for verb in VERBS}
+    assert {EXTENDER[f"{name}Verb"] for name in names} == names
+
+
+def test_the_scheduler_waits_longer_than_the_service_works() -> None:
+    assert float(EXTENDER["httpTimeout"].removesuffix("s")) > SETTINGS.scheduling.deadline_seconds
+
+
+def test_one_scheduler_owns_the_devices() -> None:
+    assert PROFILE["schedulerName"] == "dra-scheduler"
+    assert PROFILE["plugins"]["multiPoint"]["disabled"] == [{"name": "DynamicResources"}]
+    assert PROFILE["plugins"]["preEnqueue"] == {"enabled": [{"name": "DynamicResources"}]}
+    assert PROFILE["percentageOfNodesToScore"] == 100
+    assert (EXTENDER["ignorable"], EXTENDER["nodeCacheCapable"]) == (False, True)
+    assert "managedResources" not in EXTENDER

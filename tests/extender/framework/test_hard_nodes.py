@@ -18,18 +18,7 @@ from extender.kube.api import Event, EventType
 from extender.kube.resources import SLICES
 from extender.tools.fairness.waiting_budget import SAVED_SECONDS
 from extender.tools.offload import at_once
-from tests.kit.clusters import (
-    Cluster,
-    Object,
-    claim,
-    device_class,
-    local_slice,
-    node,
-    parsed,
-    pod,
-    request,
-    solver,
-)
+from tests.kit.clusters import Cluster, Object, claim, device_class, local_slice, node, parsed, pod, request, solver
 
 DEVICES = 1200
 SAVED = SEARCH_SHARE * SAVED_SECONDS

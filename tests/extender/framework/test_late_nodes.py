@@ -18,18 +18,7 @@ from extender.framework.late_nodes import (
     QUIET_SECONDS,
     LateNodes,
 )
-from tests.kit.clusters import (
-    Object,
-    claim,
-    device_class,
-    local_slice,
-    node,
-    parsed,
-    pod,
-    request,
-    snapshot_of,
-    solver,
-)
+from tests.kit.clusters import Object, claim, device_class, local_slice, node, parsed, pod, request, snapshot_of, solver
 
 TWO = request(count=2)
 

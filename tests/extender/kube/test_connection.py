@@ -17,17 +17,7 @@ from extender.kube.connection.connection import ApiConnection, open_connection
 from extender.kube.connection.credentials import Credentials, Origin, load_credentials
 from extender.kube.connection.transport import MERGE_PATCH_TYPE, HttpRequest, NotSentError, Stream, TransportError
 from tests.extender.kube.live_scenes import half, now
-from tests.kit.servers.canned import (
-    CHUNKED,
-    HTTPS,
-    OK,
-    Server,
-    answer,
-    config_text,
-    connected,
-    kubeconfig,
-    serving,
-)
+from tests.kit.servers.canned import CHUNKED, HTTPS, OK, Server, answer, config_text, connected, kubeconfig, serving
 from tests.kit.virtualtime import elapse, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")

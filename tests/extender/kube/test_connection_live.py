@@ -25,12 +25,7 @@ from tests.extender.answers.defragmentation.scenes import moves, waits
 from tests.extender.faces.commands.scenes import RUNNER
 from tests.extender.kube.live_scenes import default, half, make_claim, now
 from tests.kit.clusters import GPU, local_slice, node
-from tests.kit.servers.canned import (
-    CHUNKED,
-    answer,
-    kubeconfig,
-    read_request,
-)
+from tests.kit.servers.canned import CHUNKED, answer, kubeconfig, read_request
 from tests.kit.servers.transport import DEFAULT_GATES, HEALTHY, FakeApi, Fault, gate_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")

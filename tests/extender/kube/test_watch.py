@@ -1,6 +1,7 @@
 """One connection: lists in pages and in streams, watches, and every way in which they end."""
 
 import asyncio
+import time
 from collections import deque
 from contextlib import aclosing
 from functools import partial
@@ -9,15 +10,10 @@ import pytest
 
 from extender.kube.api import ApiError, Event, OutcomeUnknownError, UnreachableError
 from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
-from extender.kube.encoding import passed_revision, pod_may_need_devices
+from extender.kube.encoding import dumps, loads, loads_aside, passed_revision, pod_may_need_devices
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource
-from extender.kube.watch import (
-    BrokenWatchError,
-    ListAgainError,
-    ListedObject,
-    WatchSource,
-)
-from extender.tools.offload import at_once
+from extender.kube.watch import BrokenWatchError, ListAgainError, ListedObject, WatchSource
+from extender.tools.offload import at_once, in_thread
 from tests.extender.kube.live_scenes import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.kube.watch_scenes import Scripted, Trickle, event_line, take, three_claims
 from tests.kit.servers.transport import FakeApi, Fault
@@ -391,3 +387,56 @@ def test_whether_a_pod_may_need_devices_shows_in_its_bytes(pod: bytes, *, matter
 )
 def test_only_events_of_pods_that_do_not_matter_are_passed_over(line: bytes, revision: int) -> None:
     assert passed_revision(line, pod_may_need_devices) == revision
+
+
+# Reading API objects: what is slow to read keeps nobody waiting.
+
+
+def _deep(members: int) -> bytes:
+    """An object as an API server takes it: its managed fields are nested 9,000 levels deep."""
+    wide = ",".join(f'"f:{number}":{{}}' for number in range(members))
+    return (b'{"metadata":{"managedFields":[' + b'{"f:a":' * 9000 + b"{%b}" % wide.encode() + b"}" * 9000) + b"]}}"
+
+
+@pytest.mark.parametrize("members", [1, 20_000], ids=["narrow", "wide"])
+async def test_an_object_read_aside_is_what_it_would_be_otherwise(members: int) -> None:
+    text = _deep(members)
+    assert dumps(await loads_aside(text, in_thread)) == dumps(loads(text)) == text
+
+
+async def test_while_an_odd_object_is_read_others_are_answered() -> None:
+    reading = asyncio.create_task(loads_aside(_deep(1), in_thread))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10, "one turn begins the reading, another one ends it"
+
+
+def _opaque(length: int) -> bytes:
+    """A claim with 20 opaque parameters, in which Go writes each character as an escape."""
+    config = b'{"opaque":{"driver":"x","parameters":{"a":"%b"}}}' % (rb"\u003c" * length)
+    return b'{"spec":{"devices":{"config":[%b]}}}' % b",".join([config] * 20)
+
+
+async def test_while_long_opaque_parameters_are_read_others_are_answered() -> None:
+    text = _opaque(50_000)
+    reading = asyncio.create_task(loads_aside(text, in_thread))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 10, "one turn begins the reading, another one ends it"
+    assert dumps(await reading) == text
+
+
+def test_the_time_for_opaque_parameters_grows_with_their_length_alone() -> None:
+    def seconds(length: int) -> float:
+        text = _opaque(length)
+        began = time.process_time()
+        for _ in range(5):
+            loads(text)
+        return time.process_time() - began
+
+    short = min(seconds(500) for _ in range(3))
+    assert min(seconds(5_000) for _ in range(3)) < 25 * short

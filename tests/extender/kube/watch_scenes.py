@@ -8,12 +8,7 @@ import orjson
 from extender.kube.api import Event, key_of
 from extender.kube.connection.transport import HttpReply, HttpRequest, TransportError
 from extender.kube.resources import CLAIMS, Resource
-from extender.kube.watch import (
-    Bookmark,
-    ListedObject,
-    ListEnd,
-    WatchSource,
-)
+from extender.kube.watch import Bookmark, ListedObject, ListEnd, WatchSource
 from tests.extender.kube.live_scenes import make_claim
 from tests.kit import virtualtime
 from tests.kit.servers.transport import FakeApi, FakeStream

@@ -11,14 +11,7 @@ import pytest
 
 from extender.kube.connection.credentials import Origin
 from extender.node.compute import CPU_DRIVER
-from extender.node.compute_running import (
-    ComputeError,
-    Places,
-    check_cpu_manager,
-    check_reserved,
-    recover,
-    run_compute,
-)
+from extender.node.compute_running import ComputeError, Places, check_cpu_manager, check_reserved, recover, run_compute
 from extender.node.driver import AllocatedClaim, AllocatedDevice, DriverParameters, PrepareError
 from extender.node.store import ResourceStore, StoreError
 from extender.node.topology import Topology

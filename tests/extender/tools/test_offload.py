@@ -9,15 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from extender.tools.offload import (
-    SHORT_SECONDS,
-    SLICE_SECONDS,
-    Queue,
-    Searches,
-    in_thread,
-    switching_soon,
-    waited_for,
-)
+from extender.tools.offload import SHORT_SECONDS, SLICE_SECONDS, Queue, Searches, in_thread, switching_soon, waited_for
 
 ENOUGH = 10.0
 """Seconds after which a test that waits for a thread has failed."""

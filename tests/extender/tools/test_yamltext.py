@@ -1,13 +1,24 @@
 """YAML as kubectl reads it: which scalars are numbers, what is refused, and where."""
 
 import json
+import os
+import socket
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from extender.tools.yamltext import SyntaxProblem, documents
+from extender.faces.commands.main import app
+from extender.faces.commands.output import FOUND_PROBLEMS, USAGE
+from extender.tools.files import UnreadableError, read_text
+from extender.tools.yamltext import OTHER, SyntaxProblem, YamlDocument, documents, read_lines
+from tests.kit.clusters import claim, local_slice, node, pod
 
 
 def the(text: str) -> object:
@@ -220,3 +231,198 @@ def test_json_read_as_yaml_is_the_same_value(value: object) -> None:
 def test_any_text_is_values_or_problems(text: str) -> None:
     for document in documents(text):
         assert isinstance(document, SyntaxProblem) or json.dumps(document) is not None
+
+
+# Documents that are read line by line have the values that they have by libyaml.
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 1", {"a": 1}),
+        ("---\na: 1\n\n", {"a": 1}),
+        ("a: yes\nb: 'yes'\nc: \"yes\"\nd: null\ne: ''", {"a": True, "b": "yes", "c": "yes", "d": None, "e": ""}),
+        (
+            "a: 0000:01:00.0\nb: -x y (z)\nc: --with\nd: -4",
+            {"a": "0000:01:00.0", "b": "-x y (z)", "c": "--with", "d": -4},
+        ),
+        ("1: a\nyes: b\na.example.com/b-c: d", {"1": "a", "yes": "b", "a.example.com/b-c": "d"}),
+        ("a:\n  b:\n    c: 1\n  d: 2\ne: 3", {"a": {"b": {"c": 1}, "d": 2}, "e": 3}),
+        ("a:\nb:\n  c:", {"a": None, "b": {"c": None}}),
+        ("a: []\nb: {}\nc:\n- {}\n- []", {"a": [], "b": {}, "c": [{}, []]}),
+        ("a:\n- 1\n- b: 2\n  c: 3\n- d:\nb: 4", {"a": [1, {"b": 2, "c": 3}, {"d": None}], "b": 4}),
+        ("a:\n  - b:\n    - 1\n    c: 2\n  - 3", {"a": [{"b": [1], "c": 2}, 3]}),
+        ("a:\n- - - 1\n    - 2\n  - - 3\n- - b: 4\n    c: 5", {"a": [[[1, 2], [3]], [{"b": 4, "c": 5}]]}),
+    ],
+)
+def test_a_key_or_an_entry_a_line_is_read(text: str, value: object) -> None:
+    assert repr(read_lines(text)) == repr(value) == repr(YamlDocument(text).read())
+
+
+def test_documents_share_no_collections() -> None:
+    first, second = read_lines("a: []\nb: {}"), read_lines("a: []\nb: {}")
+    first["a"].append(1)
+    first["b"]["c"] = 2
+    assert second == read_lines("a: []\nb: {}") == {"a": [], "b": {}}
+
+
+@pytest.mark.parametrize("obj", [pod("p", "c"), claim("c"), node("n", labels={"x": "y"}), local_slice("n", 2)])
+def test_usual_objects_are_read(obj: dict[str, Any]) -> None:
+    assert read_lines(yaml.safe_dump(obj)) == obj
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "a",
+            "- a",
+            "{a: 1}",
+            "a: 1\n\nb: 2",
+            "a: 1\n# b",
+            "a: 1 # b",
+            "a: 1 ",
+            "a:  1",
+            "a:\t1",
+            "a : 1",
+            "a: 1\r",
+        ),
+        *(
+            "a: |\n  b",
+            "a: >\n  b",
+            "a: b\n  c",
+            "a:\n  b\n  c",
+            "a: 'b\n  c'",
+            "a: 'it''s'",
+            'a: "\\n"',
+            "a: é",
+            "a: \x01",
+        ),
+        *("a: &x 1\nb: *x", "a: !!str 1", "a: {b: 1}", "a: [1]", "<<: {}", "? a\n: b", "a: b: c", "a: b #c", "'a': 1"),
+        *(
+            "a: 1\na: 2",
+            "a: 1\n  b: 2",
+            " a: 1\nb: 2",
+            "a:\n  b: 1\n c: 2",
+            "a: 1\n- b",
+            "a:\n- 1\n  b: 2",
+            "- a\nb: 1",
+        ),
+        *("a:\n-  b", "a:\n-\n  b", "a: -", "a:\n  - 1\n - 2", "a: 1e999", "a: 1\n...\nb: 2", "a: 1\n---\nb: 2"),
+        "".join(f"{' ' * level}a:\n" for level in range(190)),
+        "a:\n" + "".join(f"{' ' * level}- - - - - - - - - 1\n" for level in range(0, 340, 18)),
+    ],
+)
+def test_all_else_is_left_to_libyaml(text: str) -> None:
+    assert read_lines(text) is OTHER
+
+
+scalars = st.sampled_from(
+    [None, True, 0, -1, 1.5, "x", "", "x y", "yes", "1", "-", "- x", "a: b", "80Gi", "é", "~", "it's"]
+)
+names = st.sampled_from(["a", "b", "c", "x.y/z", "1", "yes"])
+inner = st.recursive(
+    scalars, lambda part: st.lists(part, max_size=3) | st.dictionaries(names, part, max_size=3), max_leaves=8
+)
+lines = st.builds(
+    lambda indent, dashes, text: " " * indent + "- " * dashes + text,
+    st.sampled_from([0, 0, 2, 2, 4, 1, 3]),
+    st.sampled_from([0, 0, 0, 1, 1, 2]),
+    st.sampled_from(
+        ["a:", "b:", "a: 1", "b: x y", "c: '1'", "c: []", "x", "-x", "1", "a: b: c", "#", "x:y", "", "---", "|"]
+    ),
+)
+
+
+def value_of(text: str) -> object:
+    try:
+        return YamlDocument(text).read()
+    except (yaml.YAMLError, ValueError) as error:
+        return error
+
+
+def is_read_alike(text: str) -> bool:
+    """Whether `read_lines` leaves a text to libyaml, or finds the value that libyaml finds."""
+    found = read_lines(text)
+    return found is OTHER or repr(found) == repr(value_of(text))
+
+
+@settings(max_examples=300)
+@given(st.lists(lines, max_size=8))
+def test_lines_are_read_as_libyaml_reads_them(text: list[str]) -> None:
+    assert is_read_alike("\n".join(text))
+
+
+@settings(max_examples=300)
+@given(st.dictionaries(names, inner, max_size=3), st.integers(0, 200), st.sampled_from(["", *" -:'\"#[{x1\n\t"]))
+def test_a_written_document_and_one_with_a_typing_error_are_read_as_libyaml_reads_them(
+    value: dict[str, Any], at: int, typed: str
+) -> None:
+    text = yaml.safe_dump(value, allow_unicode=True)
+    assert is_read_alike(text[:at] + typed + text[at:])
+
+
+# Files that somebody names: only files are read, and not without end.
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+def _endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**40)
+
+
+MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe that nobody writes to": (os.mkfifo, "it is a pipe, not a file"),
+    "zeros without end": (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a file"),
+    "a folder": (Path.mkdir, "Is a directory"),
+    "a socket": (_socket, "No such device or address"),
+    "a file without end": (_endless, "it is longer than 33554432 bytes"),
+    "a file that is no text": (lambda path: path.write_bytes(b"\xff"), "it is not text in UTF-8"),
+    "nothing": (lambda path: path, "No such file or directory"),
+}
+
+
+@pytest.fixture(params=[*MAKERS.values()], ids=[*MAKERS])
+def unreadable(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
+    make, why = request.param
+    path = tmp_path / "f"
+    make(path)
+    return path, f"cannot be read: {why}"
+
+
+def test_what_is_no_text_file_is_told(unreadable: tuple[Path, str]) -> None:
+    path, why = unreadable
+    with pytest.raises(UnreadableError) as error:
+        read_text(path)
+    assert str(error.value) == why
+
+
+def test_settings_are_read_from_files_only(unreadable: tuple[Path, str]) -> None:
+    path, why = unreadable
+    result = CliRunner().invoke(app, ["config", "check", "--config", str(path)])
+    assert (result.exit_code, result.stderr) == (USAGE, f"error: {path}: {why}\n")
+
+
+def test_a_file_of_node_templates_that_cannot_be_read_is_named(unreadable: tuple[Path, str]) -> None:
+    path, why = unreadable
+    environment = {"DRA_EXTENDER__AUTOSCALER__NODE_TEMPLATES": str(path)}
+    result = CliRunner().invoke(app, ["config", "check"], env=environment)
+    assert (result.exit_code, result.stderr) == (FOUND_PROBLEMS, f"error: autoscaler.nodeTemplates: {path}: {why}\n")
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_named(unreadable: tuple[Path, str]) -> None:
+    path, why = unreadable
+    result = CliRunner().invoke(app, ["audit", "--kubeconfig", str(path)])
+    expected = f"{path}: {why}" if path.exists() else f"{path}: no such file"
+    assert (result.exit_code, result.stderr) == (USAGE, f"error: {expected}\n")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("a: é", encoding="utf-8-sig")
+    assert read_text(path) == "a: é"

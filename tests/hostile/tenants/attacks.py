@@ -13,16 +13,7 @@ from tests.hostile.tenants.controller import REFUSING, SLOW
 from tests.hostile.tenants.site import HIGH
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.scenario import by_template
-from tests.kit.objects.manifests import (
-    DEVICE_CLASS,
-    add_node,
-    claim,
-    claim_spec,
-    pod,
-    request,
-    requests,
-    template,
-)
+from tests.kit.objects.manifests import DEVICE_CLASS, add_node, claim, claim_spec, pod, request, requests, template
 from tests.kit.objects.parts import api_object, exactly, slice_spec
 from tests.kit.waiting import pause
 

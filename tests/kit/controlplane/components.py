@@ -6,14 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.kit.controlplane.access import (
-    ADMIN,
-    CONTROLLERS,
-    Access,
-    new_tokens,
-    write_signing_key,
-    write_token_file,
-)
+from tests.kit.controlplane.access import ADMIN, CONTROLLERS, Access, new_tokens, write_signing_key, write_token_file
 from tests.kit.controlplane.binaries import Binaries
 from tests.kit.process import Process, answers, free_port
 

@@ -8,15 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tests.kit.objects.parts import (
-    DRIVER,
-    allocation,
-    api_object,
-    claim_spec,
-    exactly,
-    of_driver,
-    slice_spec,
-)
+from tests.kit.objects.parts import DRIVER, allocation, api_object, claim_spec, exactly, of_driver, slice_spec
 
 RawObject = dict[str, Any]
 

@@ -25,13 +25,7 @@ from tests.extender.answers.explain.cases import EXPLAINED
 from tests.extender.answers.explain.eviction_cases import EVICTIONS
 from tests.extender.answers.explain.scenes import Case
 from tests.extender.answers.explain.upkeep_cases import UPKEEP
-from tests.kit.clusters import (
-    DRIVER,
-    claim,
-    node,
-    pod,
-    snapshot_of,
-)
+from tests.kit.clusters import DRIVER, claim, node, pod, snapshot_of
 
 GOLDEN = (Path(__file__).parent / "explanations.txt").read_text()
 CASES: Mapping[str, Case] = {**EXPLAINED, **UPKEEP, **EVICTIONS}

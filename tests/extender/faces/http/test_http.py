@@ -1,12 +1,15 @@
 """The service on HTTP: every answer is one that its reader can use, whatever was asked."""
 
 import asyncio
+import gc
+import threading
+import weakref
 from dataclasses import replace
 
 import orjson
 import pytest
 import structlog
-from httpx import AsyncClient
+from httpx import ASGITransport, AsyncClient
 from prometheus_client import CollectorRegistry
 
 from allocator import AllocationResult
@@ -15,10 +18,20 @@ from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.config.sources import load
+from extender.faces.http.limits.bodies import FREE_BYTES, LOOKED_BYTES, MOST_OBJECTS, UNCOUNTED_BYTES, Bodies
+from extender.faces.http.verb_endpoints import Application, Endpoints
+from extender.faces.tracing.tracing import UNTRACED
 from extender.framework.metrics import Metrics
+from extender.framework.verb import Doc, Verb
+from extender.framework.wire import WireError
 from extender.kube.api import Event, EventType
 from extender.kube.resources import NODES, SLICES
+from extender.tools.fairness.places import MOST_WAITING, CrowdedError
+from extender.tools.fairness.turns import CREDIT_SECONDS
+from extender.tools.intake import Budget, Source, json_weight
+from extender.tools.offload import at_once
 from tests.extender.faces.http.scenes import TWO_NODES, VERBS, post
+from tests.kit import virtualtime
 from tests.kit.clusters import (
     DRIVER,
     Cluster,
@@ -276,3 +289,300 @@ async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) 
         assert (await client.get("/livez")).text == "ok\n"
         clock.go.set()
         assert (await filtering)["NodeNames"] == ["a"]
+
+
+# Requests over HTTP with mistakes: each answer names the mistake, in the form that its reader takes.
+
+
+BROKEN: dict[str, tuple[bytes, str]] = {
+    "no body": (b"", "the body is empty"),
+    "broken JSON": (b'{"Pod": {', "the body is not JSON"),
+    "not text": (b"\xff\xfe\x00", "the body is not JSON"),
+    "deep nesting": (b"[" * 60_000, "the body is not JSON"),
+    "another type": (b"[1, 2]", "expected an object, not [1,2]"),
+    "nothing in it": (b"{}", "missing"),
+    "fields in the wrong case": (b'{"pod": {}, "nodeNames": [], "podName": "x"}', "unknown field; did you mean "),
+    "a string for the pod": (b'{"Pod": "p", "NodeNames": [], "PodName": 7}', "expected"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(("body", "message"), BROKEN.values(), ids=BROKEN)
+async def test_a_broken_request_is_an_error_that_names_the_field(
+    client: AsyncClient, verb: str, body: bytes, message: str
+) -> None:
+    reply = await post(client, verb, body)
+    assert list(reply) == ["Error"]
+    assert message in reply["Error"]
+    assert "Traceback" not in reply["Error"]
+
+
+async def test_a_pod_whose_fields_have_wrong_types_is_named_by_field(client: AsyncClient) -> None:
+    wrong = pod("p", "c")
+    wrong["spec"]["resourceClaims"] = [{"name": 5}]
+    reply = await post(client, "filter", asking(wrong, "a"))
+    assert "Pod: spec.resourceClaims[0].name" in reply["Error"]
+
+
+async def test_a_node_whose_fields_have_wrong_types_is_named_by_field(client: AsyncClient) -> None:
+    wrong = node("a", labels={"x": 5})  # type: ignore[dict-item]  # on purpose
+    reply = await post(client, "filter", {"Pod": pod("p", "c"), "Nodes": {"items": [wrong]}, "NodeNames": None})
+    assert "Node a: metadata.labels" in reply["Error"]
+
+
+@pytest.mark.parametrize("asked", [pod("plain"), pod("p", "c")], ids=["plain", "devices"])
+@pytest.mark.parametrize("names", [None, []], ids=["null", "empty"])
+async def test_no_nodes_in_no_nodes_out(client: AsyncClient, asked: Object, names: list[str] | None) -> None:
+    body = {"Pod": asked, "Nodes": None, "NodeNames": names}
+    assert await post(client, "filter", body) == {
+        "FailedNodes": {},
+        "FailedAndUnresolvableNodes": {},
+        "NodeNames": [],
+    }
+    assert await post(client, "prioritize", body) == []
+
+
+@pytest.mark.parametrize("verb", VERBS)
+async def test_a_body_over_the_limit_is_an_error(cluster: Cluster, verb: str) -> None:
+    settings = load("server: {bodyLimitBytes: 1024}")
+    async with client_of(cluster.app(settings)) as client:
+        assert await post(client, verb, b" " * 1025) == {"Error": "the body is longer than the limit of 1024 bytes"}
+        assert "not JSON" in (await post(client, verb, b" " * 1024))["Error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "message"),
+    [
+        ("GET", "/explain/ns", 404, "no such path: /explain/ns; did you mean /explain/{namespace}/{pod}?"),
+        ("POST", "/explian", 404, "no such path: /explian; did you mean /explain?"),
+        ("POST", "/nonsense", 404, "no such path: /nonsense; GET / lists what there is"),
+        ("POST", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
+        ("GET", "/filter/", 404, "no such path: /filter/; did you mean /filter?"),
+        ("GET", "/pod", 404, "no such path: /pod; did you mean /pods?"),
+        ("GET", "/claim?pod=x", 404, "no such path: /claim; did you mean /claims?"),
+        ("GET", "/filter", 405, "/filter does not take GET; use POST"),
+        ("PUT", "/bind", 405, "/bind does not take PUT; use POST"),
+        ("POST", "/livez", 405, "/livez does not take POST; use GET or HEAD"),
+    ],
+)
+async def test_what_is_not_there_is_a_json_error(
+    client: AsyncClient, method: str, path: str, status: int, message: str
+) -> None:
+    response = await client.request(method, path)
+    assert (response.status_code, response.json()) == (status, {"error": message})
+
+
+async def gettable(client: AsyncClient) -> list[str]:
+    """Each path that takes GET, with a pod of the cluster; without the stream of changes, which has no end."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    found = [path for path, operations in paths.items() if "get" in operations and path != "/console/changes"]
+    return ["/openapi.json", *(path.replace("{namespace}", "ns").replace("{pod}", "p") for path in found)]
+
+
+async def test_head_is_answered_as_get_on_every_path(client: AsyncClient) -> None:
+    for path in await gettable(client):
+        head, got = await client.head(path), await client.get(path)
+        assert (head.status_code, head.headers["content-type"]) == (got.status_code, got.headers["content-type"]), path
+        assert (head.content, head.headers["content-length"].isdigit()) == (b"", True), path
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nonsense", 404), ("/claims?limit=x", 400), ("/explain/ns/x", 404)])
+async def test_head_has_the_status_of_errors(client: AsyncClient, path: str, status: int) -> None:
+    assert (await client.head(path)).status_code == status
+
+
+@pytest.mark.parametrize(("method", "path", "allow"), [("HEAD", "/filter", "POST"), ("DELETE", "/pods", "GET, HEAD")])
+async def test_methods_that_a_path_takes_are_named(client: AsyncClient, method: str, path: str, allow: str) -> None:
+    response = await client.request(method, path)
+    assert (response.status_code, response.headers["allow"]) == (405, allow)
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("/claims?limit=1&limit=2", "limit: given 2 times; give it once"),
+        ("/claims?limit=1&limit=1&limit=", "limit: given 3 times; give it once"),
+        (
+            "/devices?state=free&node=a&state=shared&node=b",
+            "state: given 2 times; give it once; node: given 2 times; give it once",
+        ),
+        ("/pods?continue=a&continue=b", "continue: given 2 times; give it once"),
+        ("/readyz?verbose&verbose", "verbose: given 2 times; give it once"),
+        ("/claims?x=1&x=2", 'unknown parameter "x"'),
+    ],
+)
+async def test_parameter_that_is_given_twice_is_refused_by_its_name(client: AsyncClient, path: str, error: str) -> None:
+    response = await client.get(path)
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(error)
+
+
+async def test_parameter_that_takes_several_values_may_be_given_twice(client: AsyncClient) -> None:
+    assert (await client.get("/explain/ns/p?node=a&node=b")).status_code == 200
+
+
+# A verb on HTTP: where its bodies are decoded and encoded.
+
+
+ENOUGH = 10.0
+"""Seconds after which a test that waits for a thread has failed."""
+
+
+def on_loop() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+async def echo(_: None, asked: bool) -> bool:
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("sent", "has_whole_objects", "decoded_on_loop", "encoded_on_loop"),
+    [
+        (b"x", False, True, True),
+        (b"x", True, False, True),
+        (b"x" * (FREE_BYTES + 1), False, False, False),
+        (b'"node-0",' * 5_000, False, True, True),
+        (b'{"a":1},' * MOST_OBJECTS, False, True, True),
+        (b'{"a":1},' * (LOOKED_BYTES // 8 + 1), False, False, True),
+    ],
+    ids=["a short body", "whole objects", "a long body", "names", "some objects", "many objects"],
+)
+async def test_what_may_take_long_leaves_the_event_loop(
+    sent: bytes,
+    has_whole_objects: bool,
+    decoded_on_loop: bool,
+    encoded_on_loop: bool,
+) -> None:
+    verb: Verb[None, bool, bool] = Verb(
+        "where",
+        lambda _: on_loop(),
+        echo,
+        lambda asked, _: b"%d %d" % (asked, on_loop()),
+        Doc("Where is a body decoded and encoded?", {}, {}),
+        has_whole_objects=has_whole_objects,
+    )
+    app = Application()
+    endpoints = Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, Bodies(2 * FREE_BYTES, Budget()), 5.0)
+    app.add_verb(endpoints.route("/where", "where", verb, lambda _: None, "verbs"))
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+        found = await client.post("/where", content=sent)
+    assert found.content == b"%d %d" % (decoded_on_loop, encoded_on_loop)
+
+
+async def test_a_body_takes_its_room_until_it_is_decoded_although_its_call_is_over() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def decode(_body: bytes) -> bool:
+        begun.set()
+        return go.wait(ENOUGH)
+
+    verb: Verb[None, bool, bool] = Verb(
+        "wait", decode, echo, lambda _, __: b"", Doc("?", {}, {}), has_whole_objects=True
+    )
+    bodies, body = Bodies(2 * FREE_BYTES, Budget()), b"x" * (FREE_BYTES + 1)
+    app, endpoints = Application(), Endpoints(Metrics(CollectorRegistry()), UNTRACED, lambda: 0.0, bodies, 5.0)
+    app.add_verb(endpoints.route("/wait", "wait", verb, lambda _: None, "verbs"))
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://test") as client:
+        calling = asyncio.create_task(client.post("/wait", content=body))
+        assert await asyncio.to_thread(begun.wait, ENOUGH)
+        calling.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (bodies.taken, bodies.budget.taken[Source.REQUESTS]) == (len(body) - UNCOUNTED_BYTES, json_weight(body))
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    assert (bodies.taken, bodies.budget.taken[Source.REQUESTS]) == (0, 0)
+
+
+async def test_bodies_are_decoded_one_at_a_time_in_turns_of_their_callers() -> None:
+    times, order = iter(range(1000)), list[bytes]()
+    bodies = Bodies(1, Budget(), clock=lambda: next(times) * CREDIT_SECONDS)
+    begun, go = threading.Event(), threading.Event()
+
+    def decode(name: bytes) -> None:
+        order.append(name)
+        begun.set()
+        assert go.wait(ENOUGH)
+
+    first = asyncio.create_task(bodies.decoded("greedy", decode, b"first"))
+    assert await asyncio.to_thread(begun.wait, ENOUGH)
+    waiting = [
+        asyncio.create_task(bodies.decoded("greedy", decode, b"greedy %d" % each)) for each in range(MOST_WAITING)
+    ]
+    await asyncio.sleep(0)
+    with pytest.raises(CrowdedError):
+        await bodies.decoded("greedy", decode, b"one too many")
+    waiting.append(asyncio.create_task(bodies.decoded("other", decode, b"other")))
+    await asyncio.sleep(0)
+    assert order == [b"first"]
+    go.set()
+    await asyncio.gather(first, *waiting)
+    assert order[:2] == [b"first", b"other"]
+    assert len(order) == MOST_WAITING + 2
+
+
+@pytest.mark.parametrize(
+    ("source", "size", "are_together", "began"),
+    [
+        (Source.REQUESTS, FREE_BYTES + 1, True, [0.0, 2.0, 4.0]),
+        (Source.REQUESTS, FREE_BYTES + 1, False, [0.0, 2.0, 4.0]),
+        (Source.REQUESTS, FREE_BYTES, True, [0.0, 6.0, 12.0]),
+        (Source.SCHEDULERS, FREE_BYTES + 1, True, [0.0, 2.0, 4.0]),
+        (Source.SCHEDULERS, FREE_BYTES + 1, False, [0.0, 0.0, 0.0]),
+        (Source.SCHEDULERS, FREE_BYTES, True, [0.0, 6.0, 12.0]),
+    ],
+    ids=[
+        "requests together",
+        "requests one by one",
+        "short requests",
+        "schedulers together",
+        "a scheduler one by one",
+        "schedulers with short bodies",
+    ],
+)
+def test_bodies_that_wait_for_each_other_leave_most_of_the_time_to_other_work(
+    source: Source, size: int, are_together: bool, began: list[float]
+) -> None:
+    """A parser in C keeps the interpreter. The next body of a scheduler comes after the answer to the one before."""
+    now, found = [0.0], list[float]()
+
+    def decode(_body: bytes) -> None:
+        found.append(asyncio.get_running_loop().time())
+        now[0] += 2.0
+
+    async def send() -> None:
+        bodies = Bodies(1, Budget(), source, clock=lambda: now[0], off_loop=at_once)
+        if are_together:
+            await asyncio.gather(*[bodies.decoded("caller", decode, b" " * size) for _ in began])
+        else:
+            for _ in began:
+                await bodies.decoded("caller", decode, b" " * size)
+
+    virtualtime.run(send())
+    assert found == began
+
+
+async def test_what_a_refused_body_was_decoded_to_is_freed_at_once() -> None:
+    """Nothing waits for Python to look for cycles."""
+
+    class Decoded:
+        """Stands for the value of a long body."""
+
+    alive: list[weakref.ref[Decoded]] = []
+    bodies = Bodies(1, Budget())
+
+    def decode(_body: bytes) -> None:
+        value = Decoded()
+        alive.append(weakref.ref(value))
+        raise WireError("Pod", "is a list")
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(WireError, match="Pod: is a list"):
+                await bodies.decoded("caller", decode, b"{}")
+        assert [each() for each in alive] == [None] * 3
+    finally:
+        gc.enable()

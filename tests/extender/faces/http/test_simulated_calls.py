@@ -12,17 +12,7 @@ from extender.faces.http.app import create_app
 from tests.extender.autoscaler.http_scenes import NEW, nodes
 from tests.extender.autoscaler.scenes import autoscaler_over, machine
 from tests.extender.faces.http.scenes import post
-from tests.kit.clusters import (
-    GPU,
-    Cluster,
-    Object,
-    asking,
-    claim,
-    claim_template,
-    client_of,
-    local_slice,
-    pod,
-)
+from tests.kit.clusters import GPU, Cluster, Object, asking, claim, claim_template, client_of, local_slice, pod
 
 HELD = claim("kept", allocated=["b/gpu-0"], at="b")
 """It keeps its pod off node a, and no other pod uses it: a rejection by a scheduler deallocates it."""

@@ -30,18 +30,7 @@ from extender.kube.resources import CLAIMS
 from extender.planning.templates.catalog import read_catalog
 from extender.tools.offload import in_thread
 from tests.extender.kube.live_scenes import SERVED, default, half, make_claim
-from tests.kit.clusters import (
-    GPU,
-    Cluster,
-    asking,
-    binding,
-    claim,
-    client_of,
-    local_slice,
-    node,
-    pod,
-    solver,
-)
+from tests.kit.clusters import GPU, Cluster, asking, binding, claim, client_of, local_slice, node, pod, solver
 from tests.kit.servers.transport import FakeApi, Fault
 from tests.kit.virtualtime import run
 

@@ -13,13 +13,7 @@ from allocator.model.optional import OPTIONAL_REQUESTS
 from extender import Cluster
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
-from extender.cluster.objects.claims import (
-    ALLOCATION_MODE,
-    PRIORITY,
-    is_immediate,
-    mode_problem,
-    priority_of,
-)
+from extender.cluster.objects.claims import ALLOCATION_MODE, PRIORITY, is_immediate, mode_problem, priority_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.lease import SharedLease

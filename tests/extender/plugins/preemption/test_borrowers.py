@@ -11,19 +11,7 @@ from extender.framework.victims import Victims
 from extender.plugins.preemption.choice import choose
 from extender.plugins.preemption.plugin import choose_victims
 from tests.extender.plugins.preemption.scenes import runs
-from tests.kit.clusters import (
-    GPU,
-    Object,
-    budget,
-    claim,
-    local_slice,
-    node,
-    parsed,
-    pod,
-    request,
-    snapshot_of,
-    solver,
-)
+from tests.kit.clusters import GPU, Object, budget, claim, local_slice, node, parsed, pod, request, snapshot_of, solver
 from tests.kit.objects.parts import api_object
 
 

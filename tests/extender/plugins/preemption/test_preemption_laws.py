@@ -23,13 +23,7 @@ from extender.plugins.preemption.choice import choose
 from tests.extender.plugins.preemption.scenes import Scene
 from tests.extender.plugins.preemption.worlds import NODES, Holder, World, worlds
 from tests.kit import virtualtime
-from tests.kit.clusters import (
-    Cluster,
-    Object,
-    parsed,
-    snapshot_of,
-    solver,
-)
+from tests.kit.clusters import Cluster, Object, parsed, snapshot_of, solver
 
 Devices = dict[str, set[str]]
 """The name of a pod to its devices, as driver/pool/device."""

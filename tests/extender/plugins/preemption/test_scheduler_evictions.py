@@ -16,11 +16,7 @@ from extender.plugins.preemption.eviction_limits import (
     EvictionCaps,
     EvictionLimits,
 )
-from extender.plugins.preemption.scheduler_evictions import (
-    BINDING_SECONDS,
-    OFFERED_SECONDS,
-    SchedulerEvictions,
-)
+from extender.plugins.preemption.scheduler_evictions import BINDING_SECONDS, OFFERED_SECONDS, SchedulerEvictions
 from extender.tools.offload import at_once
 from tests.extender.plugins.preemption.scenes import MANY, full, runs, waits
 from tests.kit.clusters import NOW, Object, solver

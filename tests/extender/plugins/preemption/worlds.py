@@ -6,18 +6,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tests.kit.clusters import (
-    DRIVER,
-    GPU,
-    Object,
-    budget,
-    claim,
-    local_slice,
-    network_slice,
-    node,
-    pod,
-    request,
-)
+from tests.kit.clusters import DRIVER, GPU, Object, budget, claim, local_slice, network_slice, node, pod, request
 from tests.kit.objects.parts import api_object
 
 NODES: Final = ("a", "b")
