@@ -16,8 +16,9 @@ from allocator.cel.equality import compare, equal
 from allocator.cel.values import UInt
 from tests.conformance import exclusions, language, selectors
 from tests.conformance.__main__ import main
+from tests.kit.places import ROOT
 
-RECORDED = Path(__file__).parents[2].parent / "shared" / "vectors"
+RECORDED = ROOT.parent / "shared" / "vectors"
 recorded = pytest.mark.skipif(not RECORDED.is_dir(), reason="recorded cases are kept outside the project")
 
 ACTUAL = {"compileError": "", "match": True, "runtimeError": "", "actualCost": 3}
@@ -43,7 +44,7 @@ def test_cel_spec_cases_pass_but_for_those_excluded_by_name() -> None:
     cases = json.loads((RECORDED / "cel-spec.json").read_text())
     excluded = Counter(why for case in cases if (why := exclusions.reason(case)) is not None)
     assert [case for case in cases if exclusions.reason(case) is None and language.failure(case) is not None] == []
-    documented = (Path(__file__).parents[2] / "docs" / "reference" / "cel.md").read_text()
+    documented = (ROOT / "docs" / "reference" / "cel.md").read_text()
     assert [why for why, count in excluded.items() if f"| {why} | {count} |" not in documented] == []
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from tests.conformance.__main__ import runner_of
+from tests.kit.places import ROOT
 
 Json = dict[str, Any]
 
 OWN = sorted((Path(__file__).parent / "cases").glob("*.json"))
-RECORDED = Path(__file__).parents[2].parent / "shared" / "vectors"
+RECORDED = ROOT.parent / "shared" / "vectors"
 
 
 def failures(cases: list[Json]) -> list[str]:

@@ -1,7 +1,6 @@
 """What claims may ask for: constraints across drivers, alternatives, all devices of a node, administrative access."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from tests.kit.controlplane.driver import Driver, driver
 from tests.kit.controlplane.scenario import bound, by_name, by_template, findings, held, rejection
 from tests.kit.controlplane.verbs import Verbs
 from tests.kit.objects.manifests import claim, pod, request, requests, template
+from tests.kit.places import CONFIG
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -166,4 +166,4 @@ async def test_compute_claim_of_the_proposal_gets_its_cores_beside_its_device(
 
 def story(file: str) -> Iterator[Any]:
     """The objects of a file of the story of compute claims."""
-    return yaml.safe_load_all((Path(__file__).parents[2] / "config" / "compute" / file).read_text())
+    return yaml.safe_load_all((CONFIG / "compute" / file).read_text())

@@ -24,9 +24,9 @@ from tests.kit.controlplane.binaries import RELEASES, USUAL, BinariesError, find
 from tests.kit.controlplane.client import Client, connect
 from tests.kit.controlplane.components import ControlPlane
 from tests.kit.objects.manifests import resource_slice
+from tests.kit.places import ROOT
 from tests.kit.waiting import wait_for_answer
 
-ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = ("chart", str(DEPLOY / "chart"), "kube-system", RELEASES[USUAL].version)
 BASE = ("kustomization", str(DEPLOY))

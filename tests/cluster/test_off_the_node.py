@@ -26,10 +26,10 @@ from tests.kit.controlplane.components import ControlPlane
 from tests.kit.controlplane.service import API_RIGHTS, extender_with, grant_rights
 from tests.kit.network import Network, NetworkError, other_network
 from tests.kit.objects.manifests import namespace as a_namespace
+from tests.kit.places import ROOT
 from tests.kit.process import free_port
 from tests.kit.waiting import wait_for_answer
 
-ROOT = Path(__file__).parents[2]
 (SERVICE,) = yaml.safe_load_all((ROOT / "deploy" / "api" / "service.yaml").read_text())
 (PATCH,) = yaml.safe_load_all((ROOT / "deploy" / "api" / "deployment.yaml").read_text())
 SCALE_UP = ("-m", "loadtest.autoscaler", "config/scale-up")

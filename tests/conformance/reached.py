@@ -10,12 +10,13 @@ from typing import Any, Final, TypeVar
 import coverage
 
 from tests.conformance import declarations, expressions, features, worlds
+from tests.kit.places import ROOT
 
 Json = dict[str, Any]
 Report = TypeVar("Report")
 Answer = Callable[[str, Sequence[Json]], list[Any]]
 
-_PACKAGE: Final = Path(__file__).parents[2] / "allocator"
+_PACKAGE: Final = ROOT / "allocator"
 _MEASURED: Final = {"selectors": _PACKAGE / "cel", "allocations": _PACKAGE}
 
 

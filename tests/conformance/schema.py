@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.kit.objects.openapi import FieldTable, field_table
+from tests.kit.places import ROOT
 
 RELEASES: Final = ("v1.36.3", "v1.37.2")
-TABLE: Final = Path(__file__).parents[2] / "allocator" / "model" / "validation" / "fields.json"
+TABLE: Final = ROOT / "allocator" / "model" / "validation" / "fields.json"
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     **{f"scheduling.k8s.io/{version}": ("PodGroup",) for version in ("v1beta1", "v1alpha3", "v1alpha2")},

@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.console.browser import Console, launch, opened
 from tests.console.hostile import hostile_manifest
-from tests.console.service import ROOT, Served, over_manifests, over_many_nodes
+from tests.console.service import Served, over_manifests, over_many_nodes
+from tests.kit.places import ROOT
 
 expect.set_options(timeout=15_000)
 

@@ -14,7 +14,8 @@ from typing import Final
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.console.browser import launch, opened
-from tests.console.service import ROOT, over_manifests, over_many_nodes
+from tests.console.service import over_manifests, over_many_nodes
+from tests.kit.places import ROOT
 
 _PAGES: Final = 11
 

@@ -9,7 +9,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.console.service import ROOT, Served, over_manifests
+from tests.console.service import Served, over_manifests
+from tests.kit.places import ROOT
 
 NEW_NODES: Final = 2
 

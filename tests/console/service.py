@@ -11,10 +11,10 @@ from typing import Any, Final
 import httpx
 import yaml
 
+from tests.kit.places import ROOT
 from tests.kit.process import Process, answers, free_port
 from tests.kit.service import extender
 
-ROOT: Final = Path(__file__).parents[2]
 _START_SECONDS: Final = 120.0
 
 

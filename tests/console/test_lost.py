@@ -6,7 +6,8 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from tests.console.browser import Console
-from tests.console.service import ROOT, Served, over_manifests
+from tests.console.service import Served, over_manifests
+from tests.kit.places import ROOT
 
 Open = Callable[..., Console]
 

@@ -24,9 +24,10 @@ from tests.corpus.comparing import any_order, differences, report
 from tests.corpus.player import WORLDS, play
 from tests.corpus.reach import measured, reach
 from tests.corpus.recording import TEXTS, Entry, read, write
+from tests.kit.places import ROOT
 
 _SEED: Final = "PYTHONHASHSEED"
-_ROOT: Final = Path(__file__).parents[2]
+_ROOT: Final = ROOT
 _CORPUS: Final = "tests/corpus"
 
 

@@ -12,7 +12,9 @@ from typing import Final
 
 from coverage import Coverage
 
-_ROOT: Final = Path(__file__).parents[2]
+from tests.kit.places import ROOT
+
+_ROOT: Final = ROOT
 _SERVICE: Final = _ROOT / "extender"
 
 

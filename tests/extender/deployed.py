@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from extender.config.sources import load
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 
 

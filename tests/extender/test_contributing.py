@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tests.extender.test_docs import ROOT
+from tests.kit.places import ROOT
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 

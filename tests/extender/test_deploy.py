@@ -32,7 +32,6 @@ from tests.extender.deployed import (
     EXTENDER,
     POD,
     RIGHTS,
-    ROOT,
     SCHEDULER,
     SCHEDULER_CONFIG,
     SETTINGS,
@@ -42,6 +41,7 @@ from tests.extender.deployed import (
 )
 from tests.extender.exported import exported
 from tests.kit.clusters import Cluster
+from tests.kit.places import ROOT
 
 LABELS = {"app.kubernetes.io/name": "dra-extender"}
 

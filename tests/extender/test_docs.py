@@ -24,8 +24,8 @@ from tests.extender.exported import Exported, exported
 from tests.extender.pair_scenes import FORMS
 from tests.extender.test_pairs import APART as NEVER_ON_ONE_DEVICE
 from tests.kit.clusters import Cluster, client_of
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 REFERENCE = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))

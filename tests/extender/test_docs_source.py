@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.extender.test_docs import DOCS, REFERENCE, ROOT
+from tests.extender.test_docs import DOCS, REFERENCE
+from tests.kit.places import ROOT
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "told"}
 WRITES = {"create", "update", "update_status", "patch", "patch_status", "delete", "bind_pod"}

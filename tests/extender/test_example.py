@@ -13,8 +13,8 @@ from allocator import parse_slice
 from extender import Cluster, Placement
 from extender.kube.claim_rules import check_expression
 from extender.lab.manifests import load, unauthorized
+from tests.kit.places import EXAMPLE
 
-EXAMPLE = Path(__file__).parents[2] / "config" / "example"
 Object = dict[str, Any]
 
 

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from extender.tools.version import __version__
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 STARTER = ROOT / "deploy" / "krew" / "kubectl-dra"
 
 

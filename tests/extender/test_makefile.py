@@ -1,10 +1,8 @@
 """The Makefile names files of the repository."""
 
 import re
-from pathlib import Path
-from typing import Final
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.kit.places import ROOT
 
 
 def test_each_test_that_the_makefile_runs_exists() -> None:

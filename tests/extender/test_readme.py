@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.places import ROOT
+
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", DOCS / "how-to" / "defragment.md", *sorted((DOCS / "tutorial").glob("*.md")))
 MAKEFILE = (ROOT / "Makefile").read_text()

@@ -13,9 +13,7 @@ from extender.client import AutoscalerClient
 from extender.planning.templates.node_templates import load_templates
 from loadtest.autoscaler import InputError, Situation, read, scale_up, tables
 from tests.extender.autoscaler.scenes import machine, pod_of
-
-ROOT = Path(__file__).parents[2]
-CONFIG = ROOT / "config"
+from tests.kit.places import CONFIG
 
 
 def test_the_shipped_files_are_read() -> None:

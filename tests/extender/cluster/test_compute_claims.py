@@ -29,12 +29,13 @@ from extender.lab.manifests import load, load_objects
 from tests.extender.faces.commands.scenes import RUNNER
 from tests.kit.clusters import Object, node, pod
 from tests.kit.objects.parts import api_object, exactly, of_driver, slice_spec
+from tests.kit.places import CONFIG
 
 EXAMPLES = int(os.environ.get("COMPUTE_EXAMPLES", "25"))
 PATIENT = Settings.model_validate({"scheduling": {"maxSeconds": 60, "deadlineSeconds": 60}})
 """A busy machine stops no search: the limit on steps does."""
 
-STORY = Path(__file__).parents[3] / "config" / "compute"
+STORY = CONFIG / "compute"
 NUMA = "resource.kubernetes.io/numaNode"
 BIND, BIND_IF_POSSIBLE = "NUMA-MEM-AFFINITY-BIND-REQUIRED", "NUMA-MEM-AFFINITY-BIND-PREFERRED"
 SPREAD, SPREAD_IF_POSSIBLE = "NUMA-MEM-AFFINITY-INTERLEAVE-REQUIRED", "NUMA-MEM-AFFINITY-INTERLEAVE-PREFERRED"

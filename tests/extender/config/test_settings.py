@@ -1,7 +1,6 @@
 """Settings: where they come from, which wins, and what is refused in which words."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from extender.config.sources import ENVIRONMENT_PREFIX, SettingsError, keys, loa
 from extender.faces.http.endpoints.scheduler_verbs import VERBS
 from extender.kube.connection.transport import HttpRequest
 from extender.kube.discovery import GATES_SECONDS, ServerGates, server_gates
+from tests.kit.places import CONFIG
 from tests.kit.servers.transport import DEFAULT_GATES, HEALTHY, FakeApi, Fault, gate_metrics
 from tests.kit.virtualtime import run
 
@@ -422,7 +422,6 @@ def test_settings_go_before_the_gates_of_the_server() -> None:
 # config/scheduler.yaml and config/extender.yaml: complete, and in agreement with each other and with the service.
 
 
-CONFIG = Path(__file__).parents[3] / "config"
 SETTINGS = load((CONFIG / "extender.yaml").read_text())
 SCHEDULER: dict[str, Any] = yaml.safe_load((CONFIG / "scheduler.yaml").read_text())
 EXTENDER: dict[str, Any] = SCHEDULER["extenders"][0]

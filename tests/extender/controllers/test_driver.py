@@ -37,8 +37,9 @@ from tests.extender.plugins.negotiation.test_controllers_http import ODD
 from tests.kit import virtualtime
 from tests.kit.clusters import node, pod
 from tests.kit.driver import answering
+from tests.kit.places import ROOT
 
-EXAMPLE = Path(__file__).parents[3] / "config/example/controllers/licenses.py"
+EXAMPLE = ROOT / "config/example/controllers/licenses.py"
 SITE = "topology.kubernetes.io/zone"
 A, B = NodeName("a1", {SITE: "a"}), NodeName("b1", {SITE: "b"})
 DATA_SEGMENTS_IN = 152

@@ -21,10 +21,10 @@ from extender.node.sockets import REGISTRATION, Registration, SocketError, liste
 from extender.node.topology import Cpu
 from tests.extender.node.cci_scenes import EIGHT, Scripted, running
 from tests.extender.node.compute_scenes import Node, given
-from tests.extender.test_docs import ROOT
 from tests.kit.kubelet import ask as call
 from tests.kit.node.containerd import listens
 from tests.kit.nri_runtime import FakeRuntime
+from tests.kit.places import ROOT
 from tests.kit.process import Process
 from tests.kit.waiting import wait_for_answer
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,8 +33,8 @@ from tests.kit.clusters import (
     snapshot_of,
     solver,
 )
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 NODES = [GPU, node("a"), node("b"), local_slice("a"), local_slice("b", 2)]
 NAMES = ["a", "b"]
 

@@ -24,8 +24,8 @@ from httpx import AsyncClient
 
 from extender.tools import logs
 from extender.tools.logs import LineWriter, LogSettings, write_all
-from tests.extender.faces.serving.process import ROOT
 from tests.kit.clusters import Object, asking, claim, device_class, node, pod
+from tests.kit.places import ROOT
 
 logger = structlog.get_logger()
 

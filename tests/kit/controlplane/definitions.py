@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 import yaml
@@ -10,11 +9,12 @@ import yaml
 from extender.kube.api import RawObject
 from extender.kube.resources import Resource
 from tests.kit.controlplane.client import Client, key_of
+from tests.kit.places import ROOT
 
 DEFINITIONS: Final = Resource(
     "CustomResourceDefinition", "customresourcedefinitions", "apiextensions.k8s.io", ("v1",), namespaced=False
 )
-_CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
+_CRDS: Final = ROOT / "deploy" / "crds"
 DEVICE_QUOTA: Final[RawObject] = yaml.safe_load((_CRDS / "devicequotas.yaml").read_text())
 CONTEXT: Final[RawObject] = yaml.safe_load((_CRDS / "podschedulingcontexts.yaml").read_text())
 RESOURCE_CLASS: Final[RawObject] = yaml.safe_load((_CRDS / "resourceclasses.yaml").read_text())

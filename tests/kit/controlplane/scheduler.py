@@ -13,9 +13,10 @@ import yaml
 
 from extender.kube.api import RawObject
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.places import CONFIG
 from tests.kit.process import Process, answers, free_port, running
 
-SHIPPED: Final = Path(__file__).parents[3] / "config" / "scheduler.yaml"
+SHIPPED: Final = CONFIG / "scheduler.yaml"
 
 METRICS_FOR_ALL: Final = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
 """A flag of a scheduler whose metrics everybody may read."""

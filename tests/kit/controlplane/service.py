@@ -15,9 +15,10 @@ from extender.kube.resources import Resource
 from tests.kit.controlplane.access import EXTENDER
 from tests.kit.controlplane.client import Client, key_of
 from tests.kit.controlplane.components import START_SECONDS, ControlPlane
+from tests.kit.places import ROOT
 from tests.kit.process import Process, answers, free_port, running
 
-_ROOT: Final = Path(__file__).parents[3]
+_ROOT: Final = ROOT
 _DEPLOY: Final = _ROOT / "deploy"
 RIGHTS: Final = (
     _DEPLOY / "rbac.yaml",

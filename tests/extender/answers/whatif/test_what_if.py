@@ -25,7 +25,6 @@ from tests.kit.clusters import (
     request,
 )
 
-ROOT = Path(__file__).parents[4]
 JSON = {"accept": "application/json"}
 TEMPLATES = """
 nodeTemplates:

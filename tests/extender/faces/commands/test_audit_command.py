@@ -12,8 +12,7 @@ from extender.faces.commands.audit import audit_snapshot, listed
 from extender.faces.commands.main import app
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
-
-EXAMPLE = Path(__file__).parents[4] / "config" / "example"
+from tests.kit.places import EXAMPLE
 
 
 def run(*arguments: str) -> tuple[int, str]:

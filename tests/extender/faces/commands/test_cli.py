@@ -22,6 +22,7 @@ from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.tools.version import __version__
 from tests.extender.faces.commands.scenes import BROKEN, RUNNER, small_cluster, written
 from tests.kit.clusters import DRIVER, Object, device_class, local_slice, node, pod
+from tests.kit.places import ROOT
 
 
 @pytest.fixture
@@ -263,7 +264,6 @@ def test_an_option_takes_several_values(given: list[str], expected: list[str]) -
 # Commands as processes: streams that are closed, full, not read, or in an encoding that lacks characters.
 
 
-ROOT = Path(__file__).parents[4]
 EXAMPLE = str(ROOT / "config" / "example")
 COMMANDS = {
     "version": ["version"],

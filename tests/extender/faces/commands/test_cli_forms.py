@@ -15,8 +15,8 @@ from extender.faces.commands.main import app
 from extender.faces.commands.options import spread
 from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
+from tests.kit.places import ROOT
 
-ROOT = Path(__file__).parents[4]
 RUNNER = CliRunner()
 OBJECTS = (GPU, node("a"), local_slice("a"), claim("c"), pod("p", "c"), pod("plain"))
 COMMANDS = sorted(getattr(get_command(app), "commands", ()))

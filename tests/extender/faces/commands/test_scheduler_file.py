@@ -12,8 +12,9 @@ from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.commands.config import check_scheduler
 from extender.faces.commands.main import app
+from tests.kit.places import CONFIG
 
-SHIPPED = Path(__file__).parents[4] / "config" / "scheduler.yaml"
+SHIPPED = CONFIG / "scheduler.yaml"
 RUNNER = CliRunner()
 Tree = dict[str, Any]
 Edit = Callable[[Tree], object]

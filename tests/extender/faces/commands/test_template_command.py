@@ -14,8 +14,8 @@ from extender.faces.commands.output import OK, USAGE
 from extender.planning.templates.blueprints import Blueprint, learned
 from extender.planning.templates.node_templates import load_templates
 from tests.kit.clusters import DRIVER, Object, local_slice, node, snapshot_of
+from tests.kit.places import CONFIG
 
-CONFIG = Path(__file__).parents[4] / "config"
 EXAMPLE = str(CONFIG / "example")
 LABEL = "example.com/machine"
 

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -33,6 +32,7 @@ from tests.kit.clusters import (
     taint_rule,
 )
 from tests.kit.objects.mig import partition, partitioned
+from tests.kit.places import ROOT
 
 OBJECTS = (
     GPU,
@@ -440,7 +440,7 @@ async def test_a_class_whose_selector_fails_says_so() -> None:
 # The modules and the stylesheet of the console: nothing in them is left over.
 
 
-PAGE: Final = Path(__file__).parents[4] / "extender" / "faces" / "console" / "page"
+PAGE: Final = ROOT / "extender" / "faces" / "console" / "page"
 SOURCES: Final = {path.name: path.read_text() for path in PAGE.glob("*.js") if path.name != "lit-html.js"}
 STYLES: Final = (PAGE / "style.css").read_text()
 

@@ -1,7 +1,6 @@
 """The console over HTTP: browsers get the page, everybody else gets what they got before."""
 
 import re
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -10,9 +9,10 @@ from httpx import AsyncClient
 from extender.faces.console.files import page_files
 from extender.faces.http.app import Listener
 from tests.kit.clusters import Cluster, client_of
+from tests.kit.places import ROOT
 
 CHROMIUM: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
-PAGE: Final = Path(__file__).parents[4] / "extender" / "faces" / "console" / "page"
+PAGE: Final = ROOT / "extender" / "faces" / "console" / "page"
 
 
 def client(listener: Listener = Listener.SERVER) -> AsyncClient:

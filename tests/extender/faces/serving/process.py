@@ -6,11 +6,10 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import orjson
 
-ROOT = Path(__file__).parents[4]
+from tests.kit.places import ROOT
 
 
 async def start(*arguments: str) -> Process:

@@ -7,7 +7,6 @@ sum is what the process may take if everything is full at the same time.
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
@@ -32,8 +31,9 @@ from extender.plugins.quota import totals
 from extender.plugins.requeue import requeue, unserved
 from extender.tools.intake import BUDGET_SHARE
 from tests.kit.measure import MEGABYTE
+from tests.kit.places import ROOT
 
-LIMITS: Final = Path(__file__).parents[4] / "docs" / "reference" / "limits.md"
+LIMITS: Final = ROOT / "docs" / "reference" / "limits.md"
 GIBIBYTE: Final = 1024**3
 ENOUGH: Final = 4 * GIBIBYTE
 """With this limit, everything may be full at the same time. The image is given a gibibyte: see docs/reliability.md for

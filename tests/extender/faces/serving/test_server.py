@@ -14,9 +14,10 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from tests.extender.faces.serving.process import ROOT, serving, start
+from tests.extender.faces.serving.process import serving, start
 from tests.kit.certificates import Authority, trusting
 from tests.kit.clusters import GPU, Object, asking, binding, claim, local_slice, node, pod
+from tests.kit.places import ROOT
 from tests.kit.process import free_port
 
 OBJECTS = (

@@ -1,7 +1,6 @@
 """What is made before the service serves."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -19,8 +18,7 @@ from extender.lab.manifests import load
 from extender.planning.templates.catalog import Catalog
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
-
-ROOT = Path(__file__).parents[4]
+from tests.kit.places import ROOT
 
 
 def test_no_pod_pays_for_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:

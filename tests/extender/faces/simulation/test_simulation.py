@@ -17,6 +17,7 @@ from extender.cluster.objects.pods import asked, parse_pod
 from extender.config.sources import load
 from tests.extender.answers.explain.scenes import with_spec
 from tests.kit.clusters import DRIVER, GPU, Object, claim, claim_template, device_class, local_slice, node, pod, request
+from tests.kit.places import ROOT
 
 PLUGIN = "plugin.example.com/gpu"
 SERVED_HERE = "example.com/gpu"
@@ -202,7 +203,6 @@ def test_a_resource_that_nobody_offers_keeps_a_pod_off_every_node() -> None:
 # The library: ``from extender import Cluster``.
 
 
-ROOT = Path(__file__).parents[4]
 HEAVY = ("fastapi", "uvicorn", "httpx", "kubernetes_asyncio", "aiohttp", "opentelemetry", "typer")
 WORLD = (GPU, node("a"), local_slice("a"), claim("c"), claim("d"), pod("p", "c"), pod("q", "d"))
 

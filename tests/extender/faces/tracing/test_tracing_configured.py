@@ -21,8 +21,9 @@ from extender.config.settings import TracingSettings
 from extender.faces.tracing.opening import TracingError, open_tracing
 from extender.faces.tracing.tracing import UNTRACED
 from extender.tools.offload import in_thread
-from tests.extender.faces.serving.process import ROOT, serving
+from tests.extender.faces.serving.process import serving
 from tests.kit.clusters import GPU, asking, claim, local_slice, node, pod
+from tests.kit.places import ROOT
 from tests.kit.servers.transport import FakeApi
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
