@@ -172,9 +172,8 @@ def make_extender(
         handle.background.tasks.extend(tasks(handle))
     handle.background.tasks.extend(overview.keepers())
     metrics.registry.register(ClusterMetrics(overview))
-    scheduling, verbs = settings.scheduling, overview.verb_priority.offload(off_loop)
-    service = Service(state, handle.kept, binder, handle.background, metrics, scheduling=scheduling, off_loop=verbs)
-    explanations = Explanations(overview, negotiation, scheduling, suggestions(around.catalog, settings))
+    service = Service(handle, metrics, overview.verb_priority.offload(off_loop))
+    explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
     pinned, immediate = PinnedClaims(binder.claims), ImmediateClaims(state, decider, binder, off_loop)
     return Extender(service, overview, explanations, negotiation, pinned, immediate)
 

@@ -12,13 +12,10 @@ from functools import partial
 from typing import Final
 
 from allocator.tools import JSON
-from extender.cluster.cluster_state import NOT_SYNCED, ClusterState
+from extender.cluster.cluster_state import NOT_SYNCED
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.config.settings import SchedulingSettings
-from extender.framework.background_runner import BackgroundRunner
-from extender.framework.bind.bind import Binder
 from extender.framework.bind_errors import BindError
 from extender.framework.claim_arrival import ClaimArrival
 from extender.framework.cycle import refreshed
@@ -26,8 +23,8 @@ from extender.framework.decision_store import Decision, DecisionStore
 from extender.framework.decisions.evaluate import MOST_NEW_NODES
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
+from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.open_pods import OpenPods
 from extender.framework.pods.claims_to_come import Foreseen
 from extender.framework.pods.policy import policy_of
@@ -59,37 +56,27 @@ class Service:
     """Decides what a kube-scheduler asks about a cluster.
 
     Args:
-        state: the cluster that is decided about.
-        background: told of what filter has answered. The caller must run it.
-        scheduling: how long verbs may take, and how many nodes are named.
+        handle: knows the cluster that is decided about. Its background tasks are told of what filter has answered; the
+            caller must run them.
+        metrics: count what the verbs answer.
         off_loop: where verbs are solved.
     """
 
-    def __init__(
-        self,
-        state: ClusterState,
-        kept: ClusterWithKept,
-        binder: Binder,
-        background: BackgroundRunner,
-        metrics: Metrics,
-        *,
-        scheduling: SchedulingSettings,
-        off_loop: Offload = in_thread,
-    ) -> None:
-        self.state = state
-        self._kept, self._decider = kept, kept.of_cluster
-        self.solver = self._decider.solver
-        self.binder = binder
-        self._plugins = binder.plugins
-        self.background = background
+    def __init__(self, handle: Handle, metrics: Metrics, off_loop: Offload = in_thread) -> None:
+        scheduling = handle.settings.scheduling
+        self.state, self.solver = handle.state, handle.solver
+        self._kept, self._decider = handle.kept, handle.decider
+        self.binder = handle.binder
+        self._plugins = handle.binder.plugins
+        self.background = handle.background
         self.metrics = metrics
         self._solving_seconds = scheduling.deadline_seconds * _SOLVING_SHARE
         self._most = scheduling.most_nodes
         self._off_loop = off_loop
         self._decisions = DecisionStore()
-        self._open_pods = OpenPods(state, binder.has_decided)
+        self._open_pods = OpenPods(self.state, self.binder.has_decided)
         self._search_budget = WaitingBudget(SEARCH_SHARE)
-        self._claim_arrival = ClaimArrival(state)
+        self._claim_arrival = ClaimArrival(self.state)
         self._sync_patience = _SYNC_SHARE * scheduling.deadline_seconds
         """How many seconds calls may still wait for the first lists, all of them together."""
         self.is_stopping = False
