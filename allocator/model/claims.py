@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import Final
 
 from allocator.model.allocations import AllocationResult, ClaimConfig
@@ -126,6 +127,9 @@ class Consumer:
         return f"{'PodGroup' if self.is_pod_group else self.resource} {self.name}"
 
 
+_UID: Final = attrgetter("uid")
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A ResourceClaim.
@@ -153,10 +157,9 @@ class Claim:
 
     def is_reserved_for(self, pod_uid: str, pod_group: str) -> bool:
         """Whether it is reserved for a pod, or for the PodGroup of the pod: pods know only the name of their group."""
-        for consumer in self.reserved_for:  # not any(): a claim has up to 256 consumers, and each pod asks
-            if consumer.uid == pod_uid or (pod_group and consumer.name == pod_group and consumer.is_pod_group):
-                return True
-        return False
+        if pod_uid in map(_UID, self.reserved_for):
+            return True
+        return bool(pod_group) and any(each.is_pod_group and each.name == pod_group for each in self.reserved_for)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"

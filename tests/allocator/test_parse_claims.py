@@ -275,6 +275,34 @@ def test_a_claim_without_status_has_no_allocation() -> None:
     assert (claim.allocation, claim.reserved_for, claim.owner_uid, claim.deleting) == (None, (), None, False)
 
 
+def test_consumers_of_every_kind_are_read() -> None:
+    group = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "2"}
+    entries = [{"resource": "pods", "name": "p", "uid": "1"}, group, {"name": "odd", "uid": "3", "apiGroup": None}]
+    claim = parse_claim(a_claim(status={"allocation": ALLOCATION, "reservedFor": entries}))
+    pod, pods, odd = claim.reserved_for
+    assert (pod, odd) == (Consumer("pods", "p", "1"), Consumer("", "odd", "3"))
+    assert pods.is_pod_group
+    assert [claim.is_reserved_for(uid, "") for uid in ("1", "2", "3", "4")] == [True, True, True, False]
+    assert [claim.is_reserved_for("4", group) for group in ("g", "p")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"resource": "pods", "uid": "1"}, "name: is required"),
+        ({"resource": "pods", "name": "p", "uid": ""}, "uid: is required"),
+        ({"resource": 7, "name": "p", "uid": "1"}, "resource: 7 is not a string"),
+        ({"resource": "pods", "name": "p", "uid": "1", "apiGroup": False}, "apiGroup: false is not a string"),
+        ({"resource": "pods", "name": ["p"], "uid": "1"}, 'name: ["p"] is not a string'),
+    ],
+)
+def test_a_consumer_with_a_problem_is_named(entry: dict[str, Any], problem: str) -> None:
+    fine = {"resource": "pods", "name": "q", "uid": "2"}
+    with pytest.raises(InvalidObjectError) as raised:
+        parse_claim(a_claim(status={"allocation": ALLOCATION, "reservedFor": [fine, entry]}))
+    assert [str(each) for each in raised.value.problems] == [f"status.reservedFor[1].{problem}"]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("allocation", [ALLOCATION, {"devices": {}}])
 def test_an_allocation_comes_back_as_it_was(version: str, allocation: dict[str, Any]) -> None:

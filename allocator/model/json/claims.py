@@ -5,7 +5,10 @@ v1beta1 keeps the fields of ``exactly`` in the request itself.
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from functools import lru_cache
+from itertools import chain, starmap
+from operator import itemgetter
+from typing import Any, Final, TypeAlias
 
 from allocator.model.allocations import ClaimConfig
 from allocator.model.claims import (
@@ -71,7 +74,7 @@ def parse_claim(obj: Mapping[str, object], read_spec: SpecReader = read_claim_sp
         uid=metadata.text("uid"),
         spec=with_optional(read_spec(reader.top.child("spec"), reader.api_version), annotations),
         allocation=allocation_or_none(status, "allocation"),
-        reserved_for=tuple(_consumer(consumer) for consumer in status.children("reservedFor")),
+        reserved_for=_consumers(status),
         owner_uid=owners[0].text("uid") if owners and not is_of_group else None,
         deleting=reader.deleting,
         annotations=annotations,
@@ -172,6 +175,28 @@ def _constraint(fields: Fields) -> ConstraintSpec:
 def _is_pod_group(owner: Fields) -> bool:
     """Whether an owner is a PodGroup, in any version of its API."""
     return owner.text("kind") == "PodGroup" and owner.text("apiVersion").startswith(f"{SCHEDULING_GROUP}/")
+
+
+_MOST_CONSUMERS: Final = 256
+"""An API server allows no more."""
+
+
+def _consumers(status: Fields) -> tuple[Consumer, ...]:
+    """The consumers of a claim. It has up to 256, and each of their reservations sends all of them again."""
+    items: list[Any] = status.items("reservedFor")
+    try:
+        texts = [(each.get("resource", ""), each["name"], each["uid"], each.get("apiGroup", "")) for each in items]
+    except (AttributeError, KeyError, TypeError):
+        texts = []
+    is_usual = len(texts) <= _MOST_CONSUMERS and {*map(type, chain.from_iterable(texts))} == {str}
+    if not is_usual or "" in chain(map(itemgetter(1), texts), map(itemgetter(2), texts)):
+        return tuple(map(_consumer, status.children("reservedFor")))
+    return tuple(starmap(_remembered_consumer, texts))
+
+
+@lru_cache(maxsize=16 * _MOST_CONSUMERS)
+def _remembered_consumer(resource: str, name: str, uid: str, api_group: str) -> Consumer:
+    return Consumer(resource, name, uid, api_group)
 
 
 def _consumer(fields: Fields) -> Consumer:

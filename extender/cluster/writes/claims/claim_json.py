@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from allocator import AllocationResult, Claim, Consumer, DeviceResult, allocation_to_json
@@ -178,9 +179,12 @@ def _same(one: AllocationResult, other: AllocationResult) -> bool:
     return [(r.request, r.device) for r in one.results] == [(r.request, r.device) for r in other.results]
 
 
+_UID: Final = attrgetter("uid")
+
+
 def is_reserved(claim: Claim, uid: str) -> bool:
     """Whether a claim is reserved for the consumer of that uid: a pod, or a PodGroup."""
-    return any(consumer.uid == uid for consumer in claim.reserved_for)
+    return uid in map(_UID, claim.reserved_for)
 
 
 def is_protected(raw: RawObject) -> bool:
