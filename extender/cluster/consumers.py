@@ -70,14 +70,30 @@ def users_of(claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
 
 def is_in_use(claim: Claim, snapshot: Snapshot) -> bool:
     """Whether a pod that has a node, and is not finished, uses a claim."""
-    return any(user.node_name and not user.is_finished for user in users_of(claim, snapshot))
+    for consumer in claim.reserved_for:
+        if consumer.is_pod_group:
+            members, key = _members(consumer, claim, snapshot), ObjectKey(claim.namespace, claim.name)
+            if any(_is_running(pod) and key in claim_keys(pod) for pod in members):
+                return True
+        elif (user := snapshot.pod(consumer.uid)) is not None and _is_running(user):
+            return True
+    return False
+
+
+def _is_running(pod: Pod) -> bool:
+    return bool(pod.node_name) and not pod.is_finished
 
 
 def pods_of(group: Consumer, claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
     """The pods of a PodGroup that name a claim."""
-    members = snapshot.gangs.members.get(GangKey(claim.namespace, group.name, is_pod_group=True), ())
     key = ObjectKey(claim.namespace, claim.name)
-    return (pod for uid in members if (pod := snapshot.pod(uid)) is not None and key in claim_keys(pod))
+    return (pod for pod in _members(group, claim, snapshot) if key in claim_keys(pod))
+
+
+def _members(group: Consumer, claim: Claim, snapshot: Snapshot) -> Iterator[Pod]:
+    """The pods with devices of a PodGroup of the claim's namespace."""
+    members = snapshot.gangs.members.get(GangKey(claim.namespace, group.name, is_pod_group=True), ())
+    return (pod for uid in members if (pod := snapshot.pod(uid)) is not None)
 
 
 def holders_near(node: NodeObject, snapshot: Snapshot, features: Features) -> Iterator[Pod]:

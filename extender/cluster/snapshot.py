@@ -216,8 +216,9 @@ class Snapshot(NamedTuple):
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""
         base, before = self.without_pod(pod.key), self.woken.get(pod.uid) if self.woken else None
+        bound = base.bound
         if pod.node_name:
-            base = base._replace(bound=with_uid(base.bound, pod.node_name, pod.uid))
+            bound = with_uid(bound, pod.node_name, pod.uid)
         elif pod.nominated_node:
             base = base._with_nominee(pod)
         elif before is not None and pod.is_pending:
@@ -226,6 +227,7 @@ class Snapshot(NamedTuple):
         return base._replace(
             pods=base.pods.set(pod.key, pod),
             pod_keys=base.pod_keys.set(pod.uid, pod.key),
+            bound=bound,
             gangs=base.gangs.with_pod(pod),
             requested=with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),
             node_requests=None if self.node_requests is None else self.node_requests.with_pod(pod),
@@ -273,24 +275,23 @@ class Snapshot(NamedTuple):
         requests = self.node_requests
         if requests is not None and key in requests.pods:
             return self._replace(node_requests=requests.without_pod(key)).without_pod(key)
-        if key in self.gangs.places:
-            return self._replace(gangs=self.gangs.without_pod(key)).without_pod(key)
+        gangs = self.gangs.without_pod(key) if key in self.gangs.places else self.gangs
         pod = self.pods.get(key)
         if pod is None:
-            other = self._other(key)
+            base, other = self if gangs is self.gangs else self._replace(gangs=gangs), self._other(key)
             if self.others is None or other is None:
-                return self
-            return self._replace(
+                return base
+            return base._replace(
                 requested=with_cpu(self.requested, other[0], -other[1]), others=self.others.delete(key)
             )
-        base, pods, keys = self, self.pods.delete(key), self.pod_keys.delete(pod.uid)
+        base, pods, keys, bound = self, self.pods.delete(key), self.pod_keys.delete(pod.uid), self.bound
         if pod.node_name:
-            base = self._replace(bound=removed(self.bound, pod.node_name, pod.uid))
+            bound = removed(bound, pod.node_name, pod.uid)
         elif pod.nominated_node or pod.uid in self.woken:
             base = self._without_nominee(self.nominee(pod))
             base = base._replace(woken=self.woken.delete(pod.uid)) if pod.uid in self.woken else base
         requested = with_cpu(self.requested, pod.node_name, 0 if pod.is_finished else -pod.cpu)
-        return base._replace(pods=pods, pod_keys=keys, requested=requested)
+        return base._replace(pods=pods, pod_keys=keys, bound=bound, gangs=gangs, requested=requested)
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and its devices taken."""

@@ -152,7 +152,8 @@ class DecisionLog:
         finally:
             self._count += 1
             seconds = self._clock() - started
-            rejected = {_cut(reason): nodes for reason, nodes in draft.rejected.most_common(_MOST_REASONS)}
+            most = draft.rejected.most_common(_MOST_REASONS) if draft.rejected else ()
+            rejected = {_cut(reason): nodes for reason, nodes in most}
             waits_for = _ERRORS[verb] if error and verb in _ERRORS else draft.waits_for
             entry = DecisionEntry(
                 self._count, entry_id, at, seconds, verb, pod, node, draft.passed, rejected, _cut(error), waits_for

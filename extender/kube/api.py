@@ -190,8 +190,10 @@ def key_of(obj: Mapping[str, object]) -> ObjectKey:
 
 def revision_of(obj: RawObject) -> int:
     """The resourceVersion of an object as a number; 0 where there is none."""
-    metadata = obj.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    try:
+        version = obj["metadata"]["resourceVersion"]
+    except (KeyError, TypeError):
+        return 0
     return revision(version) if isinstance(version, str) else 0
 
 

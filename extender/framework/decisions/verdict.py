@@ -43,7 +43,9 @@ class Verdicts(Sequence[Verdict]):
     def of(cls, verdicts: Iterable[Verdict]) -> "Verdicts":
         """One verdict for each node."""
         found = tuple(verdicts)
-        objects = {id(each): each for each in found}  # far fewer than nodes, and a hash is computed in Python
+        objects = dict(
+            zip(map(id, found), found, strict=True)
+        )  # far fewer than nodes, and a hash is computed in Python
         kinds = tuple(dict.fromkeys(objects.values()))
         numbers = {kind: number for number, kind in enumerate(kinds)}
         codes = {key: numbers[each] for key, each in objects.items()}
