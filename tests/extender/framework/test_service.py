@@ -74,7 +74,7 @@ async def test_pods_that_share_an_allocated_claim_are_answered_on_the_event_loop
     shared = claim("c", allocated=["all/gpu-0"], users=["first"])
     cluster = Cluster.of(GPU, shared, *pods, network_slice("all"), *map(node, names))
     threads = Threads()
-    service = cluster.service(off_loop=threads)
+    service = service_with(Settings(), cluster, threads)
     await service.filter(FilterArgs(parsed(pods[0]), names))
     threads.used = 0
     for each in pods[1:]:
