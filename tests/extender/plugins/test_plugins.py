@@ -18,7 +18,7 @@ from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Code
 from extender.framework.metrics import Metrics
-from extender.framework.plugin import Plugin, Plugins, Refusal
+from extender.framework.plugin import Check, Plugin, Plugins, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.service import Service
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
@@ -273,3 +273,21 @@ def test_the_notes_of_a_new_plugin_are_told_of_pods_that_fit_and_of_bound_ones(p
     by = replace(solver(), plugins=Plugins((*TABLE, NotePlugin())))
     found = Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", "p")])
     assert list(found.notes) == ["team of p"]
+
+
+class DevicesPlugin(Plugin):
+    """Refuses a pod on each node by the devices that it would get there."""
+
+    name = "devices-of-node"
+
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Check:
+        return lambda _needs, _found: Refusal(Reason(_FROZEN, detail=pod.namespace))
+
+
+def test_a_node_that_a_new_plugin_refuses_does_not_lack_devices() -> None:
+    """An explanation names no requests that exclude each other there."""
+    snapshot = snapshot_of(*nodes("n", 2), *waits("p", request("a"), request("b")))
+    by = replace(solver(), plugins=Plugins((*TABLE, DevicesPlugin())))
+    found = Explainer.alone(snapshot, by).explain(snapshot.pods[ObjectKey("ns", "p")])
+    assert [each.reason for each in found.nodes] == ["nothing is kept in namespace ns"]
+    assert found.clashes == ()
