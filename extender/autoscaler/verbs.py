@@ -31,10 +31,10 @@ from extender.autoscaler.simulated_cluster import World
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.framework import wire
+from extender.framework.cycle import policy_of
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import FilterResult
-from extender.framework.pods.policy import policy_of
 from extender.framework.ranking import score_nodes
 from extender.framework.verb import EXAMPLE_POD, Doc, Facts, Verb, count_facts, filter_facts, pod_facts
 from extender.framework.wire import WireError, as_object, as_pod, mismatch, name_of, optional, required, root_of, text

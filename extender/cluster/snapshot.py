@@ -295,20 +295,19 @@ class Snapshot(NamedTuple):
 
     def with_claim(self, claim: ClaimObject) -> "Snapshot":
         """With a claim added or replaced, and its devices taken."""
-        base = self
-        old = self.claims.get(claim.key)
-        if old is not None and (old.claim.uid, old.special_of) != (claim.claim.uid, claim.special_of):
-            base = self.without_claim(claim.key)
-        uid = claim.claim.uid
+        base, key, uid, special_of = self, claim.key, claim.claim.uid, claim.special_of
+        old = self.claims.get(key)
+        if old is not None and (old.claim.uid, old.special_of) != (uid, special_of):
+            base = self.without_claim(key)
         special, allocated_in = base.special, base.allocated_in
-        now, before = claim.claim.allocation, allocated_in.get(claim.key.namespace, Map()).get(uid)
+        now, before = claim.claim.allocation, allocated_in.get(key.namespace, Map()).get(uid)
         if now is None and before is not None:
-            allocated_in = removed(allocated_in, claim.key.namespace, uid)
+            allocated_in = removed(allocated_in, key.namespace, uid)
         elif now is not None and now != before:
-            allocated_in = put(allocated_in, claim.key.namespace, uid, now)
-        if claim.special_of:
-            special = with_uid(special, claim.special_of, uid)
-        claims, keys = base.claims.set(claim.key, claim), base.claim_keys.set(uid, claim.key)
+            allocated_in = put(allocated_in, key.namespace, uid, now)
+        if special_of:
+            special = with_uid(special, special_of, uid)
+        claims, keys = base.claims.set(key, claim), base.claim_keys.set(uid, key)
         after = base._replace(claims=claims, claim_keys=keys, special=special, allocated_in=allocated_in)
         return after._moved(uid, base.held_by(uid))
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from allocator import Allocation, Reason
-from allocator.policies import Merit
+from allocator.policies import POLICIES, Merit, Policy
 from allocator.reason import Cause
+from allocator.tools import hint, shown
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import POLICY, Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No, Solver
@@ -24,7 +25,6 @@ from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs
 from extender.framework.pods.gangs import is_alone
 from extender.framework.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
-from extender.framework.pods.policy import policy_of, unknown_policy
 from extender.framework.pods.reduced_claims import reduced
 from extender.kube.api import revision
 
@@ -35,6 +35,7 @@ DEVICES: Final = "devices"
 """Refuses, beside the plugins: the devices of nodes, and what else is compared on each node."""
 
 _KEPT_ELSEWHERE: Final = Cause("kept-elsewhere", "devices are kept for the pod on node {detail}")
+_UNKNOWN_POLICY: Final = Cause("policy", f"annotation {POLICY} of the pod: {{detail}}")
 _BOUND: Final = Cause("bound", "the pod is bound to node {detail}")
 
 NOTHING_TO_ALLOCATE = Allocation(results=(), merit=Merit(), steps=0)
@@ -114,6 +115,24 @@ def found_at_hand(cycle: Cycle, node: NodeObject) -> Allocation | No | None:
     claims = tuple(each.claim for each in needs.pending)
     found = cycle.solver.at_hand(needs.world(cycle.snapshot), node.node, claims)
     return None if found is None else cycle.checked(node, needs, found)
+
+
+def policy_of(pod: Pod, default: Policy) -> Policy | None:
+    """The policy that decides a pod; None if the annotation of the pod names an unknown policy."""
+    return default if pod.policy is None else POLICIES.get(pod.policy)
+
+
+def unknown_policy(pod: Pod) -> Reason:
+    """The reason for a pod whose annotation names an unknown policy: it can run on no node."""
+    return Reason(_UNKNOWN_POLICY, detail=policy_problem(pod.policy or ""))
+
+
+def policy_problem(name: str) -> str:
+    """What is wrong with the name of a policy; empty if there is a policy of this name."""
+    if name in POLICIES:
+        return ""
+    similar = hint(name, POLICIES) or f"; there are {', '.join(sorted(POLICIES))}"
+    return f"unknown policy {shown(name)}{similar}"
 
 
 def open_cycle(pod: Pod, snapshot: Snapshot, solver: Solver) -> Cycle | Blocked:

@@ -1,4 +1,4 @@
-"""The best of the nodes that fit, and the scores of nodes, from what filter has found.
+"""The best of the nodes that fit, and the scores of nodes, from what filter has found; kept for prioritize and bind.
 
 Filter names a few hundred of the best: to score thousands costs the scheduler more.
 
@@ -16,6 +16,7 @@ from typing import Final
 
 from allocator import Reason
 from allocator.policies import MAX_SCORE, Merit, Policy
+from allocator.tools import Recent
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
@@ -191,3 +192,47 @@ def score_by_cpu(pod: Pod, names: Sequence[str], snapshot: Snapshot, solver: Sol
     verdicts = decider.evaluate(lookup, until=solver.until, solver=informed).verdicts
     merits = {code: merit for code in set(verdicts.codes) if (merit := verdicts.kinds[code].merit) is not None}
     return list(map(informed.policy.scores(merits).get, verdicts.codes, repeat(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The pod as filter was given it, and the merits of its nodes.
+
+    Only a proposal: the cluster may have changed since.
+    """
+
+    pod: Pod
+    merits: Merits
+
+
+class DecisionStore:
+    """Filter's decisions on the pods filtered last, by the pod's uid.
+
+    Args:
+        size: the most pods to remember.
+        scored: the most pods whose merits are remembered as well: prioritize comes right after filter, and there may be
+            thousands of nodes.
+    """
+
+    def __init__(self, *, size: int = 1024, scored: int = 32) -> None:
+        self._pods: Recent[Pod] = Recent(size)
+        self._merits: Recent[Merits] = Recent(scored)
+
+    def keep(self, decision: Decision) -> None:
+        """Replace what is known of a pod."""
+        uid = decision.pod.uid
+        self._pods.keep(uid, decision.pod)
+        if decision.merits:
+            self._merits.keep(uid, decision.merits)
+        else:
+            self._merits.forget(uid)
+
+    def of(self, uid: str) -> Decision | None:
+        """What filter found for a pod; without merits, or None, if many pods were filtered after it."""
+        pod = self._pods.find(uid)
+        return None if pod is None else Decision(pod, self._merits.find(uid) or Merits())
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod, which is bound or gone."""
+        self._pods.forget(uid)
+        self._merits.forget(uid)

@@ -18,8 +18,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError
 from extender.framework.claim_arrival import ClaimArrival
-from extender.framework.cycle import refreshed
-from extender.framework.decision_store import Decision, DecisionStore
+from extender.framework.cycle import policy_of, refreshed
 from extender.framework.decisions.evaluate import MOST_NEW_NODES
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Bounds, FilterResult, ask, filter_nodes
@@ -27,8 +26,7 @@ from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
 from extender.framework.open_pods import OpenPods
 from extender.framework.pods.claims_to_come import Foreseen
-from extender.framework.pods.policy import policy_of
-from extender.framework.ranking import Merits, score_by_cpu, score_nodes
+from extender.framework.ranking import Decision, DecisionStore, Merits, score_by_cpu, score_nodes
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey

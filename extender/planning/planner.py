@@ -17,14 +17,13 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.timeline import ChangeLog
-from extender.framework.cycle import Cycle
+from extender.framework.cycle import Cycle, policy_of
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.nominated.held_devices import found_on
 from extender.framework.pods.claims import Blocked, claims_of, not_ready, unready
 from extender.framework.pods.extended_resources.special_claim import Needs
-from extender.framework.pods.policy import policy_of
 from extender.framework.ranking import score_nodes
 from extender.framework.reasons import Reasons
 from extender.planning.grant import Grant, allocations_of

@@ -21,7 +21,7 @@ from extender.faces.commands.convert import judgements_of, refusals
 from extender.faces.commands.options import Output, OutputOption, PathsArgument, command
 from extender.faces.commands.output import print_result, refuse, warn
 from extender.faces.commands.reading import manifests_of
-from extender.framework.pods.policy import policy_problem
+from extender.framework.cycle import policy_problem
 from extender.kube.resources import CLAIMS, TEMPLATES
 from extender.lab.manifests import FileReport, ManifestObject, duplicates, over_quota, unauthorized
 from extender.tools.table import TextTable

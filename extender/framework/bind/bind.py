@@ -27,7 +27,6 @@ from extender.cluster.writes.claims.claim_writes import SpecialClaims
 from extender.cluster.writes.events import QUOTA_EXCEEDED, Note
 from extender.cluster.writes.pods import NodeResources, check_unbound
 from extender.cluster.writes.writer import Writer
-from extender.framework.bind.awaited_claims import arrived, check_not_fenced
 from extender.framework.bind.claim_allocator import ClaimAllocator
 from extender.framework.bind.plan import BindPlan, BindPlanner, BindTimes, Reports, to_give_back, verify
 from extender.framework.bind_errors import (
@@ -37,6 +36,7 @@ from extender.framework.bind_errors import (
     LapsedError,
     PluginRefusesError,
 )
+from extender.framework.claim_arrival import arrived, check_not_fenced
 from extender.framework.decisions.solver import Solver
 from extender.framework.plugin import WaitingPlugin
 from extender.kube.api import ObjectKey, OutcomeUnknownError, OverQuotaError, WriteRefusedError

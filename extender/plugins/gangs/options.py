@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from allocator.policies import Merit, Policy
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cycle import policy_of
 from extender.framework.filter import Bounds, FilterResult, ask
-from extender.framework.pods.policy import policy_of
 from extender.framework.reasons import Reasons
 from extender.planning.planner import Planner
 

@@ -12,8 +12,8 @@ from extender.cluster.indexes import AssumedAllocation
 from extender.cluster.objects.claims import ALLOCATION_MODE, IMMEDIATE, PRIORITY, mode_problem
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod, parse_pod, read_membership
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cycle import policy_problem
 from extender.framework.pods.claims import NOTHING, Blocked, PodClaims, claims_of
-from extender.framework.pods.policy import policy_problem
 from extender.kube.api import Event, EventType, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, TEMPLATES
 from tests.kit.clusters import claim, device_class, node, pod, request, snapshot_of

@@ -1,8 +1,7 @@
 """What filter found is remembered for the pods filtered last."""
 
 from allocator.policies import Merit
-from extender.framework.decision_store import Decision, DecisionStore
-from extender.framework.ranking import Merits
+from extender.framework.ranking import Decision, DecisionStore, Merits
 from tests.kit.clusters import parsed, pod
 
 

@@ -197,11 +197,13 @@ class Reserved:
         unknown, is_fresh = None, known is None
         now = await self._read(None) if known is None else known
         for _ in range(ATTEMPTS):
-            if self._is_reached(now) and (is_fresh or not self.waiting):
+            merged = self._merged(now)
+            is_reached = self._is_certain(now, merged)
+            if is_reached and (is_fresh or not self.waiting):
                 return now
-            if not self._is_reached(now):
+            if not is_reached:
                 try:
-                    return await self._write(now)
+                    return await self._write(now, merged)
                 except OutcomeUnknownError as error:
                     unknown = error
                 except ApiError as error:
@@ -209,7 +211,7 @@ class Reserved:
                         raise (None if error.is_missing else unknown) or refused(self._key, error) from error
                     unknown = None
             now, is_fresh = await self._read(unknown), True
-        if self._is_reached(now):
+        if self._is_certain(now, self._merged(now)):
             return now
         raise unknown or changed_by_others(self._key)
 
@@ -225,8 +227,9 @@ class Reserved:
             return WriteRefusedError(cause)
         return error if isinstance(error, OutcomeUnknownError) else OutcomeUnknownError(self._key, cause)
 
-    def _is_reached(self, now: ReadClaim) -> bool:
-        return self._merged(now) is None and all(each.is_certain(now) for each in self.waiting)
+    def _is_certain(self, now: ReadClaim, merged: RawObject | None) -> bool:
+        """Whether the goal is reached: nothing is missing, and no write of others can take it away."""
+        return merged is None and all(each.is_certain(now) for each in self.waiting)
 
     def _merged(self, now: ReadClaim) -> RawObject | None:
         """The claim with all reservations; None if none is missing. What has become impossible waits no more."""
@@ -242,9 +245,13 @@ class Reserved:
                 raw, claim = each.reservation.made(raw, at), each.reservation.after(claim)
         return None if raw is now.raw else raw
 
-    async def _write(self, now: ReadClaim) -> ReadClaim:
-        """Write from what was known. A write of any kind makes older writes of others refused."""
-        merged = self._merged(now)
+    async def _write(self, now: ReadClaim, merged: RawObject | None) -> ReadClaim:
+        """Write from what was known. A write of any kind makes older writes of others refused.
+
+        Args:
+            now: the claim as it was known.
+            merged: the same with all reservations; None if none is missing.
+        """
         if merged is None or not is_protected(now.raw):
             raw = self._certain(now.raw) if merged is None else without_taking(now.raw)
             now = await self.claims.update(protected(raw))

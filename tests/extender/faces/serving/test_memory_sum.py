@@ -23,9 +23,9 @@ from extender.faces.http.limits.bodies import UNCOUNTED_BYTES
 from extender.faces.http.limits.connections import API, OPERATIONS, VERBS
 from extender.faces.serving.listeners import RECEIVED_BYTES
 from extender.framework import asked, claim_arrival, decision_log
-from extender.framework.decision_store import DecisionStore
 from extender.framework.decisions import node_view
 from extender.framework.decisions.evaluate import Decider
+from extender.framework.ranking import DecisionStore
 from extender.plugins.preemption import fruitless_choices
 from extender.plugins.quota import totals
 from extender.plugins.requeue import requeue, unserved
