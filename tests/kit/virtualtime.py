@@ -2,9 +2,11 @@
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -49,3 +51,13 @@ async def elapse(seconds: float) -> None:
     """
     assert isinstance(asyncio.get_running_loop(), VirtualTimeLoop), "time is real here"
     await asyncio.sleep(seconds)
+
+
+def in_virtual_time(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
+    """A test that runs on a loop of its own, in no time."""
+
+    @wraps(test)
+    def in_no_time(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        run(test(*args, **kwargs))
+
+    return in_no_time

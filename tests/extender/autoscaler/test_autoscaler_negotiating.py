@@ -23,9 +23,9 @@ from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.extender.autoscaler.scenes import autoscaler_over, group_of, machine, made_up, pending, pod_of
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene
-from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim_template, parsed, request
 from tests.kit.controllers import NO_LICENSE, Fault, Licenses
+from tests.kit.virtualtime import in_virtual_time
 
 TEMPLATES = (claim_template("license", LICENSE), claim_template("both", LICENSE, request("gpu")))
 
@@ -55,120 +55,102 @@ def check_nothing_was_done(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("template", ["license", "both"])
-def test_session_asks_controllers_and_they_allocate_nothing(template: str) -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES, licenses=Licenses(refuses={"m": "no server"}))
-        autoscaler = autoscaler_of(scene)
-        session = started(autoscaler)
-        found = await filter_simulated(session, asking("p", "n", "m", template=template))
-        assert list(found.passed) == ["n"]
-        assert found.unresolvable.in_words() == {"m": f"controller {NAME}: no server"}
-        await select_node(session, selecting("p", "n", template))
-        check_nothing_was_done(scene)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_session_asks_controllers_and_they_allocate_nothing(template: str) -> None:
+    scene = Scene(*TEMPLATES, licenses=Licenses(refuses={"m": "no server"}))
+    autoscaler = autoscaler_of(scene)
+    session = started(autoscaler)
+    found = await filter_simulated(session, asking("p", "n", "m", template=template))
+    assert list(found.passed) == ["n"]
+    assert found.unresolvable.in_words() == {"m": f"controller {NAME}: no server"}
+    await select_node(session, selecting("p", "n", template))
+    check_nothing_was_done(scene)
 
 
-def test_controller_gets_the_requests_of_a_template_as_they_are_written() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES)
-        await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
-        (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
-        (of_claim,) = asked.claims
-        assert of_claim.requests == ({"name": "license", **LICENSE["exactly"]},)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_controller_gets_the_requests_of_a_template_as_they_are_written() -> None:
+    scene = Scene(*TEMPLATES)
+    await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
+    (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
+    (of_claim,) = asked.claims
+    assert of_claim.requests == ({"name": "license", **LICENSE["exactly"]},)
 
 
-def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES, licenses=Licenses(left=1))
-        autoscaler = autoscaler_of(scene)
-        session = started(autoscaler)
-        await select_node(session, selecting("p", "n"))
-        found = await filter_simulated(session, asking("q", "n", "m"))
-        assert set(found.unresolvable.in_words().values()) == {f"controller {NAME}: {NO_LICENSE}"}
-        with pytest.raises(RefusedError, match=NO_LICENSE):
-            await select_node(session, selecting("q", "m"))
-        await select_node(session, selecting("p", "m"))
-        (last,) = scene.licenses.asked(ALLOCATE)[-1:]
-        assert (last.nodes[0].name, last.held) == ("m", ())
-        other = started(autoscaler)
-        assert (await filter_simulated(other, asking("q", "n"))).passed
-        check_nothing_was_done(scene)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_session_counts_what_it_has_booked_and_what_was_moved() -> None:
+    scene = Scene(*TEMPLATES, licenses=Licenses(left=1))
+    autoscaler = autoscaler_of(scene)
+    session = started(autoscaler)
+    await select_node(session, selecting("p", "n"))
+    found = await filter_simulated(session, asking("q", "n", "m"))
+    assert set(found.unresolvable.in_words().values()) == {f"controller {NAME}: {NO_LICENSE}"}
+    with pytest.raises(RefusedError, match=NO_LICENSE):
+        await select_node(session, selecting("q", "m"))
+    await select_node(session, selecting("p", "m"))
+    (last,) = scene.licenses.asked(ALLOCATE)[-1:]
+    assert (last.nodes[0].name, last.held) == ("m", ())
+    other = started(autoscaler)
+    assert (await filter_simulated(other, asking("q", "n"))).passed
+    check_nothing_was_done(scene)
 
 
-def test_what_a_controller_has_granted_is_not_kept_if_the_pod_cannot_be_booked() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
-        autoscaler = autoscaler_of(scene)
-        session = started(autoscaler)
-        await select_node(session, selecting("p", "n", "both"))
-        held = autoscaler.sessions.find(session.session or "").world.held
-        with pytest.raises(RefusedError, match="no free device"):
-            await select_node(session, selecting("q", "n", "both"))
-        world = autoscaler.sessions.find(session.session or "").world
-        assert (dict(world.granted), dict(world.held)) == ({}, dict(held))
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_what_a_controller_has_granted_is_not_kept_if_the_pod_cannot_be_booked() -> None:
+    scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
+    autoscaler = autoscaler_of(scene)
+    session = started(autoscaler)
+    await select_node(session, selecting("p", "n", "both"))
+    held = autoscaler.sessions.find(session.session or "").world.held
+    with pytest.raises(RefusedError, match="no free device"):
+        await select_node(session, selecting("q", "n", "both"))
+    world = autoscaler.sessions.find(session.session or "").world
+    assert (dict(world.granted), dict(world.held)) == ({}, dict(held))
 
 
-def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES)
-        scene.extender = scene.another(
-            controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}]
-        )
-        new = machine("new")
-        new["metadata"]["labels"] = {"site": "a"}
-        found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "new", sent=[new]))
-        assert list(found.passed) == ["new"]
-        (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
-        assert [(each.name, each.labels) for each in asked.nodes] == [("new", {"site": "a"})]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_nodes_that_are_made_up_are_asked_about_with_their_labels() -> None:
+    scene = Scene(*TEMPLATES)
+    scene.extender = scene.another(controllers=[{"name": NAME, "url": "http://localhost:1", "nodeLabels": ["site"]}])
+    new = machine("new")
+    new["metadata"]["labels"] = {"site": "a"}
+    found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "new", sent=[new]))
+    assert list(found.passed) == ["new"]
+    (asked,) = scene.licenses.asked(UNSUITABLE_NODES)
+    assert [(each.name, each.labels) for each in asked.nodes] == [("new", {"site": "a"})]
 
 
-def test_plan_has_no_node_for_a_pod_that_its_controller_refuses_there() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES, licenses=Licenses(left=9, refuses={"a/0": "no server"}))
-        plan = await planned(scene, [pod_of("p", "license")], [group_of("a"), group_of("b")])
-        assert [(each.name, len(each.nodes)) for each in plan.groups] == [("a", 0), ("b", 1)]
-        refused = await planned(scene, [pod_of("p", "license")], [group_of("a")])
-        assert [reason for _, reason in refused.failed] == [f"1 controller {NAME}: no server"]
-        check_nothing_was_done(scene)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_plan_has_no_node_for_a_pod_that_its_controller_refuses_there() -> None:
+    scene = Scene(*TEMPLATES, licenses=Licenses(left=9, refuses={"a/0": "no server"}))
+    plan = await planned(scene, [pod_of("p", "license")], [group_of("a"), group_of("b")])
+    assert [(each.name, len(each.nodes)) for each in plan.groups] == [("a", 0), ("b", 1)]
+    refused = await planned(scene, [pod_of("p", "license")], [group_of("a")])
+    assert [reason for _, reason in refused.failed] == [f"1 controller {NAME}: no server"]
+    check_nothing_was_done(scene)
 
 
-def test_plan_has_nodes_for_as_many_pods_as_there_are_licenses() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
-        pods = [pod_of(name, "license") for name in ("p", "q", "r")]
-        plan = await planned(scene, pods, [group_of("a")])
-        assert [str(each) for each, _ in plan.failed] == ["ns/r"]
-        assert [reason for _, reason in plan.failed] == [f"1 controller {NAME}: {NO_LICENSE}"]
-        check_nothing_was_done(scene)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_plan_has_nodes_for_as_many_pods_as_there_are_licenses() -> None:
+    scene = Scene(*TEMPLATES, licenses=Licenses(left=2))
+    pods = [pod_of(name, "license") for name in ("p", "q", "r")]
+    plan = await planned(scene, pods, [group_of("a")])
+    assert [str(each) for each, _ in plan.failed] == ["ns/r"]
+    assert [reason for _, reason in plan.failed] == [f"1 controller {NAME}: {NO_LICENSE}"]
+    check_nothing_was_done(scene)
 
 
 async def planned(scene: Scene, pods: Sequence[Object], groups: Sequence[Any]) -> Any:
     return await estimate_nodes(InSession(autoscaler_of(scene)), EstimateArgs(pending(*pods), tuple(groups)))
 
 
-def test_controller_of_contexts_is_not_known_in_a_session() -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES)
-        scene.controllers = {}
-        scene.extender = scene.another(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
-        found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
-        text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
-        assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}"}
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_controller_of_contexts_is_not_known_in_a_session() -> None:
+    scene = Scene(*TEMPLATES)
+    scene.controllers = {}
+    scene.extender = scene.another(controllers=[{"name": NAME, "transport": "PodSchedulingContext"}])
+    found = await filter_simulated(InSession(autoscaler_of(scene)), asking("p", "n"))
+    text = "it answers by PodSchedulingContexts, so its answer is not known in a simulation"
+    assert found.unresolvable.in_words() == {"n": f"controller {NAME}: {text}"}
 
 
 @pytest.mark.parametrize(
@@ -179,16 +161,14 @@ def test_controller_of_contexts_is_not_known_in_a_session() -> None:
         (Fault(answer={"claims": []}), f"controller {NAME}: wrong answer: claims: has no entry for claim"),
     ],
 )
-def test_controller_without_an_answer_is_the_reason_and_nothing_is_booked(fault: Fault, reason: str) -> None:
-    async def story() -> None:
-        scene = Scene(*TEMPLATES)
-        autoscaler = autoscaler_of(scene)
-        session = started(autoscaler)
-        scene.licenses.faults = {ALLOCATE: [fault]}
-        with pytest.raises(RefusedError, match=reason):
-            await select_node(session, selecting("p", "n"))
-        scene.seconds += 60
+@in_virtual_time
+async def test_controller_without_an_answer_is_the_reason_and_nothing_is_booked(fault: Fault, reason: str) -> None:
+    scene = Scene(*TEMPLATES)
+    autoscaler = autoscaler_of(scene)
+    session = started(autoscaler)
+    scene.licenses.faults = {ALLOCATE: [fault]}
+    with pytest.raises(RefusedError, match=reason):
         await select_node(session, selecting("p", "n"))
-        check_nothing_was_done(scene)
-
-    virtualtime.run(story())
+    scene.seconds += 60
+    await select_node(session, selecting("p", "n"))
+    check_nothing_was_done(scene)

@@ -34,10 +34,10 @@ from extender.plugins.negotiation.protocol import (
 from extender.tools.intake import Budget
 from tests.extender.plugins.negotiation.scenes import NAME, WORLD, Scene, pods
 from tests.extender.plugins.negotiation.test_controllers_http import ODD
-from tests.kit import virtualtime
 from tests.kit.clusters import node, pod
 from tests.kit.driver import answering
 from tests.kit.places import ROOT
+from tests.kit.virtualtime import in_virtual_time
 
 EXAMPLE = ROOT / "config/example/controllers/licenses.py"
 SITE = "topology.kubernetes.io/zone"
@@ -215,41 +215,35 @@ class AtResponder:
         pass
 
 
-def test_pods_get_the_licenses_of_their_sites_and_give_them_back(responder: Responder) -> None:
+@in_virtual_time
+async def test_pods_get_the_licenses_of_their_sites_and_give_them_back(responder: Responder) -> None:
     world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
     told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
-
-    async def story() -> None:
-        scene = Scene(*pods("p", "q", "r"), world=world)
-        scene.controllers[NAME] = AtResponder(responder)
-        service = scene.replica(controllers=told)
-        assert await scene.bind("p", "m", by=service) == ""
-        assert list((await scene.filter("q", by=service)).passed) == ["n"]
-        assert await scene.bind("q", "n", by=service) == ""
-        assert await scene.bind("r", "n", by=service) == ""
-        await scene.end("p")
-        await scene.tick(by=service)
-        assert {each.node.name for each in responder.store.allocated.values()} == {"n"}
-
-    virtualtime.run(story())
+    scene = Scene(*pods("p", "q", "r"), world=world)
+    scene.controllers[NAME] = AtResponder(responder)
+    service = scene.replica(controllers=told)
+    assert await scene.bind("p", "m", by=service) == ""
+    assert list((await scene.filter("q", by=service)).passed) == ["n"]
+    assert await scene.bind("q", "n", by=service) == ""
+    assert await scene.bind("r", "n", by=service) == ""
+    await scene.end("p")
+    await scene.tick(by=service)
+    assert {each.node.name for each in responder.store.allocated.values()} == {"n"}
 
 
-def test_claim_with_a_license_of_one_site_keeps_its_pods_from_other_sites(responder: Responder) -> None:
+@in_virtual_time
+async def test_claim_with_a_license_of_one_site_keeps_its_pods_from_other_sites(responder: Responder) -> None:
     world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
     told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
-
-    async def story() -> None:
-        scene = Scene(*pods("p"), pod("q", "p-c"), world=world)
-        scene.controllers[NAME] = AtResponder(responder)
-        service = scene.replica(controllers=told)
-        assert await scene.bind("p", "n", by=service) == ""
-        result = await scene.filter("q", by=service)
-        assert (list(result.passed), result.unresolvable.in_words()) == (
-            ["n"],
-            {"m": "claim p-c is allocated for other nodes"},
-        )
-
-    virtualtime.run(story())
+    scene = Scene(*pods("p"), pod("q", "p-c"), world=world)
+    scene.controllers[NAME] = AtResponder(responder)
+    service = scene.replica(controllers=told)
+    assert await scene.bind("p", "n", by=service) == ""
+    result = await scene.filter("q", by=service)
+    assert (list(result.passed), result.unresolvable.in_words()) == (
+        ["n"],
+        {"m": "claim p-c is allocated for other nodes"},
+    )
 
 
 @pytest.fixture(name="url")

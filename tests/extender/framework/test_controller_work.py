@@ -17,6 +17,7 @@ from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, nego
 from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Object, claim, pinned, request
 from tests.kit.controllers import Fault, Licenses
+from tests.kit.virtualtime import in_virtual_time
 
 OTHER = "other.example.com"
 
@@ -39,85 +40,73 @@ async def turn(scene: Scene, seconds: float = 3.0) -> None:
         pytest.param([claim("p-c", LICENSE), pinned("p", "p-c", on="n")], PINNED_PODS, id="pinned pod"),
     ],
 )
-def test_turn_does_not_wait_for_an_allocation_and_the_lease_is_held_meanwhile(
+@in_virtual_time
+async def test_turn_does_not_wait_for_an_allocation_and_the_lease_is_held_meanwhile(
     objects: list[Object], lease: ObjectKey
 ) -> None:
-    async def story() -> None:
-        scene, done = Scene(*objects), asyncio.Event()
-        scene.licenses.faults[ALLOCATE] = [Fault(until=done)]
-        for _ in range(10):
-            await turn(scene)
-        assert len(scene.licenses.asked(ALLOCATE)) == 1
-        spec = (await scene.cluster.api.get(LEASES, lease))["spec"]
-        assert spec["holderIdentity"]
-        done.set()
-        await virtualtime.elapse(1)
+    scene, done = Scene(*objects), asyncio.Event()
+    scene.licenses.faults[ALLOCATE] = [Fault(until=done)]
+    for _ in range(10):
         await turn(scene)
-        assert await scene.allocation() is not None
-        assert len(scene.licenses.asked(ALLOCATE)) == 1
-
-    virtualtime.run(story())
-
-
-def test_turn_does_not_wait_for_the_question_about_nodes_and_asks_it_once() -> None:
-    async def story() -> None:
-        scene, done = Scene(*pods("p"), licenses=Licenses(left=0)), asyncio.Event()
-        assert await scene.reasons() != []
-        scene.licenses.faults[UNSUITABLE_NODES] = [Fault(until=done)]
-        for _ in range(3):
-            await turn(scene)
-        assert len(scene.licenses.questions) == 2
-        scene.licenses.left = 1
-        done.set()
-        for _ in range(2):
-            await turn(scene, 0.2)
-        assert await scene.woken()
-
-    virtualtime.run(story())
+    assert len(scene.licenses.asked(ALLOCATE)) == 1
+    spec = (await scene.cluster.api.get(LEASES, lease))["spec"]
+    assert spec["holderIdentity"]
+    done.set()
+    await virtualtime.elapse(1)
+    await turn(scene)
+    assert await scene.allocation() is not None
+    assert len(scene.licenses.asked(ALLOCATE)) == 1
 
 
-def test_filter_does_not_ask_a_controller_that_was_away_before_it_has_answered_in_the_background() -> None:
+@in_virtual_time
+async def test_turn_does_not_wait_for_the_question_about_nodes_and_asks_it_once() -> None:
+    scene, done = Scene(*pods("p"), licenses=Licenses(left=0)), asyncio.Event()
+    assert await scene.reasons() != []
+    scene.licenses.faults[UNSUITABLE_NODES] = [Fault(until=done)]
+    for _ in range(3):
+        await turn(scene)
+    assert len(scene.licenses.questions) == 2
+    scene.licenses.left = 1
+    done.set()
+    for _ in range(2):
+        await turn(scene, 0.2)
+    assert await scene.woken()
+
+
+@in_virtual_time
+async def test_filter_does_not_ask_a_controller_that_was_away_before_it_has_answered_in_the_background() -> None:
     """The scheduler filters one pod at a time: each question to a controller that hangs would delay all pods."""
-
-    async def story() -> None:
-        scene = Scene(*pods("p", "q"))
-        scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
-        waiting = await scene.reasons("p")
-        scene.seconds += 20.0
-        assert await scene.reasons("q") == waiting
-        assert len(scene.licenses.questions) == 1
-        for _ in range(2):
-            await turn(scene)
-        assert await scene.reasons("q") == []
-
-    virtualtime.run(story())
+    scene = Scene(*pods("p", "q"))
+    scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+    waiting = await scene.reasons("p")
+    scene.seconds += 20.0
+    assert await scene.reasons("q") == waiting
+    assert len(scene.licenses.questions) == 1
+    for _ in range(2):
+        await turn(scene)
+    assert await scene.reasons("q") == []
 
 
-def test_immediate_claim_asks_a_controller_that_was_away() -> None:
-    async def story() -> None:
-        scene = Scene(immediate())
-        scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
-        for _ in range(10):
-            await turn(scene)
-        assert await scene.allocation() is not None
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_immediate_claim_asks_a_controller_that_was_away() -> None:
+    scene = Scene(immediate())
+    scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+    for _ in range(10):
+        await turn(scene)
+    assert await scene.allocation() is not None
 
 
-def test_simulation_asks_a_controller_that_was_away_after_its_pause() -> None:
+@in_virtual_time
+async def test_simulation_asks_a_controller_that_was_away_after_its_pause() -> None:
     """A simulation has no background."""
-
-    async def story() -> None:
-        scene = Scene(*pods("p"))
-        simulation = scene.replica(simulation=True)
-        scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
-        assert await scene.reasons(by=simulation) != []
-        assert await scene.reasons(by=simulation) != []
-        assert len(scene.licenses.questions) == 1
-        scene.seconds += 1.0
-        assert await scene.reasons(by=simulation) == []
-
-    virtualtime.run(story())
+    scene = Scene(*pods("p"))
+    simulation = scene.replica(simulation=True)
+    scene.licenses.faults[UNSUITABLE_NODES] = [Fault("no answer within 2 s")]
+    assert await scene.reasons(by=simulation) != []
+    assert await scene.reasons(by=simulation) != []
+    assert len(scene.licenses.questions) == 1
+    scene.seconds += 1.0
+    assert await scene.reasons(by=simulation) == []
 
 
 def left(name: str, controller: str) -> Object:
@@ -127,67 +116,59 @@ def left(name: str, controller: str) -> Object:
     return claim(name, asked, metadata=marked)
 
 
-def test_controller_that_hangs_holds_up_no_release_of_another() -> None:
-    async def story() -> None:
-        claims = [left(f"c{number:02}", NAME) for number in range(40)]
-        other = negotiated_class("other", OTHER)
-        scene = Scene(*claims, other, left("d", OTHER), others={OTHER: Licenses()})
-        scene.licenses.faults[DEALLOCATE] = [Fault(until=asyncio.Event())] * 40
-        await turn(scene)
-        assert await scene.mark("d") == f"{OTHER} 2 released"
-        assert len(scene.licenses.asked(DEALLOCATE)) == 16
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_controller_that_hangs_holds_up_no_release_of_another() -> None:
+    claims = [left(f"c{number:02}", NAME) for number in range(40)]
+    other = negotiated_class("other", OTHER)
+    scene = Scene(*claims, other, left("d", OTHER), others={OTHER: Licenses()})
+    scene.licenses.faults[DEALLOCATE] = [Fault(until=asyncio.Event())] * 40
+    await turn(scene)
+    assert await scene.mark("d") == f"{OTHER} 2 released"
+    assert len(scene.licenses.asked(DEALLOCATE)) == 16
 
 
-def test_controller_that_is_away_is_asked_to_release_once_a_pause_and_not_for_each_claim() -> None:
-    async def story() -> None:
-        scene = Scene(*(left(f"c{number:02}", NAME) for number in range(40)))
-        scene.licenses.faults[DEALLOCATE] = [Fault("no connection")] * 40
-        await turn(scene)
-        asked = len(scene.licenses.asked(DEALLOCATE))
-        await turn(scene, 0.2)
-        assert len(scene.licenses.asked(DEALLOCATE)) == asked
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_controller_that_is_away_is_asked_to_release_once_a_pause_and_not_for_each_claim() -> None:
+    scene = Scene(*(left(f"c{number:02}", NAME) for number in range(40)))
+    scene.licenses.faults[DEALLOCATE] = [Fault("no connection")] * 40
+    await turn(scene)
+    asked = len(scene.licenses.asked(DEALLOCATE))
+    await turn(scene, 0.2)
+    assert len(scene.licenses.asked(DEALLOCATE)) == asked
 
 
-def test_controller_that_hangs_takes_no_room_of_another() -> None:
-    async def story() -> None:
-        work, done, told = ControllerWork[str](Faults(), most=2), asyncio.Event(), []
+@in_virtual_time
+async def test_controller_that_hangs_takes_no_room_of_another() -> None:
+    work, done, told = ControllerWork[str](Faults(), most=2), asyncio.Event(), []
 
-        async def wait() -> None:
-            await done.wait()
+    async def wait() -> None:
+        await done.wait()
 
-        async def tell() -> None:
-            told.append("b")
+    async def tell() -> None:
+        told.append("b")
 
-        for key in ("1", "2"):
-            assert work.has_room(["a"])
-            work.begin(key, key, ["a"], wait)
-        assert not work.has_room(["a"])
-        assert not work.has_room(["a", "b"])
-        assert work.has_room(["b"])
-        work.begin("3", "3", ["b"], tell)
-        await virtualtime.elapse(1)
-        assert (told, len(work)) == (["b"], 2)
-        done.set()
-        await virtualtime.elapse(1)
+    for key in ("1", "2"):
         assert work.has_room(["a"])
+        work.begin(key, key, ["a"], wait)
+    assert not work.has_room(["a"])
+    assert not work.has_room(["a", "b"])
+    assert work.has_room(["b"])
+    work.begin("3", "3", ["b"], tell)
+    await virtualtime.elapse(1)
+    assert (told, len(work)) == (["b"], 2)
+    done.set()
+    await virtualtime.elapse(1)
+    assert work.has_room(["a"])
 
-    virtualtime.run(story())
 
-
-def test_work_that_fails_is_a_fault_of_its_object_and_makes_room() -> None:
+@in_virtual_time
+async def test_work_that_fails_is_a_fault_of_its_object_and_makes_room() -> None:
     told = Told()
 
     async def fail() -> None:
         raise ZeroDivisionError("wrong")
 
-    async def story() -> None:
-        work = ControllerWork[str](Faults(told), most=1)
-        work.begin("1", "claim ns/c", ["a"], fail)
-        await virtualtime.elapse(1)
-        assert (told.lines, len(work)) == (["claim ns/c: wrong"], 0)
-
-    virtualtime.run(story())
+    work = ControllerWork[str](Faults(told), most=1)
+    work.begin("1", "claim ns/c", ["a"], fail)
+    await virtualtime.elapse(1)
+    assert (told.lines, len(work)) == (["claim ns/c: wrong"], 0)

@@ -25,7 +25,7 @@ from extender.kube.resources import CLAIMS, NODES, PODS
 from tests.extender.kube.live_scenes import api_over, default, make_claim, make_node, now
 from tests.kit import virtualtime
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import in_virtual_time, run
 
 CLAIM = make_claim("c")
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -319,40 +319,36 @@ async def write(api: RemoteApi, namespace: str, name: str) -> None:
     await api.patch_status(PODS, ObjectKey(namespace, name), {"status": {}})
 
 
-def test_slow_writes_of_a_namespace_wait_for_each_other_and_others_for_none_of_them() -> None:
-    async def story() -> None:
-        slow = Slow()
-        api = RemoteApi(slow, Served({"Pod": "v1"}), random=lambda: 0.5)
-        loop = asyncio.get_running_loop()
-        writes = [loop.create_task(write(api, "slow", f"p{number}")) for number in range(3 * MOST_WRITES)]
-        await virtualtime.elapse(0.1)
-        began = loop.time()
-        await write(api, "quick", "q")
-        assert loop.time() == began
-        await asyncio.gather(*writes)
-        assert slow.most == MOST_WRITES
-        assert loop.time() < 3.2
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_slow_writes_of_a_namespace_wait_for_each_other_and_others_for_none_of_them() -> None:
+    slow = Slow()
+    api = RemoteApi(slow, Served({"Pod": "v1"}), random=lambda: 0.5)
+    loop = asyncio.get_running_loop()
+    writes = [loop.create_task(write(api, "slow", f"p{number}")) for number in range(3 * MOST_WRITES)]
+    await virtualtime.elapse(0.1)
+    began = loop.time()
+    await write(api, "quick", "q")
+    assert loop.time() == began
+    await asyncio.gather(*writes)
+    assert slow.most == MOST_WRITES
+    assert loop.time() < 3.2
 
 
-def test_a_write_that_gets_no_turn_in_time_is_not_sent_and_says_so() -> None:
-    async def story() -> None:
-        stuck, timing = Stuck(), RequestTiming(call_seconds=1000.0)
-        api = RemoteApi(stuck, Served({"Pod": "v1"}), random=lambda: 0.5, timing=timing)
-        loop = asyncio.get_running_loop()
-        first = [loop.create_task(write(api, "slow", f"p{number}")) for number in range(MOST_WRITES)]
-        await virtualtime.elapse(1)
-        began = loop.time()
-        reason = "PATCH .*/pods/p/status: not sent within 30 s: other writes of namespace slow are slow"
-        with pytest.raises(UnreachableError, match=reason):
-            await write(api, "slow", "p")
-        assert (loop.time() - began, stuck.open) == (WAITING_SECONDS, MOST_WRITES)
-        first[0].cancel()
-        await virtualtime.elapse(1)
+@in_virtual_time
+async def test_a_write_that_gets_no_turn_in_time_is_not_sent_and_says_so() -> None:
+    stuck, timing = Stuck(), RequestTiming(call_seconds=1000.0)
+    api = RemoteApi(stuck, Served({"Pod": "v1"}), random=lambda: 0.5, timing=timing)
+    loop = asyncio.get_running_loop()
+    first = [loop.create_task(write(api, "slow", f"p{number}")) for number in range(MOST_WRITES)]
+    await virtualtime.elapse(1)
+    began = loop.time()
+    reason = "PATCH .*/pods/p/status: not sent within 30 s: other writes of namespace slow are slow"
+    with pytest.raises(UnreachableError, match=reason):
         await write(api, "slow", "p")
-        for each in first:
-            each.cancel()
-        await asyncio.gather(*first, return_exceptions=True)
-
-    virtualtime.run(story())
+    assert (loop.time() - began, stuck.open) == (WAITING_SECONDS, MOST_WRITES)
+    first[0].cancel()
+    await virtualtime.elapse(1)
+    await write(api, "slow", "p")
+    for each in first:
+        each.cancel()
+    await asyncio.gather(*first, return_exceptions=True)

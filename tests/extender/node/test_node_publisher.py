@@ -14,6 +14,7 @@ from extender.node.publisher import INTERVAL_SECONDS, RETRY_SECONDS, Publisher
 from tests.kit import virtualtime
 from tests.kit.clusters import node
 from tests.kit.servers.memory import Fault, Transport, memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 DRIVER, NODE = "gpu.example.com", "node-1"
 
@@ -131,25 +132,23 @@ async def test_fields_that_the_server_does_not_know_are_told_and_not_written_for
     assert await inner.list(SLICES) == before
 
 
-def test_slices_come_back_when_a_kubelet_that_deleted_them_accepts_the_driver_and_after_failures() -> None:
-    async def scene() -> None:
-        inner = cluster()
-        api = Transport(inner, {"select resourceslices": [Fault(refused=ApiError(403, "Forbidden", "not now"))]})
-        publisher = Publisher(api, DRIVER, NODE, [spec("gpu-0")])
-        running = asyncio.create_task(publisher.run())
-        await virtualtime.elapse(RETRY_SECONDS / 2)
-        assert await published(inner) == []
-        await virtualtime.elapse(RETRY_SECONDS)
-        assert len(await published(inner)) == 1
+@in_virtual_time
+async def test_slices_come_back_when_a_kubelet_that_deleted_them_accepts_the_driver_and_after_failures() -> None:
+    inner = cluster()
+    api = Transport(inner, {"select resourceslices": [Fault(refused=ApiError(403, "Forbidden", "not now"))]})
+    publisher = Publisher(api, DRIVER, NODE, [spec("gpu-0")])
+    running = asyncio.create_task(publisher.run())
+    await virtualtime.elapse(RETRY_SECONDS / 2)
+    assert await published(inner) == []
+    await virtualtime.elapse(RETRY_SECONDS)
+    assert len(await published(inner)) == 1
 
-        await inner.delete(SLICES, key_of((await inner.list(SLICES)).items[0]))
-        publisher.wake()
-        await virtualtime.elapse(2)
-        assert len(await published(inner)) == 1
+    await inner.delete(SLICES, key_of((await inner.list(SLICES)).items[0]))
+    publisher.wake()
+    await virtualtime.elapse(2)
+    assert len(await published(inner)) == 1
 
-        await inner.delete(SLICES, key_of((await inner.list(SLICES)).items[0]))
-        await virtualtime.elapse(INTERVAL_SECONDS)
-        assert len(await published(inner)) == 1
-        running.cancel()
-
-    virtualtime.run(scene())
+    await inner.delete(SLICES, key_of((await inner.list(SLICES)).items[0]))
+    await virtualtime.elapse(INTERVAL_SECONDS)
+    assert len(await published(inner)) == 1
+    running.cancel()

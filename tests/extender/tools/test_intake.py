@@ -15,6 +15,7 @@ from extender.faces.serving.memory import MemoryLimit, memory_limit
 from extender.tools.intake import Budget, Source, json_weight
 from tests.kit import virtualtime
 from tests.kit.objects import synthetic
+from tests.kit.virtualtime import in_virtual_time
 
 GIB = 1024**3
 UNLIMITED = "9223372036854771712"
@@ -162,37 +163,33 @@ def test_objects_of_the_api_server_wait_for_room_in_their_order() -> None:
     assert virtualtime.run(run()) == ["first", "larger than all", "small"]
 
 
-def test_who_is_cancelled_while_it_waits_takes_no_room() -> None:
-    async def run() -> None:
-        budget = Budget(LIMIT)
+@in_virtual_time
+async def test_who_is_cancelled_while_it_waits_takes_no_room() -> None:
+    budget = Budget(LIMIT)
 
-        async def read() -> None:
-            async with budget.waiting(Source.API_SERVER, 200):
-                await asyncio.sleep(0)
-
+    async def read() -> None:
         async with budget.waiting(Source.API_SERVER, 200):
-            waiting = [asyncio.create_task(read()) for _ in range(3)]
             await asyncio.sleep(0)
-            waiting[0].cancel()
-            await asyncio.sleep(0)
-        waiting[1].cancel()  # in the moment in which it gets its turn
-        await asyncio.wait(waiting)
-        assert [each.cancelled() for each in waiting] == [True, True, False]
-        assert not any(budget.taken.values())
 
-    virtualtime.run(run())
+    async with budget.waiting(Source.API_SERVER, 200):
+        waiting = [asyncio.create_task(read()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+    waiting[1].cancel()  # in the moment in which it gets its turn
+    await asyncio.wait(waiting)
+    assert [each.cancelled() for each in waiting] == [True, True, False]
+    assert not any(budget.taken.values())
 
 
-def test_requests_take_no_room_from_the_api_server() -> None:
-    async def run() -> None:
-        budget = Budget(LIMIT)
-        for source in Source:
-            while source is not Source.API_SERVER and budget.take(source, 10):
-                pass
-        async with asyncio.timeout(1), budget.waiting(Source.API_SERVER, 200):
-            assert budget.taken[Source.API_SERVER] == 200
-
-    virtualtime.run(run())
+@in_virtual_time
+async def test_requests_take_no_room_from_the_api_server() -> None:
+    budget = Budget(LIMIT)
+    for source in Source:
+        while source is not Source.API_SERVER and budget.take(source, 10):
+            pass
+    async with asyncio.timeout(1), budget.waiting(Source.API_SERVER, 200):
+        assert budget.taken[Source.API_SERVER] == 200
 
 
 def test_metrics_tell_what_is_taken_and_what_was_refused() -> None:

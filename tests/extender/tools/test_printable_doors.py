@@ -29,9 +29,9 @@ from extender.plugins.negotiation.protocol import (
     answer_of,
 )
 from tests.extender.plugins.negotiation.scenes import Scene, pods
-from tests.kit import virtualtime
 from tests.kit.controllers import Fault
 from tests.kit.servers.memory import Fault as ApiFault
+from tests.kit.virtualtime import in_virtual_time
 
 EVIL = "\x1b[31mred\x1b[0m\n\u202eforged"
 CLAIM = ClaimAsk("ns", "c", "uid-c", 1, ({"name": "seat"},))
@@ -112,17 +112,15 @@ ALLOCATED = {"devices": {"results": [{"request": EVIL, "driver": "d.example.com"
         Fault(answer={"claims": [{"uid": "uid-p-c", "unsuitableNodes": {EVIL: EVIL}}]}),
     ],
 )
-def test_no_control_character_of_a_controller_reaches_a_reason_or_an_event(fault: Fault) -> None:
-    async def story() -> None:
-        scene = Scene(*pods("p"))
-        scene.licenses.faults[UNSUITABLE_NODES] = [fault]
-        reasons = await scene.reasons()
-        assert reasons
-        assert all(reason.isprintable() for reason in reasons)
-        assert json.dumps(reasons).isascii()
-        assert Note("DevicesUnavailable", printable("; ".join(reasons))).text.isprintable()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_no_control_character_of_a_controller_reaches_a_reason_or_an_event(fault: Fault) -> None:
+    scene = Scene(*pods("p"))
+    scene.licenses.faults[UNSUITABLE_NODES] = [fault]
+    reasons = await scene.reasons()
+    assert reasons
+    assert all(reason.isprintable() for reason in reasons)
+    assert json.dumps(reasons).isascii()
+    assert Note("DevicesUnavailable", printable("; ".join(reasons))).text.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -134,23 +132,19 @@ def test_no_control_character_of_a_controller_reaches_a_reason_or_an_event(fault
         Fault(answer={"claims": [{"uid": "uid-p-c", "allocation": ALLOCATED}]}),
     ],
 )
-def test_no_control_character_of_a_controller_reaches_the_error_of_a_bind(fault: Fault) -> None:
-    async def story() -> None:
-        scene = Scene(*pods("p"))
-        scene.licenses.faults[ALLOCATE] = [fault]
-        error = await scene.bind()
-        assert error
-        assert error.isprintable()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_no_control_character_of_a_controller_reaches_the_error_of_a_bind(fault: Fault) -> None:
+    scene = Scene(*pods("p"))
+    scene.licenses.faults[ALLOCATE] = [fault]
+    error = await scene.bind()
+    assert error
+    assert error.isprintable()
 
 
-def test_no_control_character_of_a_webhook_reaches_the_error_of_a_bind() -> None:
-    async def story() -> None:
-        scene = Scene(*pods("p"))
-        scene.transport.script("update resourceclaims", ApiFault(refused=ApiError(403, "Forbidden", EVIL)))
-        error = await scene.bind()
-        assert error
-        assert error.isprintable()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_no_control_character_of_a_webhook_reaches_the_error_of_a_bind() -> None:
+    scene = Scene(*pods("p"))
+    scene.transport.script("update resourceclaims", ApiFault(refused=ApiError(403, "Forbidden", EVIL)))
+    error = await scene.bind()
+    assert error
+    assert error.isprintable()

@@ -17,10 +17,10 @@ from extender.cluster.resource_quotas import Account, Charge, Extended, QuotaSco
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, PODS, QUOTAS
 from extender.lab.manifests import load_objects, over_quota
-from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, claim_template, device_class, local_slice, node, parsed, pod, request
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 COUNTED = "gpu.deviceclass.resource.k8s.io/devices"
 RESOURCE = "example.com/gpu"
@@ -137,28 +137,25 @@ class TestCharges:
 
 
 class TestClusterInMemory:
-    def test_what_is_deleted_or_finished_leaves_room(self) -> None:
+    @in_virtual_time
+    async def test_what_is_deleted_or_finished_leaves_room(self) -> None:
         api = memory_api(device_class(extended=RESOURCE))
         asking = written(pod("p", resources={RESOURCE: "1"}))
-
-        async def scenario() -> None:
-            await api.create(QUOTAS, quota(**{f"requests.{RESOURCE}": "1"}))
-            await api.create(PODS, asking)
-            with pytest.raises(ApiError, match=r'pods "q" is forbidden: exceeded quota: gpu, requested: '):
-                await api.create(PODS, {**asking, "metadata": {"namespace": "ns", "name": "q"}})
-            await api.patch_status(PODS, ObjectKey("ns", "p"), {"status": {"phase": "Succeeded"}})
-            await api.create(CLAIMS, written(claim("c")))
-            with pytest.raises(ApiError, match="exceeded quota"):
-                await api.create(CLAIMS, written(claim("d")))
-            await api.delete(CLAIMS, ObjectKey("ns", "c"))
+        await api.create(QUOTAS, quota(**{f"requests.{RESOURCE}": "1"}))
+        await api.create(PODS, asking)
+        with pytest.raises(ApiError, match=r'pods "q" is forbidden: exceeded quota: gpu, requested: '):
+            await api.create(PODS, {**asking, "metadata": {"namespace": "ns", "name": "q"}})
+        await api.patch_status(PODS, ObjectKey("ns", "p"), {"status": {"phase": "Succeeded"}})
+        await api.create(CLAIMS, written(claim("c")))
+        with pytest.raises(ApiError, match="exceeded quota"):
             await api.create(CLAIMS, written(claim("d")))
-            (found,) = (await api.list(QUOTAS)).items
-            assert found["status"] == {
-                "hard": {f"requests.{RESOURCE}": "1"},
-                "used": {f"requests.{RESOURCE}": "1"},
-            }
-
-        virtualtime.run(scenario())
+        await api.delete(CLAIMS, ObjectKey("ns", "c"))
+        await api.create(CLAIMS, written(claim("d")))
+        (found,) = (await api.list(QUOTAS)).items
+        assert found["status"] == {
+            "hard": {f"requests.{RESOURCE}": "1"},
+            "used": {f"requests.{RESOURCE}": "1"},
+        }
 
     def test_simulate_refuses_what_an_api_server_refuses_and_says_why_claims_are_not_made(self) -> None:
         refused: list[str] = []

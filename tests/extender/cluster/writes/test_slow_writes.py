@@ -21,6 +21,7 @@ from tests.extender.plugins.preemption.scenes import runs
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, NOW, Cluster, Object, claim, local_slice, node, pod, solver
 from tests.kit.servers.slow import SlowAdmission
+from tests.kit.virtualtime import in_virtual_time
 
 SLOW, QUICK = "slow", "quick"
 WEBHOOK_SECONDS: Final = 9.0
@@ -97,87 +98,75 @@ class Scene:
         return pod_now is None or pod_now.deleting
 
 
-def test_pod_is_woken_although_the_writes_that_wake_others_are_slow() -> None:
-    async def story() -> None:
-        names = [f"s{number}" for number in range(30)]
-        scene = Scene(node("a"), *waiting(SLOW, *names), *waiting(QUICK, "q"))
-        for name in names:
-            assert not await scene.filter(SLOW, name)
-        assert not await scene.filter(QUICK, "q")
-        scene.cluster.load(local_slice("a", 40))
-        assert await scene.took(lambda: scene.woken(QUICK, "q")) < 2.0
-        assert not await scene.woken(SLOW, names[0])
-        assert await scene.took(lambda: scene.woken(SLOW, *names)) < 4 * WEBHOOK_SECONDS
-        await scene.end()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_pod_is_woken_although_the_writes_that_wake_others_are_slow() -> None:
+    names = [f"s{number}" for number in range(30)]
+    scene = Scene(node("a"), *waiting(SLOW, *names), *waiting(QUICK, "q"))
+    for name in names:
+        assert not await scene.filter(SLOW, name)
+    assert not await scene.filter(QUICK, "q")
+    scene.cluster.load(local_slice("a", 40))
+    assert await scene.took(lambda: scene.woken(QUICK, "q")) < 2.0
+    assert not await scene.woken(SLOW, names[0])
+    assert await scene.took(lambda: scene.woken(SLOW, *names)) < 4 * WEBHOOK_SECONDS
+    await scene.end()
 
 
-def test_pod_that_waits_later_is_woken_while_slow_writes_go_on() -> None:
-    async def story() -> None:
-        names = [f"s{number}" for number in range(30)]
-        scene = Scene(node("a"), node("b"), *waiting(SLOW, *names), *waiting(QUICK, "q"))
-        for name in names:
-            await scene.filter(SLOW, name, "a")
-        scene.cluster.load(local_slice("a", 40))
-        await scene.took(lambda: scene.woken(SLOW, names[0]))
-        assert not await scene.filter(QUICK, "q", "b")
-        scene.cluster.load(local_slice("b"))
-        assert await scene.took(lambda: scene.woken(QUICK, "q")) < 2.0
-        assert not await scene.woken(SLOW, *names)
-        await scene.end()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_pod_that_waits_later_is_woken_while_slow_writes_go_on() -> None:
+    names = [f"s{number}" for number in range(30)]
+    scene = Scene(node("a"), node("b"), *waiting(SLOW, *names), *waiting(QUICK, "q"))
+    for name in names:
+        await scene.filter(SLOW, name, "a")
+    scene.cluster.load(local_slice("a", 40))
+    await scene.took(lambda: scene.woken(SLOW, names[0]))
+    assert not await scene.filter(QUICK, "q", "b")
+    scene.cluster.load(local_slice("b"))
+    assert await scene.took(lambda: scene.woken(QUICK, "q")) < 2.0
+    assert not await scene.woken(SLOW, *names)
+    await scene.end()
 
 
-def test_filter_does_not_wait_for_an_api_server_that_is_slow() -> None:
-    async def story() -> None:
-        scene = Scene(node("a"), local_slice("a", 40), *waiting(SLOW, "p"), *waiting(QUICK, "q"))
-        bind = asyncio.create_task(scene.service.bind(BindArgs("p", SLOW, f"{SLOW}-uid-p", "a")))
-        await virtualtime.elapse(0.1)
-        began = now()
-        assert await scene.filter(QUICK, "q")
-        assert now() == began
-        assert not bind.done()
-        await scene.end()
-        await asyncio.gather(bind, return_exceptions=True)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_filter_does_not_wait_for_an_api_server_that_is_slow() -> None:
+    scene = Scene(node("a"), local_slice("a", 40), *waiting(SLOW, "p"), *waiting(QUICK, "q"))
+    bind = asyncio.create_task(scene.service.bind(BindArgs("p", SLOW, f"{SLOW}-uid-p", "a")))
+    await virtualtime.elapse(0.1)
+    began = now()
+    assert await scene.filter(QUICK, "q")
+    assert now() == began
+    assert not bind.done()
+    await scene.end()
+    await asyncio.gather(bind, return_exceptions=True)
 
 
-def test_pod_is_bound_while_binds_of_others_are_slow() -> None:
-    async def story() -> None:
-        names = [f"s{number}" for number in range(30)]
-        scene = Scene(node("a"), local_slice("a", 40), *waiting(SLOW, *names), *waiting(QUICK, "q"))
-        slow = [
-            asyncio.create_task(scene.service.bind(BindArgs(name, SLOW, f"{SLOW}-uid-{name}", "a"))) for name in names
-        ]
-        began = now()
-        await virtualtime.elapse(0.1)
-        await scene.service.bind(BindArgs("q", QUICK, f"{QUICK}-uid-q", "a"))
-        assert now() - began < 1.0
-        assert not any(each.done() for each in slow)
-        await scene.end()
-        await asyncio.gather(*slow, return_exceptions=True)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_pod_is_bound_while_binds_of_others_are_slow() -> None:
+    names = [f"s{number}" for number in range(30)]
+    scene = Scene(node("a"), local_slice("a", 40), *waiting(SLOW, *names), *waiting(QUICK, "q"))
+    slow = [asyncio.create_task(scene.service.bind(BindArgs(name, SLOW, f"{SLOW}-uid-{name}", "a"))) for name in names]
+    began = now()
+    await virtualtime.elapse(0.1)
+    await scene.service.bind(BindArgs("q", QUICK, f"{QUICK}-uid-q", "a"))
+    assert now() - began < 1.0
+    assert not any(each.done() for each in slow)
+    await scene.end()
+    await asyncio.gather(*slow, return_exceptions=True)
 
 
-def test_victims_that_are_deleted_slowly_delay_no_other_preemption() -> None:
-    async def story() -> None:
-        running = [
-            *of(SLOW, *runs("v", "a/gpu-0", on="a")),
-            *of(QUICK, *runs("w", "b/gpu-0", on="b")),
-        ]
-        nodes = [*map(node, "ab"), *map(local_slice, "ab")]
-        wanting = waiting(QUICK, "x", "y", priority=1000)
-        scene = Scene(*nodes, *running, *wanting)
-        assert not await scene.filter(QUICK, "x", "a")
-        await scene.took(lambda: scene.nominated("x"))
-        assert not await scene.filter(QUICK, "y", "b")
-        assert await scene.took(lambda: scene.evicted(QUICK, "w")) < 4.0
-        assert not await scene.evicted(SLOW, "v")
-        await scene.took(lambda: scene.evicted(SLOW, "v"))
-        await scene.end()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_victims_that_are_deleted_slowly_delay_no_other_preemption() -> None:
+    running = [
+        *of(SLOW, *runs("v", "a/gpu-0", on="a")),
+        *of(QUICK, *runs("w", "b/gpu-0", on="b")),
+    ]
+    nodes = [*map(node, "ab"), *map(local_slice, "ab")]
+    wanting = waiting(QUICK, "x", "y", priority=1000)
+    scene = Scene(*nodes, *running, *wanting)
+    assert not await scene.filter(QUICK, "x", "a")
+    await scene.took(lambda: scene.nominated("x"))
+    assert not await scene.filter(QUICK, "y", "b")
+    assert await scene.took(lambda: scene.evicted(QUICK, "w")) < 4.0
+    assert not await scene.evicted(SLOW, "v")
+    await scene.took(lambda: scene.evicted(SLOW, "v"))
+    await scene.end()

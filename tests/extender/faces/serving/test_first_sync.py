@@ -12,6 +12,7 @@ from extender.tools.faults import RefusedError
 from extender.tools.offload import at_once
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, claim, local_slice, node, parsed, pod
+from tests.kit.virtualtime import in_virtual_time
 
 ASKED = FilterArgs(parsed(pod("p", "c")), ["n"])
 LISTS_SECONDS = 1.0
@@ -25,17 +26,15 @@ def starting() -> tuple[Service, Cluster]:
     return empty.service(off_loop=at_once), empty
 
 
-def test_a_pod_waits_for_the_first_lists() -> None:
-    async def story() -> None:
-        service, cluster = starting()
-        asked = asyncio.create_task(service.filter(ASKED))
-        await virtualtime.elapse(LISTS_SECONDS)
-        assert not asked.done()
-        cluster.api.follow(cluster.state)
-        await virtualtime.elapse(0.1)
-        assert list(asked.result().passed) == ["n"]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_a_pod_waits_for_the_first_lists() -> None:
+    service, cluster = starting()
+    asked = asyncio.create_task(service.filter(ASKED))
+    await virtualtime.elapse(LISTS_SECONDS)
+    assert not asked.done()
+    cluster.api.follow(cluster.state)
+    await virtualtime.elapse(0.1)
+    assert list(asked.result().passed) == ["n"]
 
 
 def test_all_pods_together_do_not_wait_longer_than_one_call_may_take() -> None:

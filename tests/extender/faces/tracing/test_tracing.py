@@ -32,7 +32,7 @@ from extender.tools.offload import in_thread
 from tests.extender.kube.live_scenes import SERVED, default, half, make_claim
 from tests.kit.clusters import GPU, Cluster, asking, binding, claim, client_of, local_slice, node, pod, solver
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import run
+from tests.kit.virtualtime import in_virtual_time, run
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
@@ -303,13 +303,10 @@ def test_a_request_that_fails_says_so(
     assert facts.items() <= told(span).items()
 
 
-def test_the_span_of_a_watch_ends_with_its_head(traced: Traced) -> None:
+@in_virtual_time
+async def test_the_span_of_a_watch_ends_with_its_head(traced: Traced) -> None:
     transport = traced.spans.transport(FakeApi())
     watch = Asking("GET", "/api/v1/nodes", {"watch": "true", "resourceVersion": "100", "timeoutSeconds": "1"})
-
-    async def main() -> None:
-        async with transport.stream(watch) as stream:
-            assert stream.status == 200
-            assert told(traced.ended()["watch nodes"])["http.response.status_code"] == 200
-
-    run(main())
+    async with transport.stream(watch) as stream:
+        assert stream.status == 200
+        assert told(traced.ended()["watch nodes"])["http.response.status_code"] == 200

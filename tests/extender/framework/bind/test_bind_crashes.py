@@ -20,6 +20,7 @@ from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, ever
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, claim, device_class, local_slice, node, pod
 from tests.kit.servers.memory import Fault, memory_api, writes
+from tests.kit.virtualtime import in_virtual_time
 
 FORBIDDEN = Fault(refused=ApiError(403, "Forbidden", "not allowed"))
 
@@ -92,62 +93,53 @@ def _left_of(raw: RawObject) -> str:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
-def test_what_is_left_the_next_try_mends(row: Row) -> None:
-    async def main() -> None:
-        api = await crashed(row)
-        assert await left(api) == (row.claims, row.bound)
-        process = Process(api)
-        assert await process.bind("p", "n") == ""
-        assert await left(api) == ("r,r", True)
-        assert not process.state.snapshot.assumed
-
-    virtualtime.run(main())
+@in_virtual_time
+async def test_what_is_left_the_next_try_mends(row: Row) -> None:
+    api = await crashed(row)
+    assert await left(api) == (row.claims, row.bound)
+    process = Process(api)
+    assert await process.bind("p", "n") == ""
+    assert await left(api) == ("r,r", True)
+    assert not process.state.snapshot.assumed
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if not row.bound], ids=lambda row: row.claims)
-def test_and_so_does_the_controller_if_the_pod_goes_away(row: Row) -> None:
-    async def main() -> None:
-        api = await crashed(row)
-        await api.delete(PODS, ObjectKey("ns", "p"))
-        await ClaimController(api).reconcile()
-        held = [raw for raw in (await everything(api, CLAIMS)).values() if (raw.get("status") or {}).get("allocation")]
-        assert held == []
-
-    virtualtime.run(main())
+@in_virtual_time
+async def test_and_so_does_the_controller_if_the_pod_goes_away(row: Row) -> None:
+    api = await crashed(row)
+    await api.delete(PODS, ObjectKey("ns", "p"))
+    await ClaimController(api).reconcile()
+    held = [raw for raw in (await everything(api, CLAIMS)).values() if (raw.get("status") or {}).get("allocation")]
+    assert held == []
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))
-def test_a_claim_that_is_deleted_is_never_written_to_again_and_goes_with_its_pod(row: Row) -> None:
-    async def main() -> None:
-        api = await crashed(row)
-        await api.delete(CLAIMS, ObjectKey("ns", "a"))
-        process = Process(api)
-        answer = await process.bind("p", "n")
-        assert answer in ([""] if row.bound else ["claim a is being deleted", "claim a does not exist"])
-        assert writes(process.transport.calls) == []
-        await api.delete(PODS, ObjectKey("ns", "p"))
-        await ClaimController(api).reconcile()
-        assert set(await everything(api, CLAIMS)) == {"b"}
-
-    virtualtime.run(main())
+@in_virtual_time
+async def test_a_claim_that_is_deleted_is_never_written_to_again_and_goes_with_its_pod(row: Row) -> None:
+    api = await crashed(row)
+    await api.delete(CLAIMS, ObjectKey("ns", "a"))
+    process = Process(api)
+    answer = await process.bind("p", "n")
+    assert answer in ([""] if row.bound else ["claim a is being deleted", "claim a does not exist"])
+    assert writes(process.transport.calls) == []
+    await api.delete(PODS, ObjectKey("ns", "p"))
+    await ClaimController(api).reconcile()
+    assert set(await everything(api, CLAIMS)) == {"b"}
 
 
-def test_a_pod_that_waits_for_its_device_does_so_in_the_next_process() -> None:
+@in_virtual_time
+async def test_a_pod_that_waits_for_its_device_does_so_in_the_next_process() -> None:
     ready = "example.com/ready"
-
-    async def main() -> None:
-        attachable = local_slice("n", 1, bindingConditions=[ready], bindingFailureConditions=["example.com/broken"])
-        api = memory_api(node("n"), attachable, device_class(), claim("a"), pod("p", "a"))
-        waiting = f"waiting for {ready} of {DRIVER}/n/gpu-0"
-        assert await Process(api).bind("p", "n") == waiting
-        process = Process(api)
-        assert await process.bind("p", "n") == waiting
-        assert writes(process.transport.calls) == []
-        device = {"driver": DRIVER, "pool": "n", "device": "gpu-0", "conditions": [{"type": ready, "status": "True"}]}
-        await api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"devices": [device]}})
-        assert await Process(api).bind("p", "n") == ""
-
-    virtualtime.run(main())
+    attachable = local_slice("n", 1, bindingConditions=[ready], bindingFailureConditions=["example.com/broken"])
+    api = memory_api(node("n"), attachable, device_class(), claim("a"), pod("p", "a"))
+    waiting = f"waiting for {ready} of {DRIVER}/n/gpu-0"
+    assert await Process(api).bind("p", "n") == waiting
+    process = Process(api)
+    assert await process.bind("p", "n") == waiting
+    assert writes(process.transport.calls) == []
+    device = {"driver": DRIVER, "pool": "n", "device": "gpu-0", "conditions": [{"type": ready, "status": "True"}]}
+    await api.patch_status(CLAIMS, ObjectKey("ns", "a"), {"status": {"devices": [device]}})
+    assert await Process(api).bind("p", "n") == ""
 
 
 # --- the special claim of extended resources ------------------------------------------------------------------
@@ -215,38 +207,32 @@ async def special_left(api: MemoryApi) -> tuple[str, bool, str]:
 
 
 @pytest.mark.parametrize("row", SPECIAL_ROWS.values(), ids=list(SPECIAL_ROWS))
-def test_what_is_left_of_a_special_claim_the_next_try_mends(row: SpecialRow) -> None:
-    async def main() -> None:
-        api = await crashed_special(row)
-        assert await special_left(api) == (row.claim, row.told, "n" if row.bound else "")
-        process = Process(api)
-        assert await process.bind("p", "n") == ""
-        assert await special_left(api) == ("reserved", True, "n")
-        assert not process.state.snapshot.assumed
-
-    virtualtime.run(main())
+@in_virtual_time
+async def test_what_is_left_of_a_special_claim_the_next_try_mends(row: SpecialRow) -> None:
+    api = await crashed_special(row)
+    assert await special_left(api) == (row.claim, row.told, "n" if row.bound else "")
+    process = Process(api)
+    assert await process.bind("p", "n") == ""
+    assert await special_left(api) == ("reserved", True, "n")
+    assert not process.state.snapshot.assumed
 
 
 @pytest.mark.parametrize("row", [row for row in SPECIAL_ROWS.values() if not row.bound], ids=lambda row: row.claim)
-def test_on_a_node_with_a_device_plugin_nothing_is_left(row: SpecialRow) -> None:
-    async def main() -> None:
-        api = await crashed_special(row)
-        assert await Process(api).bind("p", "m") == ""
-        assert await special_left(api) == ("", False, "m")
-
-    virtualtime.run(main())
+@in_virtual_time
+async def test_on_a_node_with_a_device_plugin_nothing_is_left(row: SpecialRow) -> None:
+    api = await crashed_special(row)
+    assert await Process(api).bind("p", "m") == ""
+    assert await special_left(api) == ("", False, "m")
 
 
 @pytest.mark.parametrize("row", [row for row in SPECIAL_ROWS.values() if not row.bound], ids=lambda row: row.claim)
-def test_nor_if_the_pod_goes_away(row: SpecialRow) -> None:
-    async def main() -> None:
-        api = await crashed_special(row)
-        await api.delete(PODS, ObjectKey("ns", "p"))
-        for _ in range(2):
-            await ClaimController(api).reconcile()
-        assert await everything(api, CLAIMS) == {}
-
-    virtualtime.run(main())
+@in_virtual_time
+async def test_nor_if_the_pod_goes_away(row: SpecialRow) -> None:
+    api = await crashed_special(row)
+    await api.delete(PODS, ObjectKey("ns", "p"))
+    for _ in range(2):
+        await ClaimController(api).reconcile()
+    assert await everything(api, CLAIMS) == {}
 
 
 # --- the law ------------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@ from tests.extender.plugins.gangs.scenes import members
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, negotiated_class
 from tests.extender.plugins.quota.test_device_quota import limited, quota
-from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Object, claim, local_slice, node, pod
 from tests.kit.controllers import Licenses
+from tests.kit.virtualtime import in_virtual_time
 
 READY_SECONDS = 5.0
 TURN_SECONDS = 0.2
@@ -130,67 +130,60 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_the_next_process_goes_on_within_five_seconds(case: Case) -> None:
-    async def story() -> None:
-        scene = Scene(*case.objects, world=WORLD, licenses=Licenses(left=case.left[0]))
-        told = Story(scene, scene.service)
-        await told.ask()  # and the process is killed before its tasks have a turn
-        assert not case.goes_on(told)
-        scene.licenses.left = case.left[1]
-        for each in case.happens:
-            await told.put(each)
-        told = replace(told, service=scene.replica())
-        began = scene.seconds
-        while not case.goes_on(told):
-            assert scene.seconds < began + READY_SECONDS, "the next process has forgotten somebody"
-            await told.turn()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_the_next_process_goes_on_within_five_seconds(case: Case) -> None:
+    scene = Scene(*case.objects, world=WORLD, licenses=Licenses(left=case.left[0]))
+    told = Story(scene, scene.service)
+    await told.ask()  # and the process is killed before its tasks have a turn
+    assert not case.goes_on(told)
+    scene.licenses.left = case.left[1]
+    for each in case.happens:
+        await told.put(each)
+    told = replace(told, service=scene.replica())
+    began = scene.seconds
+    while not case.goes_on(told):
+        assert scene.seconds < began + READY_SECONDS, "the next process has forgotten somebody"
+        await told.turn()
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_another_scheduler_leads_and_its_replica_goes_on_within_five_seconds(case: Case) -> None:
+@in_virtual_time
+async def test_another_scheduler_leads_and_its_replica_goes_on_within_five_seconds(case: Case) -> None:
     """The other replica has run all the time, and was asked about nothing. Its scheduler asks about one pod first."""
-
-    async def story() -> None:
-        scene = Scene(*case.objects, world=WORLD, licenses=Licenses(left=case.left[0]))
-        told = Story(scene, scene.service)
-        await told.ask()
-        other = scene.replica()
-        for _ in range(100):
-            await scene.tick(TURN_SECONDS, by=other)
-        asked_before = dict(told.asked)
-        scene.licenses.left = case.left[1]
-        for each in case.happens:
-            await told.put(each)
-        told = replace(told, service=other, asked=asked_before)
-        first = told.pod("p0")
-        if first is not None:
-            told.asked.pop("p0")
-        began = scene.seconds
-        while not case.goes_on(told):
-            assert scene.seconds < began + READY_SECONDS, "the other replica does not know of somebody"
-            await told.turn()
-
-    virtualtime.run(story())
+    scene = Scene(*case.objects, world=WORLD, licenses=Licenses(left=case.left[0]))
+    told = Story(scene, scene.service)
+    await told.ask()
+    other = scene.replica()
+    for _ in range(100):
+        await scene.tick(TURN_SECONDS, by=other)
+    asked_before = dict(told.asked)
+    scene.licenses.left = case.left[1]
+    for each in case.happens:
+        await told.put(each)
+    told = replace(told, service=other, asked=asked_before)
+    first = told.pod("p0")
+    if first is not None:
+        told.asked.pop("p0")
+    began = scene.seconds
+    while not case.goes_on(told):
+        assert scene.seconds < began + READY_SECONDS, "the other replica does not know of somebody"
+        await told.turn()
 
 
 @pytest.mark.parametrize(("stops", "most"), [(False, READY_SECONDS), (True, 1.0)], ids=["is killed", "stops"])
-def test_immediate_claims_go_on_although_the_last_process_had_their_lease(stops: bool, most: float) -> None:
-    async def story() -> None:
-        scene = Scene(*NONE, *IMMEDIATE, world=WORLD)
-        told = Story(scene, scene.service)
-        for _ in range(3):
-            await told.turn()
-        assert (await scene.cluster.api.get(LEASES, IMMEDIATE_CLAIMS))["spec"]["holderIdentity"]
-        if stops:
-            await told.service.finish(1.0)
-        for each in TWO_EACH:
-            await told.put(each)
-        told = replace(told, service=scene.replica())
-        began = scene.seconds
-        while not are_allocated(told):
-            assert scene.seconds < began + most, "the next process waits for the lease"
-            await told.turn()
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_immediate_claims_go_on_although_the_last_process_had_their_lease(stops: bool, most: float) -> None:
+    scene = Scene(*NONE, *IMMEDIATE, world=WORLD)
+    told = Story(scene, scene.service)
+    for _ in range(3):
+        await told.turn()
+    assert (await scene.cluster.api.get(LEASES, IMMEDIATE_CLAIMS))["spec"]["holderIdentity"]
+    if stops:
+        await told.service.finish(1.0)
+    for each in TWO_EACH:
+        await told.put(each)
+    told = replace(told, service=scene.replica())
+    began = scene.seconds
+    while not are_allocated(told):
+        assert scene.seconds < began + most, "the next process waits for the lease"
+        await told.turn()

@@ -1,11 +1,9 @@
 """What a pod was woken for is kept for it until it has been asked about."""
 
 import os
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import wraps
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -17,17 +15,9 @@ from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.extender.plugins.requeue.scheduler_queue import LONGEST_BACKOFF, SchedulerQueue
 from tests.kit import virtualtime
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, pod
+from tests.kit.virtualtime import in_virtual_time
 
 HISTORIES: Final = int(os.environ.get("WOKEN_HISTORIES", "25"))
-
-
-def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    @wraps(test)
-    def run() -> None:
-        virtualtime.run(test())
-
-    del run.__wrapped__
-    return run
 
 
 def world(*objects: Object, nodes: str = "a", devices: int = 1) -> list[Object]:
