@@ -109,7 +109,8 @@ class Plugin:
     def counts_holders(self, pod: Pod, snapshot: Snapshot) -> bool:
         """Whether the plugin's rule for a pod depends on who holds devices, and not only on which devices are free.
 
-        Then room on a node does not help the pod by itself, and it matters which pods make it.
+        Then room on a node does not help the pod by itself, it matters which pods make it, and pods of other namespaces
+        may get another answer.
         """
         return False
 

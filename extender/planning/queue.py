@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, quotas_of
+from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import open_cycle
 from extender.framework.decisions.evaluate import signature_of
 from extender.framework.decisions.solver import Solver
@@ -81,5 +81,5 @@ def _key(pod: Pod, snapshot: Snapshot, users: Counter[ObjectKey], solver: Solver
         pod.requirements,
         pod.priority,
         pod.may_preempt,
-        pod.namespace if quotas_of(pod.namespace, snapshot) else "",
+        pod.namespace if solver.plugins.count_holders(pod, snapshot) else "",
     )

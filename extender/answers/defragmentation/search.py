@@ -22,7 +22,7 @@ from extender.cluster.consumers import claim_keys, holders_near, without_pods
 from extender.cluster.objects.budgets import Budget
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.snapshot import Snapshot, pools_of, quotas_of
+from extender.cluster.snapshot import Snapshot, pools_of
 from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, claims_of
@@ -128,7 +128,8 @@ class Mobility:
         claims = [self.snapshot.claims.get(key) for key in claim_keys(pod)]
         asked = tuple(each.claim.spec.asked for each in claims if each is not None)
         templates = tuple(ObjectKey(pod.namespace, each.template_name) for each in pod.claims if each.template_name)
-        namespace = pod.namespace if quotas_of(pod.namespace, self.snapshot) else ""
+        counts = self.planner.solver.plugins.count_holders(pod, self.snapshot)
+        namespace = pod.namespace if counts else ""
         return asked, templates, pod.containers, pod.requirements, pod.policy, pod.priority, namespace
 
     def _consumers(self) -> Iterator[tuple[str, str]]:

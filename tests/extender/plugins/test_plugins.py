@@ -24,6 +24,7 @@ from extender.framework.service import Service
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims
 from extender.framework.wire import decode_bind, decode_filter, decode_preempt
 from extender.kube.api import ObjectKey
+from extender.planning.queue import shapes_of, waiting_pods
 from extender.plugins.preemption.plugin import PreemptionPlugin
 from extender.plugins.table import TABLE
 from extender.tools.faults import RefusedError
@@ -221,6 +222,16 @@ async def test_a_new_plugin_keeps_gangs_from_keeping_devices() -> None:
         scene = GangScene(*nodes("n", 2), *members("x", 2), plugins=plugins)
         await scene.run()
         assert {scene.known(f"x{number}").kept.node for number in range(2)} == {kept}
+
+
+@pytest.mark.parametrize(("more", "number"), [((), 1), ((OwnerPlugin(),), 2)])
+def test_pods_of_two_namespaces_have_one_shape_unless_it_counts_who_holds_devices(
+    more: tuple[Plugin, ...], number: int
+) -> None:
+    there = [{**each, "metadata": {**each["metadata"], "namespace": "other"}} for each in waits("q")]
+    by = replace(solver(), plugins=Plugins((*TABLE, *more)))
+    _, queue = waiting_pods(snapshot_of(*nodes("n"), *waits("p"), *there), by, ())
+    assert len(shapes_of(queue)) == number
 
 
 async def test_nobody_is_evicted_for_a_pod_that_room_does_not_help() -> None:
