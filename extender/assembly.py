@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client import CollectorRegistry
+
 from allocator import Clock, Limits, Selectors
 from allocator.policies import POLICIES, Shape
 from extender.answers.defragmentation.defragment import SuggestedMoves
@@ -141,13 +143,12 @@ def make_extender(
     state: ClusterState,
     solver: Solver,
     settings: Settings,
-    metrics: Metrics,
     *,
     around: Surroundings = ALONE,
     off_loop: Offload = in_thread,
 ) -> Extender:
     """What answers about a cluster: API server, known state, what else is around it, and where searches run."""
-    writer, decider = Writer(api, state, now=around.now), Decider(solver, state)
+    writer, decider, metrics = Writer(api, state, now=around.now), Decider(solver, state), Metrics(CollectorRegistry())
     reach = Reach(around.budget, around.controllers, around.simulation)
     negotiated = negotiated_claims(writer, decider, settings, reach, metrics.registry, off_loop)
     tell = Recorder(api, writer.now, instance=socket.gethostname()).record
@@ -181,8 +182,8 @@ def make_extender(
 def _tasks(negotiated: NegotiatedClaims) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:
     """What makes the background tasks of each feature, in the order of their turns.
 
-    Who may help others comes before them: those who give devices back, who plan, who ask controllers, who wake pods,
-    and who allocate what no scheduler asks about.
+    A task comes before those that it may help. So the first ones give devices back; then come those that ask
+    controllers, that plan gangs and evictions, that wake pods, and that allocate what no scheduler asks about.
     """
     return (
         rescan.tasks,

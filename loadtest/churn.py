@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
@@ -20,7 +19,6 @@ from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
-from extender.framework.metrics import Metrics
 from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
 from extender.lab.api import MemoryApi
@@ -61,7 +59,7 @@ class Churn:
         for name, wish in WISHES.items():
             self._api.load(TEMPLATES, _template(name, wish))
         self._api.follow(state)
-        extender = make_extender(self._api, state, solver, settings, Metrics(CollectorRegistry()))
+        extender = make_extender(self._api, state, solver, settings)
         self._service = extender.service
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
         autoscaler = make_autoscaler(extender.service, negotiating, solver, settings, read_catalog(settings))

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 import httpx
-from prometheus_client import CollectorRegistry
 
 from extender.assembly import Extender, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
@@ -26,7 +25,6 @@ from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.http.limits.connections import VERBS
 from extender.faces.serving.listeners import FurtherServer, server_config
-from extender.framework.metrics import Metrics
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.lab.api import MemoryApi
@@ -80,7 +78,7 @@ async def _measure(seconds: float, nodes: int) -> int:
     state = _state(nodes)
     settings = Settings()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
-    extender = make_extender(api, state, make_solver(settings), settings, Metrics(CollectorRegistry()))
+    extender = make_extender(api, state, make_solver(settings), settings)
     negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
     autoscaler = make_autoscaler(extender.service, negotiating, make_solver(settings), settings, read_catalog(settings))
     async with _serving(create_app(extender, autoscaler, settings), settings) as url:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +22,6 @@ from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.config.sources import load
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import RESOURCES
@@ -137,7 +135,7 @@ def meanwhile(snapshot: Snapshot, pod: Pod) -> Table:
     """Filter calls alone, and while explanations are made one after the other."""
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
     settings = load("scheduling: {deadlineSeconds: 60}")
-    extender = make_extender(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
+    extender = make_extender(api, Still(snapshot), make_solver(settings), settings)
     names = list(snapshot.nodes)
     table = Table("filter calls", "median, ms", "95 of 100 within, ms", title=f"{FILTERS} filter calls")
     for title, explaining in (("alone, cold", False), ("alone", False), ("while explaining", True)):

@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Final
 
 import orjson
-from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_extender, make_solver
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.sources import load
 from extender.faces.serving.memory import sparing_survivors
-from extender.framework.metrics import Metrics
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import CLAIMS, CLASSES, NODES, RESOURCES, SLICES
 from extender.lab.api import MemoryApi
@@ -170,7 +168,7 @@ async def _deciding(nodes: int) -> dict[str, Footprint]:
         state.replace(resource, objects.get(resource.kind, ()), nodes)
     found["synced"] = footprint()
     api = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid")
-    service = make_extender(api, state, make_solver(settings), settings, Metrics(CollectorRegistry())).service
+    service = make_extender(api, state, make_solver(settings), settings).service
     names = list(state.snapshot.nodes)
     for number in range(_SHAPES):
         claims = (PodClaim("gpu", claim_name=f"claim-{number}"),)

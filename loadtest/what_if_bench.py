@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +21,6 @@ from extender.assembly import Extender, make_extender, make_solver
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.simulation.cluster import Cluster
-from extender.framework.metrics import Metrics
 from extender.lab.api import MemoryApi
 from extender.planning.templates.catalog import Catalog
 from loadtest.explain_bench import DRIVER, FILTERS, Still, asking, cluster, filters
@@ -49,7 +47,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 def extender_over(snapshot: Snapshot) -> Extender:
     """All that answers about a cluster in which nothing happens."""
     api, settings = MemoryApi(now=lambda: datetime.now(UTC), new_uid=lambda: "uid"), Settings()
-    return make_extender(api, Still(snapshot), make_solver(settings), settings, Metrics(CollectorRegistry()))
+    return make_extender(api, Still(snapshot), make_solver(settings), settings)
 
 
 async def answered(what_if: WhatIf, question: Question) -> Sequence[str]:

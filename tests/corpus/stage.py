@@ -14,7 +14,6 @@ import orjson
 import yaml
 from anyio._backends._asyncio import AsyncIOBackend
 from httpx import ASGITransport, AsyncClient
-from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from extender.assembly import Extender, Surroundings, make_extender, make_solver
@@ -30,7 +29,6 @@ from extender.controllers import Responder, Store
 from extender.controllers.contexts import ContextResponder
 from extender.faces.http.app import Listener, create_app
 from extender.faces.http.callers import MAY, USER
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import DAEMON_SETS, PODS, POOL_REQUESTS, Resource
@@ -241,12 +239,11 @@ def _extender(
     loop = asyncio.get_running_loop()
     solver = make_solver(settings, loop.time)
     around = Surroundings(controllers=world.controllers, now=now)
-    metrics = Metrics(CollectorRegistry())
     if "slow" not in world.has:
-        return make_extender(api, cluster.state, solver, settings, metrics, around=around, off_loop=at_once)
+        return make_extender(api, cluster.state, solver, settings, around=around, off_loop=at_once)
     state = _state(settings)
     cluster.api.follow(LateWatch(state))
-    return make_extender(api, state, solver, settings, metrics, around=around, off_loop=after_a_while)
+    return make_extender(api, state, solver, settings, around=around, off_loop=after_a_while)
 
 
 def _state(settings: Settings) -> ClusterState:

@@ -71,9 +71,9 @@ async def _scraped() -> str:
         limits = [{"name": "gpu", "deviceClassName": "gpu", "devices": 1}]
         quota = api_object("DeviceQuota", "gold", namespace="ns", spec={"limits": limits})
         state.apply(Event(EventType.ADDED, DEVICE_QUOTAS, quota))
-        registry, settings = CollectorRegistry(), Settings()
-        around = Surroundings(live)
-        extender = make_extender(live.api, state, solver(), settings, Metrics(registry), around=around)
+        settings = Settings()
+        extender = make_extender(live.api, state, solver(), settings, around=Surroundings(live))
+        registry = extender.service.metrics.registry
         negotiating = Negotiating(extender.negotiation.controllers, live.api)
         make_autoscaler(extender.service, negotiating, solver(), settings, read_catalog(settings))
         registry.register(LogMetrics(lambda: 0))

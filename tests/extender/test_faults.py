@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import Conclusion
@@ -16,7 +15,6 @@ from extender.cluster.writes.events import Note
 from extender.config.settings import Settings
 from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
-from extender.framework.metrics import Metrics
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.queue.rejected_pods import PATIENCE
 from extender.framework.victims import Victims
@@ -56,7 +54,7 @@ REAL_POISON = "null.major() == 1"
 
 
 def extender_over(cluster: Cluster, told: Told) -> Extender:
-    return make_extender(cluster.api, cluster.state, poisoned(told), Settings(), Metrics(CollectorRegistry()))
+    return make_extender(cluster.api, cluster.state, poisoned(told), Settings())
 
 
 def asking(raw: Object) -> FilterArgs:
@@ -152,7 +150,7 @@ def test_an_estimate_plans_for_the_others() -> None:
 async def test_a_simulation_places_the_others() -> None:
     cluster = EmbeddedCluster(load_objects([*WORLD, *DEVICES], "objects").objects)
     async with cluster.running():
-        extender = make_extender(cluster.api, cluster.state, poisoned(), Settings(), Metrics(CollectorRegistry()))
+        extender = make_extender(cluster.api, cluster.state, poisoned(), Settings())
         found = {each.pod: each for each in await schedule(extender, cluster)}
     assert found["ns/well"].node == "a"
     assert found["ns/sick"].reason == f"2 {REASON}"

@@ -15,7 +15,6 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.explanation_service import LEFT_OUT, names_within, namespaces_of
 from extender.assembly import Extender, Surroundings, make_extender
@@ -23,7 +22,6 @@ from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.faces.http.app import Listener
 from extender.faces.http.callers import Guard, Refusals
-from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.access import Clocks, Gate, Reviews
 from extender.kube.api import ObjectKey, RawObject
@@ -108,10 +106,9 @@ class Scene:
         loop = asyncio.get_running_loop()
         timed = replace(solver(), clock=loop.time)
         around = Surroundings(now=lambda: NOW + timedelta(seconds=loop.time()))
-        metrics = Metrics(CollectorRegistry())
         return cls(
             cluster,
-            make_extender(cluster.api, cluster.state, timed, Settings(), metrics, around=around, off_loop=at_once),
+            make_extender(cluster.api, cluster.state, timed, Settings(), around=around, off_loop=at_once),
         )
 
     async def schedule(self) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
-from prometheus_client import CollectorRegistry
 
 from allocator import Features, Limits, Selectors
 from allocator.policies import FIRST_FIT
@@ -21,7 +20,6 @@ from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.faces.http.app import Listener, create_app
 from extender.framework.decisions.solver import Solver
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, RESOURCES
@@ -240,8 +238,7 @@ class Cluster:
 
     def extender(self, settings: Settings | None = None, off_loop: Offload = in_thread) -> Extender:
         """All that answers about the cluster, first-fit."""
-        metrics = Metrics(CollectorRegistry())
-        return make_extender(self.api, self.state, solver(), settings or Settings(), metrics, off_loop=off_loop)
+        return make_extender(self.api, self.state, solver(), settings or Settings(), off_loop=off_loop)
 
     def app(self, settings: Settings | None = None, listener: Listener = Listener.SERVER) -> FastAPI:
         """The application of a listener."""

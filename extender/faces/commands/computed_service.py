@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import httpx
 import orjson
-from prometheus_client import CollectorRegistry
 
 from extender.assembly import Surroundings, make_extender, make_solver
 from extender.autoscaler.autoscaler import make_autoscaler
@@ -15,7 +14,6 @@ from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
 from extender.faces.commands.reading import EXPLAINED
 from extender.faces.http.app import create_app
-from extender.framework.metrics import Metrics
 from extender.framework.pod_and_claim_states import PodState, state_of_pod
 from extender.kube.api import ObjectKey, RawObject, key_of
 from extender.kube.remote import RemoteApi
@@ -47,7 +45,7 @@ class ComputedService:
         solver = make_solver(settings)
         catalog = read_catalog(settings)
         around = Surroundings(simulation=True, catalog=catalog)
-        extender = make_extender(api, self._state, solver, settings, Metrics(CollectorRegistry()), around=around)
+        extender = make_extender(api, self._state, solver, settings, around=around)
         self._service = extender.service
         negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
         autoscaler = make_autoscaler(self._service, negotiating, solver, settings, catalog)

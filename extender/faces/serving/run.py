@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 import uvloop
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import ProcessCollector
 
 from allocator import DEFAULTS_OF
 from extender.answers.metrics import IntakeMetrics, LogMetrics
@@ -46,7 +46,6 @@ from extender.faces.serving.memory import (
     sparing_survivors,
 )
 from extender.faces.tracing.tracing import UNTRACED, Tracing
-from extender.framework.metrics import Metrics
 from extender.kube.access import REVIEWS, Clocks, Gate, Reviews
 from extender.kube.api import Api
 from extender.kube.connection.credentials import Origin
@@ -163,10 +162,10 @@ def surroundings_of(cluster: ServedCluster, catalog: Catalog) -> Surroundings:
 def _extender_over(
     cluster: ServedCluster, settings: Settings, catalog: Catalog, searches: Searches, tracing: Tracing = UNTRACED
 ) -> Extender:
-    metrics, solver = Metrics(CollectorRegistry()), make_solver(settings, searches.clock)
+    solver = make_solver(settings, searches.clock)
     off_loop = tracing.off_loop(searches.in_thread)
     around = surroundings_of(cluster, catalog)
-    return make_extender(cluster.api, cluster.state, solver, settings, metrics, around=around, off_loop=off_loop)
+    return make_extender(cluster.api, cluster.state, solver, settings, around=around, off_loop=off_loop)
 
 
 def budget_of(settings: Settings) -> Budget:

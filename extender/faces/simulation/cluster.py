@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from anyio.from_thread import start_blocking_portal
-from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
@@ -20,7 +19,6 @@ from extender.config.settings import Settings
 from extender.faces.simulation.scheduling import Placement, schedule
 from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver
-from extender.framework.metrics import Metrics
 from extender.framework.pods.stand_in import stand_in
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.claim_rules import check_expression
@@ -308,10 +306,9 @@ class Cluster:
 
     @cached_property
     def _extender(self) -> Extender:
-        metrics = Metrics(CollectorRegistry())
         api, state = self._embedded.api, self._embedded.state
         around = Surroundings(simulation=True)
-        return make_extender(api, state, self._solver, self.settings, metrics, around=around, off_loop=at_once)
+        return make_extender(api, state, self._solver, self.settings, around=around, off_loop=at_once)
 
     def _ask_controllers(self, pod: Pod) -> None:
         if not self.snapshot.controllers:

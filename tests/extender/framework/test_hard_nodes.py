@@ -4,14 +4,11 @@ from dataclasses import replace
 from itertools import count
 from statistics import median
 
-from prometheus_client import CollectorRegistry
-
 from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import HARD_SECONDS
 from extender.framework.filter import FilterResult
 from extender.framework.late_nodes import LATE, QUIET_SECONDS
-from extender.framework.metrics import Metrics
 from extender.framework.service import SEARCH_SHARE
 from extender.framework.wire import FilterArgs
 from extender.kube.api import Event, EventType
@@ -44,9 +41,8 @@ class Scene:
         self.clock = Ticking()
         self.cluster = Cluster.of(device_class(), node("hard"), node("small"), self._slice(0), local_slice("small", 2))
         ticking = replace(solver(), clock=self.clock)
-        metrics = Metrics(CollectorRegistry())
         self.service = make_extender(
-            self.cluster.api, self.cluster.state, ticking, Settings(), metrics, off_loop=at_once
+            self.cluster.api, self.cluster.state, ticking, Settings(), off_loop=at_once
         ).service
         self._numbers = count()
 

@@ -4,13 +4,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from extender import Settings
 from extender.assembly import make_extender, make_solver
 from extender.config.settings import SchedulingSettings
 from extender.framework.decisions.evaluate import MOST_NEW_DEVICES, MOST_NEW_LOSSES, MOST_NEW_NODES
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.api import Event, EventType
@@ -113,8 +111,7 @@ async def test_resources_that_devices_take_are_compared_off_the_event_loop(devic
 
 
 def service_with(settings: Settings, cluster: Cluster, threads: Threads) -> Service:
-    metrics = Metrics(CollectorRegistry())
-    return make_extender(cluster.api, cluster.state, make_solver(settings), settings, metrics, off_loop=threads).service
+    return make_extender(cluster.api, cluster.state, make_solver(settings), settings, off_loop=threads).service
 
 
 @pytest.mark.parametrize(

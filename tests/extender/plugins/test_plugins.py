@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import orjson
 import pytest
-from prometheus_client import CollectorRegistry
 
 from allocator import Reason
 from allocator.reason import Cause
@@ -17,7 +16,6 @@ from extender.config.settings import Settings
 from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
 from extender.framework.filter import Code
-from extender.framework.metrics import Metrics
 from extender.framework.plugin import Check, Plugin, Plugins, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.service import Service
@@ -140,8 +138,7 @@ REFUSED: dict[str, tuple[Object, ...]] = {
 def service_with(plugins: Plugins, *objects: Object) -> tuple[Cluster, Service]:
     cluster = Cluster.of(GPU, node("n"), local_slice("n", 2), *objects)
     by = replace(solver(), plugins=plugins)
-    metrics = Metrics(CollectorRegistry())
-    return cluster, make_extender(cluster.api, cluster.state, by, Settings(), metrics, off_loop=at_once).service
+    return cluster, make_extender(cluster.api, cluster.state, by, Settings(), off_loop=at_once).service
 
 
 def question(asked: Object) -> bytes:

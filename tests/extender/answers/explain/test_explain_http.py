@@ -7,7 +7,6 @@ import orjson
 import pytest
 import yaml
 from httpx import AsyncClient
-from prometheus_client import CollectorRegistry
 
 from extender.answers.explain.claim_admission import NOTHING_ASKED, Admission, read_admission
 from extender.answers.explain.explainer import Explainer
@@ -19,7 +18,6 @@ from extender.cluster.objects.pods import Pod
 from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.http.limits.bodies import FREE_BYTES
-from extender.framework.metrics import Metrics
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.resources import EVENTS, NAMESPACES, PODS
 from extender.tools.faults import RefusedError
@@ -170,7 +168,7 @@ def extender_behind(cluster: Cluster, fault: Fault) -> Extender:
     """A service whose next read of a pod meets a fault."""
     transport = Transport(cluster.api)
     transport.script("get pods", fault)
-    return make_extender(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry()))
+    return make_extender(transport, cluster.state, solver(), Settings())
 
 
 async def test_any_pod_can_be_asked_about_and_nothing_is_written(client: AsyncClient, cluster: Cluster) -> None:

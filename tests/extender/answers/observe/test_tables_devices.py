@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from httpx import AsyncClient
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 
 from allocator import AllocationResult, DeviceId, DeviceResult, Features
 from allocator.checks import DeviceState
@@ -16,7 +16,6 @@ from extender.answers.observe.device_states import DeviceStates
 from extender.assembly import make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.config.settings import Settings
-from extender.framework.metrics import Metrics
 from extender.kube.api import Event, EventType
 from extender.kube.resources import NODES, RESOURCES, SLICES
 from tests.kit.clusters import (
@@ -243,7 +242,7 @@ async def test_selectors_that_take_too_long_are_an_error() -> None:
     seconds = count(0, 10)
     slow = replace(solver(), clock=lambda: float(next(seconds)))
     cluster = mig_cluster()
-    extender = make_extender(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry()))
+    extender = make_extender(cluster.api, cluster.state, slow, Settings())
     async with client_of(app_over(extender)) as client:
         response = await client.get("/devices?class=small")
         assert response.status_code == 503

@@ -5,13 +5,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-
 from extender.assembly import Surroundings, make_extender
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS, TURN_SECONDS
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
@@ -56,10 +53,10 @@ class Scene:
         self.cluster = Cluster.of(GPU, *objects)
         self.transport = SlowAdmission(self.cluster.api, seconds={SLOW: WEBHOOK_SECONDS})
         by = replace(solver(), clock=now)
-        metrics, around = Metrics(CollectorRegistry()), Surroundings(now=lambda: NOW)
+        around = Surroundings(now=lambda: NOW)
         state, settings = self.cluster.state, Settings()
         self.service: Service = make_extender(
-            self.transport, state, by, settings, metrics, around=around, off_loop=at_once
+            self.transport, state, by, settings, around=around, off_loop=at_once
         ).service
 
     async def filter(self, namespace: str, name: str, *names: str) -> bool:

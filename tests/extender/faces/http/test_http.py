@@ -168,7 +168,7 @@ async def test_a_fault_of_ours_is_told_without_its_traceback_which_is_logged(clu
         raise ZeroDivisionError("the clock is broken")
 
     broken = replace(solver(), clock=broken_clock)
-    extender = make_extender(cluster.api, cluster.state, broken, Settings(), Metrics(CollectorRegistry()))
+    extender = make_extender(cluster.api, cluster.state, broken, Settings())
     with structlog.testing.capture_logs() as logs:
         async with client_of(app_over(extender)) as client:
             reply = await post(client, "filter", asking(pod("p", "c"), "a"))
@@ -282,7 +282,7 @@ async def test_health_is_answered_while_a_pod_is_being_solved(cluster: Cluster) 
     clock = HeldClock()
     settings = load("scheduling: {deadlineSeconds: 60}")
     waiting = replace(solver(), clock=clock)
-    extender = make_extender(cluster.api, cluster.state, waiting, settings, Metrics(CollectorRegistry()))
+    extender = make_extender(cluster.api, cluster.state, waiting, settings)
     async with client_of(app_over(extender, settings)) as client:
         filtering = asyncio.create_task(post(client, "filter", asking(pod("p", "c"), "a")))
         await asyncio.to_thread(clock.reached.wait)

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from allocator import Device, DeviceId
 from allocator.cel import parse as parsing
@@ -11,7 +10,6 @@ from extender.assembly import make_extender, make_solver
 from extender.config.settings import Settings
 from extender.faces.serving.run import ServedCluster, surroundings_of
 from extender.framework.background_runner import PAUSE_SECONDS
-from extender.framework.metrics import Metrics
 from extender.framework.wire import decode_filter
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load
@@ -41,9 +39,7 @@ def test_over_manifests_a_question_has_the_same_answer_again_because_no_schedule
         await cluster.settle()
         around = surroundings_of(ServedCluster(cluster.api, cluster.state), Catalog())
         by = make_solver(Settings(), asyncio.get_running_loop().time)
-        service = make_extender(
-            cluster.api, cluster.state, by, Settings(), Metrics(CollectorRegistry()), around=around, off_loop=at_once
-        ).service
+        service = make_extender(cluster.api, cluster.state, by, Settings(), around=around, off_loop=at_once).service
         asked = decode_filter(NOTEBOOK.read_bytes())
         first = await service.filter(asked)
         assert len(first.passed) == 3

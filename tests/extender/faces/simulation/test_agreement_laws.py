@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from extender import Cluster
 from extender.answers.explain.output import as_json
@@ -19,7 +18,6 @@ from extender.assembly import Extender, make_extender
 from extender.cluster.objects.pods import parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import schedule
-from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
@@ -40,7 +38,7 @@ def over(world: World, job: Callable[[Extender, EmbeddedCluster], Awaitable[T]])
     async def run() -> T:
         cluster = EmbeddedCluster(load_objects(world.objects, "objects").objects)
         async with cluster.running():
-            extender = make_extender(cluster.api, cluster.state, solver(), SETTINGS, Metrics(CollectorRegistry()))
+            extender = make_extender(cluster.api, cluster.state, solver(), SETTINGS)
             return await job(extender, cluster)
 
     return asyncio.run(run())

@@ -5,14 +5,12 @@ import os
 from typing import Any
 
 from hypothesis import given, settings
-from prometheus_client import CollectorRegistry
 
 from extender import Cluster
 from extender.assembly import make_extender, make_solver
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import devices_of
-from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
@@ -42,8 +40,7 @@ async def bound_one_by_one(world: World) -> dict[str, tuple[str, Any]]:
 async def bind(cluster: EmbeddedCluster, pod: Pod, nodes: list[str]) -> None:
     snapshot = cluster.state.snapshot
     rejected = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
-    metrics = Metrics(CollectorRegistry())
-    service = make_extender(cluster.api, cluster.state, make_solver(SETTINGS), SETTINGS, metrics).service
+    service = make_extender(cluster.api, cluster.state, make_solver(SETTINGS), SETTINGS).service
     passed = (await service.filter(FilterArgs(pod, [name for name in nodes if name not in rejected]))).passed
     if not passed:
         return

@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from prometheus_client import CollectorRegistry
 from starlette.requests import Request
 
 from extender.assembly import make_extender
@@ -22,7 +21,6 @@ from extender.autoscaler.negotiating import Negotiating
 from extender.config.settings import Settings
 from extender.faces.http.app import create_app
 from extender.faces.tracing.spans import Spans
-from extender.framework.metrics import Metrics
 from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.kube.connection.transport import HttpRequest as Asking
 from extender.kube.remote import RemoteApi
@@ -72,9 +70,8 @@ def traced() -> Traced:
 @pytest.fixture
 async def client(traced: Traced, cluster: Cluster) -> AsyncIterator[AsyncClient]:
     settings, tracing = Settings(), traced.spans
-    metrics = Metrics(CollectorRegistry())
     off_loop = tracing.off_loop(in_thread)
-    extender = make_extender(cluster.api, cluster.state, solver(), settings, metrics, off_loop=off_loop)
+    extender = make_extender(cluster.api, cluster.state, solver(), settings, off_loop=off_loop)
     negotiating = Negotiating(extender.negotiation.controllers, extender.overview.api)
     autoscaler = make_autoscaler(extender.service, negotiating, solver(), settings, read_catalog(settings), off_loop)
     async with client_of(create_app(extender, autoscaler, settings, tracing=tracing)) as found:

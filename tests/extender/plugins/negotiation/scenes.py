@@ -6,8 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from extender.assembly import Extender, Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.claims import MARK, MARK_FINALIZER
@@ -16,7 +14,6 @@ from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.background_runner import PAUSE_SECONDS
 from extender.framework.filter import FilterResult
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ApiError, ObjectKey, RawObject
@@ -94,9 +91,9 @@ class Scene:
         named = [{**URL, "name": name} for name in self.controllers]
         settings = Settings.model_validate({"controllers": named if controllers is None else controllers})
         around = Surroundings(None, self.controllers, simulation, now=lambda: NOW + timedelta(seconds=self.time()))
-        metrics, by = Metrics(CollectorRegistry()), replace(solver(), clock=self.time)
+        by = replace(solver(), clock=self.time)
         known = state or self.cluster.state
-        return make_extender(self.transport, known, by, settings, metrics, around=around, off_loop=at_once)
+        return make_extender(self.transport, known, by, settings, around=around, off_loop=at_once)
 
     def second(self) -> tuple[Service, Watch]:
         """A second replica, and the watch that tells it what happens from now on, when it is told to."""

@@ -12,12 +12,10 @@ from typing import Any, Final
 
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.config.settings import Settings
-from extender.framework.metrics import Metrics
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey
@@ -151,10 +149,7 @@ class Site:
     def __post_init__(self) -> None:
         self.cluster = Cluster.of(*self.world.objects())
         timed = replace(solver(), clock=lambda: self.now)
-        metrics = Metrics(CollectorRegistry())
-        self.service = make_extender(
-            self.cluster.api, self.cluster.state, timed, MANY, metrics, off_loop=at_once
-        ).service
+        self.service = make_extender(self.cluster.api, self.cluster.state, timed, MANY, off_loop=at_once).service
 
     def pods(self) -> Sequence[Pod]:
         found = self.cluster.state.snapshot.pods.values()

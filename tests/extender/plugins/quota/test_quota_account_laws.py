@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
 from extender.assembly import make_extender
@@ -24,7 +23,6 @@ from extender.cluster.objects.device_quotas import DEVICES
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.writes.pods import DISRUPTION
 from extender.config.settings import Settings
-from extender.framework.metrics import Metrics
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ApiError, Event, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
@@ -226,8 +224,7 @@ class Scene:
         self.api.follow(Lagging(state, self._history.lag))
         self._transport = Slow(self.api, chance=self._chance)
         judge = replace(solver(), clock=asyncio.get_running_loop().time)
-        metrics = Metrics(CollectorRegistry())
-        self._service = make_extender(self._transport, state, judge, Settings(), metrics, off_loop=self._thread).service
+        self._service = make_extender(self._transport, state, judge, Settings(), off_loop=self._thread).service
         self._tick: asyncio.Task[None] | None = None
 
     async def _thread(self, work: Callable[[], _T]) -> _T:

@@ -13,8 +13,6 @@ from datetime import timedelta
 from itertools import cycle
 from typing import Final
 
-from prometheus_client import CollectorRegistry
-
 from allocator import Features
 from extender.assembly import Surroundings, make_extender
 from extender.cluster.cluster_state import ClusterState
@@ -22,7 +20,6 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import filter_nodes
-from extender.framework.metrics import Metrics
 from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import Event, EventType, ObjectKey, RawObject
@@ -116,8 +113,7 @@ class SchedulerQueue:
             {"controllers": [{"name": name, "url": "http://localhost:1"} for name in self.controllers]}
         )
         around = Surroundings(None, self.controllers, now=lambda: NOW + timedelta(seconds=loop.time()))
-        metrics = Metrics(CollectorRegistry())
-        return make_extender(self.cluster.api, state, own, settings, metrics, around=around, off_loop=at_once).service
+        return make_extender(self.cluster.api, state, own, settings, around=around, off_loop=at_once).service
 
     def restart(self) -> None:
         """The processes die, and new ones know only what the API server has."""

@@ -3,13 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from allocator import Limits
 from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.filter import FilterResult
-from extender.framework.metrics import Metrics
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
@@ -311,7 +309,7 @@ async def test_what_a_search_finds_out_in_the_end_is_not_asked_again() -> None:
 async def test_the_service_looks_again_for_whom_a_search_was_stopped() -> None:
     scene = Scene.of(*WORLD, local_slice("a"), *waiting("p"), ticking=BUSY, limits=HURRY)
     cluster = scene.cluster
-    service = make_extender(cluster.api, cluster.state, scene.solver, Settings(), Metrics(CollectorRegistry())).service
+    service = make_extender(cluster.api, cluster.state, scene.solver, Settings()).service
     asking = FilterArgs(parsed(pod("p", "p-c")), ["a"])
     assert (await service.filter(asking)).is_undecided
     scene.now, scene.ticking = scene.now + AGAIN_SECONDS, 0.0

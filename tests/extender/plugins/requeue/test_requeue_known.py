@@ -2,13 +2,10 @@
 
 import asyncio
 
-from prometheus_client import CollectorRegistry
-
 from extender.assembly import make_extender
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import Code, FilterResult
-from extender.framework.metrics import Metrics
 from extender.framework.pods.gangs import GANG
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS
 from extender.framework.task import Rejection
@@ -127,7 +124,7 @@ async def test_pods_that_wait_for_their_gang_are_neither_judged_nor_in_the_place
 async def test_what_goes_wrong_unexpectedly_ends_one_round_only() -> None:
     cluster = Cluster.of(*WORLD, *waiting("p"))
     transport = Transport(cluster.api)
-    service = make_extender(transport, cluster.state, solver(), Settings(), Metrics(CollectorRegistry())).service
+    service = make_extender(transport, cluster.state, solver(), Settings()).service
     assert not (await service.filter(FilterArgs(parsed(pod("p", "p-c")), NODE_NAMES))).passed
     cluster.load(local_slice("a"))
     again = asyncio.Event()

@@ -13,11 +13,9 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from extender.assembly import make_extender
 from extender.config.settings import Settings
-from extender.framework.metrics import Metrics
 from extender.tools.fairness.backlog import Backlog
 from extender.tools.fairness.fair_memory import FairMemory, ReportingMemory
 from extender.tools.fairness.places import MOST_WAITING, WAITING_SECONDS, CrowdedError, Places
@@ -374,7 +372,7 @@ def slow_app(clock: Callable[[], float]) -> FastAPI:
     chosen = device_class("slow", selectors=("device.driver != ''",))
     cluster = Cluster.of(GPU, chosen, node("a"), local_slice("a"), claim("c"))
     slow = replace(solver(), clock=clock)
-    return app_over(make_extender(cluster.api, cluster.state, slow, Settings(), Metrics(CollectorRegistry())))
+    return app_over(make_extender(cluster.api, cluster.state, slow, Settings()))
 
 
 async def test_two_tables_with_slow_selectors_keep_no_other_reader_waiting() -> None:
