@@ -4,9 +4,9 @@ from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.time_limits import ASKING_SECONDS
 from tests.extender.plugins.negotiation.scenes import NAME, TimedScene, pods
-from tests.kit import virtualtime
 from tests.kit.clusters import Object
 from tests.kit.controllers import NO_LICENSE, Licenses
+from tests.kit.virtualtime import in_virtual_time
 
 GANG = ("g0", "g1", "g2")
 
@@ -35,57 +35,49 @@ async def waiting_gang(quiet: float) -> TimedScene:
     return scene
 
 
-def test_gang_notices_within_seconds_that_its_controller_accepts_again() -> None:
-    async def story() -> None:
-        scene = await waiting_gang(quiet=300.0)
-        scene.licenses.left = len(GANG)
-        await scene.turns(4.0)
-        assert is_kept(scene)
-        for name in GANG:
-            passed = await scene.filter(name)
-            assert len(passed.passed) == 1
-            assert await scene.bind(name, passed.passed[0]) == ""
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_gang_notices_within_seconds_that_its_controller_accepts_again() -> None:
+    scene = await waiting_gang(quiet=300.0)
+    scene.licenses.left = len(GANG)
+    await scene.turns(4.0)
+    assert is_kept(scene)
+    for name in GANG:
+        passed = await scene.filter(name)
+        assert len(passed.passed) == 1
+        assert await scene.bind(name, passed.passed[0]) == ""
 
 
-def test_single_pod_notices_as_quickly() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p"), licenses=Licenses(left=0))
-        assert await scene.reasons("p") == [f"controller {NAME}: {NO_LICENSE}"]
-        await scene.turns(300.0)
-        scene.licenses.left = 1
-        await scene.turns(4.0)
-        assert await scene.woken("p")
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_single_pod_notices_as_quickly() -> None:
+    scene = TimedScene(*pods("p"), licenses=Licenses(left=0))
+    assert await scene.reasons("p") == [f"controller {NAME}: {NO_LICENSE}"]
+    await scene.turns(300.0)
+    scene.licenses.left = 1
+    await scene.turns(4.0)
+    assert await scene.woken("p")
 
 
-def test_gang_is_not_planned_again_while_its_controller_refuses() -> None:
-    async def story() -> None:
-        scene = await waiting_gang(quiet=60.0)
-        asked = len(scene.licenses.questions)
-        await scene.turns(60.0)
-        assert len(scene.licenses.questions) - asked <= 60
-        assert not is_kept(scene)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_gang_is_not_planned_again_while_its_controller_refuses() -> None:
+    scene = await waiting_gang(quiet=60.0)
+    asked = len(scene.licenses.questions)
+    await scene.turns(60.0)
+    assert len(scene.licenses.questions) - asked <= 60
+    assert not is_kept(scene)
 
 
-def test_many_pods_that_wait_ask_their_controller_few_questions_and_notice_soon() -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(200)]
-        scene = TimedScene(*pods(*names), licenses=Licenses(left=0))
-        for name in names:
-            await scene.filter(name)
-        await scene.turns(120.0)
-        asked = len(scene.licenses.questions)
-        await scene.turns(60.0)
-        assert len(scene.licenses.questions) - asked <= 60 * 8
-        scene.licenses.left = len(names)
-        await scene.turns(4.0)
-        assert any([await scene.woken(name) for name in names])
-        await scene.turns(10.0)
-        assert all([await scene.woken(name) for name in names])
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_many_pods_that_wait_ask_their_controller_few_questions_and_notice_soon() -> None:
+    names = [f"p{number}" for number in range(200)]
+    scene = TimedScene(*pods(*names), licenses=Licenses(left=0))
+    for name in names:
+        await scene.filter(name)
+    await scene.turns(120.0)
+    asked = len(scene.licenses.questions)
+    await scene.turns(60.0)
+    assert len(scene.licenses.questions) - asked <= 60 * 8
+    scene.licenses.left = len(names)
+    await scene.turns(4.0)
+    assert any([await scene.woken(name) for name in names])
+    await scene.turns(10.0)
+    assert all([await scene.woken(name) for name in names])

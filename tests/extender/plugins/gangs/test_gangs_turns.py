@@ -1,9 +1,9 @@
 """Plans of gangs take turns: a plan that takes long holds up no other gang, and each gang has its turn."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -14,8 +14,8 @@ from extender.kube.resources import PODS
 from extender.plugins.gangs.time_limits import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.extender.plugins.quota.test_device_quota import limited, quota
-from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, node, pod
+from tests.kit.virtualtime import in_virtual_time
 
 T = TypeVar("T")
 
@@ -85,17 +85,7 @@ def opened() -> asyncio.Event:
     return event
 
 
-def told(story: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A test that is run in virtual time."""
-
-    def test() -> None:
-        virtualtime.run(story())
-
-    test.__name__ = story.__name__
-    return test
-
-
-@told
+@in_virtual_time
 async def test_a_plan_that_takes_longer_than_a_turn_goes_on() -> None:
     scene = Slow(*nodes(map(str, range(64))), *members("x", 64), seconds=0.05)
     await scene.ask("x")
@@ -105,7 +95,7 @@ async def test_a_plan_that_takes_longer_than_a_turn_goes_on() -> None:
     assert scene.now - began > 10 * PLANNING_SECONDS
 
 
-@told
+@in_virtual_time
 async def test_a_plan_that_takes_too_long_is_stopped_and_made_again_after_four_times_as_long() -> None:
     scene = Slow(*nodes(map(str, range(16))), *members("x", 16), seconds=LONGEST_PLAN_SECONDS / 8)
     await scene.ask("x")
@@ -117,7 +107,7 @@ async def test_a_plan_that_takes_too_long_is_stopped_and_made_again_after_four_t
     assert scene.now - stopped > 4 * LONGEST_PLAN_SECONDS
 
 
-@told
+@in_virtual_time
 async def test_others_are_planned_while_a_plan_goes_on() -> None:
     scene = Slow(*nodes("abc"), *members("x", 2), *members("y", 1))
     begun = await scene.begin_long("x")
@@ -129,7 +119,7 @@ async def test_others_are_planned_while_a_plan_goes_on() -> None:
     assert sorted((*scene.kept("x"), *scene.kept("y"))) == ["a", "b", "c"]
 
 
-@told
+@in_virtual_time
 async def test_a_plan_is_made_again_if_a_device_is_kept_for_another_pod_meanwhile() -> None:
     scene = Slow(*nodes(map(str, range(17))), *members("x", 16), pod("s", "s-c"), claim("s-c"))
     begun = await scene.begin_long("x")
@@ -140,7 +130,7 @@ async def test_a_plan_is_made_again_if_a_device_is_kept_for_another_pod_meanwhil
     assert sorted(scene.kept("x")) == sorted(map(str, range(1, 17)))
 
 
-@told
+@in_virtual_time
 async def test_a_plan_is_made_again_if_another_gang_has_used_up_the_quota_meanwhile() -> None:
     gangs = (*members("x", 2), *members("y", 2))
     scene = Slow(*nodes("ab"), *(each for name in "cd" for each in nodes(name)[1:]), quota(limited(devices=3)), *gangs)
@@ -151,7 +141,7 @@ async def test_a_plan_is_made_again_if_another_gang_has_used_up_the_quota_meanwh
     assert (sorted(taken), scene.kept("x")) == (["c", "d"], [])
 
 
-@told
+@in_virtual_time
 async def test_a_gang_that_was_overtaken_is_not_overtaken_again_by_one_that_is_less_important() -> None:
     urgent = members("u", 1, priority=1)
     scene = Slow(*nodes("abcde"), *members("x", 2), *members("y", 1), *members("z", 1), *urgent)
@@ -170,7 +160,7 @@ async def test_a_gang_that_was_overtaken_is_not_overtaken_again_by_one_that_is_l
     assert (len(scene.kept("x")), len(scene.kept("z"))) == (2, 1)
 
 
-@told
+@in_virtual_time
 async def test_while_many_plans_go_on_another_one_has_one_turn() -> None:
     names = [f"x{number}-" for number in range(LONG_PLANS)]
     long = [each for name in names for each in members(name, 1)]
@@ -188,7 +178,7 @@ async def test_while_many_plans_go_on_another_one_has_one_turn() -> None:
     await scene.end_long(begun)
 
 
-@told
+@in_virtual_time
 async def test_gangs_that_a_turn_did_not_get_to_come_first_in_the_next() -> None:
     """Each plan takes a turn, and there is no place for the important gangs, whose schedulers ask all the time."""
     important = [each for name in ("v", "w") for each in members(name, 3, priority=1)]
@@ -203,7 +193,7 @@ async def test_gangs_that_a_turn_did_not_get_to_come_first_in_the_next() -> None
     assert (len(scene.kept("x")), len(scene.kept("y"))) == (1, 1)
 
 
-@told
+@in_virtual_time
 async def test_what_changes_while_a_plan_is_made_in_vain_is_not_overlooked() -> None:
     scene = Slow(*nodes("a"), node("b"), *members("x", 2))
     begun = await scene.begin_long("x")
@@ -216,15 +206,13 @@ async def test_what_changes_while_a_plan_is_made_in_vain_is_not_overlooked() -> 
 
 
 @pytest.mark.parametrize("ends", ["gang", "pod"])
-def test_a_plan_of_pods_that_are_gone_keeps_nothing(ends: str) -> None:
-    async def story() -> None:
-        scene = Slow(*nodes("ab"), *members("x", 2))
-        begun = await scene.begin_long("x")
-        for name in ("x0", "x1") if ends == "gang" else ("x0",):
-            await scene.cluster.api.delete(PODS, ObjectKey("ns", name))
-        await scene.task.tick()
-        await scene.end_long(begun)
-        await scene.turns(1)
-        assert not scene.kept("x")
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_a_plan_of_pods_that_are_gone_keeps_nothing(ends: str) -> None:
+    scene = Slow(*nodes("ab"), *members("x", 2))
+    begun = await scene.begin_long("x")
+    for name in ("x0", "x1") if ends == "gang" else ("x0",):
+        await scene.cluster.api.delete(PODS, ObjectKey("ns", name))
+    await scene.task.tick()
+    await scene.end_long(begun)
+    await scene.turns(1)
+    assert not scene.kept("x")

@@ -15,6 +15,7 @@ from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, URL, WORLD,
 from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.servers.memory import Transport
+from tests.kit.virtualtime import in_virtual_time
 
 GROUP = "gpu.example.com"
 NEEDS: dict[str, Any] = {"apiVersion": f"{GROUP}/v1", "kind": "Needs", "resource": "needs"}
@@ -68,49 +69,43 @@ class Parameterized:
         return await self.scene.reasons(by=self.service)
 
 
-def test_controller_gets_the_objects_that_claim_and_class_name() -> None:
-    async def story() -> None:
-        all_ = Parameterized(*of_claim(ref()), parameters_ref=ref("Setup", "cluster"))
-        setup = {"kind": "Setup", "metadata": {"name": "cluster"}, "command": ["init"]}
-        all_.add(all_.needs)
-        all_.api.objects["setups.gpu.example.com/v1", ObjectKey("", "cluster")] = setup
-        assert await all_.reasons() == []
-        assert await all_.scene.bind(by=all_.service) == ""
-        expected = (
-            {"source": "FromClass", "requests": ["license"], "object": setup},
-            {"source": "FromClaim", "requests": ["license"], "object": all_.needs},
-        )
-        for kind in (UNSUITABLE_NODES, ALLOCATE):
-            (asked,) = all_.scene.licenses.asked(kind)
-            assert asked.claims[0].parameters == expected
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_controller_gets_the_objects_that_claim_and_class_name() -> None:
+    all_ = Parameterized(*of_claim(ref()), parameters_ref=ref("Setup", "cluster"))
+    setup = {"kind": "Setup", "metadata": {"name": "cluster"}, "command": ["init"]}
+    all_.add(all_.needs)
+    all_.api.objects["setups.gpu.example.com/v1", ObjectKey("", "cluster")] = setup
+    assert await all_.reasons() == []
+    assert await all_.scene.bind(by=all_.service) == ""
+    expected = (
+        {"source": "FromClass", "requests": ["license"], "object": setup},
+        {"source": "FromClaim", "requests": ["license"], "object": all_.needs},
+    )
+    for kind in (UNSUITABLE_NODES, ALLOCATE):
+        (asked,) = all_.scene.licenses.asked(kind)
+        assert asked.claims[0].parameters == expected
 
 
-def test_pod_waits_for_an_object_that_is_missing_and_is_woken_when_it_is_there() -> None:
-    async def story() -> None:
-        all_ = Parameterized(*of_claim(ref()))
-        missing = "claim p-c: parameters Needs.gpu.example.com ns/small: there is no such object"
-        assert await all_.reasons() == [missing]
-        assert all_.scene.licenses.questions == []
-        all_.add(all_.needs)
-        await all_.scene.tick(1.0, by=all_.service)
-        await all_.scene.tick(by=all_.service)
-        assert await all_.scene.woken()
-        assert await all_.reasons() == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_pod_waits_for_an_object_that_is_missing_and_is_woken_when_it_is_there() -> None:
+    all_ = Parameterized(*of_claim(ref()))
+    missing = "claim p-c: parameters Needs.gpu.example.com ns/small: there is no such object"
+    assert await all_.reasons() == [missing]
+    assert all_.scene.licenses.questions == []
+    all_.add(all_.needs)
+    await all_.scene.tick(1.0, by=all_.service)
+    await all_.scene.tick(by=all_.service)
+    assert await all_.scene.woken()
+    assert await all_.reasons() == []
 
 
-def test_bind_without_the_object_writes_nothing() -> None:
-    async def story() -> None:
-        all_ = Parameterized(*of_claim(ref()))
-        error = await all_.scene.bind(by=all_.service)
-        assert error == "node n: claim p-c: parameters Needs.gpu.example.com ns/small: there is no such object"
-        assert MARK not in (await all_.scene.claim())["metadata"]["annotations"]
-        assert all_.scene.licenses.questions == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_bind_without_the_object_writes_nothing() -> None:
+    all_ = Parameterized(*of_claim(ref()))
+    error = await all_.scene.bind(by=all_.service)
+    assert error == "node n: claim p-c: parameters Needs.gpu.example.com ns/small: there is no such object"
+    assert MARK not in (await all_.scene.claim())["metadata"]["annotations"]
+    assert all_.scene.licenses.questions == []
 
 
 PLACE = f"claim p-c: metadata.annotations[{ANNOTATION}]"
@@ -136,23 +131,19 @@ def test_reference_of_a_claim_that_cannot_be_followed_is_a_reason(text: str, pro
     virtualtime.run(story())
 
 
-def test_object_that_may_not_be_read_is_a_reason() -> None:
-    async def story() -> None:
-        all_ = Parameterized(*of_claim(ref()))
-        all_.add(FORBIDDEN)
-        place = "claim p-c: parameters Needs.gpu.example.com ns/small"
-        assert await all_.reasons() == [f"{place}: cannot be read: {FORBIDDEN}"]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_object_that_may_not_be_read_is_a_reason() -> None:
+    all_ = Parameterized(*of_claim(ref()))
+    all_.add(FORBIDDEN)
+    place = "claim p-c: parameters Needs.gpu.example.com ns/small"
+    assert await all_.reasons() == [f"{place}: cannot be read: {FORBIDDEN}"]
 
 
-def test_reference_of_a_class_to_a_kind_with_namespaces_has_one() -> None:
-    async def story() -> None:
-        all_ = Parameterized(pod("p", "p-c"), claim("p-c", LICENSE), parameters_ref=ref())
-        problem = "claim p-c: parameters Needs.gpu.example.com small: the namespace is missing"
-        assert await all_.reasons() == [problem]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_reference_of_a_class_to_a_kind_with_namespaces_has_one() -> None:
+    all_ = Parameterized(pod("p", "p-c"), claim("p-c", LICENSE), parameters_ref=ref())
+    problem = "claim p-c: parameters Needs.gpu.example.com small: the namespace is missing"
+    assert await all_.reasons() == [problem]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from extender.kube.resources import PODS
 from extender.tools.fairness.waiting_budget import QUICK_SECONDS
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, TimedScene, now, pods
 from tests.extender.plugins.negotiation.test_slow_controllers import Slow
-from tests.kit import virtualtime
 from tests.kit.clusters import Object, pod, request
 from tests.kit.controllers import Licenses
+from tests.kit.virtualtime import in_virtual_time
 
 VICTIMS: list[Object] = [pod("v", on="n", priority=-1), pod("w", on="m", priority=-1)]
 OFFERED = {"n": Victims(("uid-v",)), "m": Victims(("uid-w",))}
@@ -66,27 +66,23 @@ async def test_the_answer_about_nodes_with_enough_cpu_is_kept() -> None:
     assert {each.name for each in scene.licenses.questions[-1].nodes} == {"n", "m"}
 
 
-def test_a_scheduler_waits_for_a_slow_controller_as_long_as_the_budget_lets_it() -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(10)]
-        scene = TimedScene(*pods(*names), *VICTIMS, licenses=Slow(left=20, seconds=0.5))
-        assert await preempt(scene, names[0]) == OFFERED
-        began = now()
-        for name in names:
-            await preempt(scene, name)
-        assert now() - began <= 1.0 + 10 * QUICK_SECONDS
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_a_scheduler_waits_for_a_slow_controller_as_long_as_the_budget_lets_it() -> None:
+    names = [f"p{number}" for number in range(10)]
+    scene = TimedScene(*pods(*names), *VICTIMS, licenses=Slow(left=20, seconds=0.5))
+    assert await preempt(scene, names[0]) == OFFERED
+    began = now()
+    for name in names:
+        await preempt(scene, name)
+    assert now() - began <= 1.0 + 10 * QUICK_SECONDS
 
 
-def test_a_controller_that_is_too_slow_for_the_budget_has_answered_when_the_scheduler_comes_again() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p"), *VICTIMS, licenses=Slow(left=1, seconds=1.9))
-        assert await preempt(scene) == {}, "the scheduler waits for one second at most"
-        await scene.turns(70.0)
-        assert await preempt(scene) == OFFERED
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_a_controller_that_is_too_slow_for_the_budget_has_answered_when_the_scheduler_comes_again() -> None:
+    scene = TimedScene(*pods("p"), *VICTIMS, licenses=Slow(left=1, seconds=1.9))
+    assert await preempt(scene) == {}, "the scheduler waits for one second at most"
+    await scene.turns(70.0)
+    assert await preempt(scene) == OFFERED
 
 
 async def test_a_gang_is_planned_once_its_controller_has_answered_about_all_its_pods() -> None:

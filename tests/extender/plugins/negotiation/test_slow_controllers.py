@@ -17,6 +17,7 @@ from tests.kit import virtualtime
 from tests.kit.clusters import Object, claim, pod
 from tests.kit.controllers import NO_LICENSE, Licenses
 from tests.kit.servers.memory import Fault as ApiFault
+from tests.kit.virtualtime import in_virtual_time
 
 WAITING = [f"waiting for controller {NAME}"]
 
@@ -61,169 +62,147 @@ def other(namespace: str, name: str) -> list[Object]:
     return found
 
 
-def test_a_wait_that_its_caller_leaves_is_spent() -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(10)]
-        scene = TimedScene(*pods(*names), licenses=Slow(left=40, seconds=0.3))
-        for name in names[:-1]:
-            call = asyncio.create_task(scene.took(name))
-            await virtualtime.elapse(0.25)
-            call.cancel()
-            await virtualtime.elapse(0.1)
-        assert await scene.took(names[-1]) <= 2 * QUICK_SECONDS
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_a_wait_that_its_caller_leaves_is_spent() -> None:
+    names = [f"p{number}" for number in range(10)]
+    scene = TimedScene(*pods(*names), licenses=Slow(left=40, seconds=0.3))
+    for name in names[:-1]:
+        call = asyncio.create_task(scene.took(name))
+        await virtualtime.elapse(0.25)
+        call.cancel()
+        await virtualtime.elapse(0.1)
+    assert await scene.took(names[-1]) <= 2 * QUICK_SECONDS
 
 
-def test_forty_pods_of_a_slow_controller_delay_a_scheduler_for_one_second_in_all() -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(40)]
-        scene = TimedScene(*pods(*names), licenses=Slow(left=40))
-        took = [await scene.took(name) for name in names]
-        assert sum(took) <= 1.0 + 2 * QUICK_SECONDS
-        assert await scene.reasons(names[-1]) == WAITING
-        took = [await scene.took(name) for name in names]
-        assert sum(took) <= 0.2
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_forty_pods_of_a_slow_controller_delay_a_scheduler_for_one_second_in_all() -> None:
+    names = [f"p{number}" for number in range(40)]
+    scene = TimedScene(*pods(*names), licenses=Slow(left=40))
+    took = [await scene.took(name) for name in names]
+    assert sum(took) <= 1.0 + 2 * QUICK_SECONDS
+    assert await scene.reasons(names[-1]) == WAITING
+    took = [await scene.took(name) for name in names]
+    assert sum(took) <= 0.2
 
 
-def test_pod_that_filter_does_not_wait_for_is_woken_by_the_answer_and_bound() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p", "q"), licenses=Slow(left=2))
-        assert await scene.reasons("p") == WAITING
-        assert await scene.reasons("q") == WAITING
-        await scene.turns(4)
-        assert await scene.woken("p")
-        assert await scene.woken("q")
-        await scene.turns(12)  # kube-scheduler's backoff: the answer is old by then
-        questions = len(scene.licenses.asked(UNSUITABLE_NODES))
-        for name in ("p", "q"):
-            assert await scene.took(name) == 0.0
-            assert await scene.reasons(name) == []
-            assert await scene.bind(name) == ""
-        assert len(scene.licenses.asked(UNSUITABLE_NODES)) == questions
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_pod_that_filter_does_not_wait_for_is_woken_by_the_answer_and_bound() -> None:
+    scene = TimedScene(*pods("p", "q"), licenses=Slow(left=2))
+    assert await scene.reasons("p") == WAITING
+    assert await scene.reasons("q") == WAITING
+    await scene.turns(4)
+    assert await scene.woken("p")
+    assert await scene.woken("q")
+    await scene.turns(12)  # kube-scheduler's backoff: the answer is old by then
+    questions = len(scene.licenses.asked(UNSUITABLE_NODES))
+    for name in ("p", "q"):
+        assert await scene.took(name) == 0.0
+        assert await scene.reasons(name) == []
+        assert await scene.bind(name) == ""
+    assert len(scene.licenses.asked(UNSUITABLE_NODES)) == questions
 
 
-def test_answer_that_nobody_waited_for_tells_why_the_pod_waits() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p"), licenses=Slow(left=0))
-        assert await scene.reasons() == WAITING
-        await scene.turns(4)
-        assert not await scene.woken()
-        assert await scene.reasons() == [f"controller {NAME}: {NO_LICENSE}"]
-        scene.licenses.left = 1
-        await scene.turns(8)
-        assert await scene.woken()
-        assert await scene.reasons() == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_answer_that_nobody_waited_for_tells_why_the_pod_waits() -> None:
+    scene = TimedScene(*pods("p"), licenses=Slow(left=0))
+    assert await scene.reasons() == WAITING
+    await scene.turns(4)
+    assert not await scene.woken()
+    assert await scene.reasons() == [f"controller {NAME}: {NO_LICENSE}"]
+    scene.licenses.left = 1
+    await scene.turns(8)
+    assert await scene.woken()
+    assert await scene.reasons() == []
 
 
-def test_quick_controller_is_always_waited_for() -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(500)]
-        scene = TimedScene(*pods(*names), licenses=Slow(left=500, seconds=QUICK_SECONDS / 2))
-        for name in names:
-            assert await scene.reasons(name) == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_quick_controller_is_always_waited_for() -> None:
+    names = [f"p{number}" for number in range(500)]
+    scene = TimedScene(*pods(*names), licenses=Slow(left=500, seconds=QUICK_SECONDS / 2))
+    for name in names:
+        assert await scene.reasons(name) == []
 
 
-def test_controller_that_is_quick_again_is_waited_for_again() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p", "q"), licenses=(slow := Slow(left=2)))
-        assert await scene.reasons("p") == WAITING
-        await scene.turns(3)
-        slow.seconds = 0.005
-        await scene.turns(12)
-        for name, reasons in (("r", WAITING), ("s", [])):
-            made, asks = pods(name)
-            await scene.cluster.api.create(CLAIMS, asks)
-            await scene.cluster.api.create(PODS, made)
-            assert await scene.reasons(name) == reasons
-            await scene.turns(1)
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_controller_that_is_quick_again_is_waited_for_again() -> None:
+    scene = TimedScene(*pods("p", "q"), licenses=(slow := Slow(left=2)))
+    assert await scene.reasons("p") == WAITING
+    await scene.turns(3)
+    slow.seconds = 0.005
+    await scene.turns(12)
+    for name, reasons in (("r", WAITING), ("s", [])):
+        made, asks = pods(name)
+        await scene.cluster.api.create(CLAIMS, asks)
+        await scene.cluster.api.create(PODS, made)
+        assert await scene.reasons(name) == reasons
+        await scene.turns(1)
 
 
-def test_share_of_zero_waits_for_no_answer() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p"), licenses=Slow(left=1))
-        by = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "waitingShare": 0}])
-        began = now()
-        assert await scene.reasons(by=by) == WAITING
-        assert now() == began
-        await scene.turns(4, by=by)
-        assert await scene.reasons(by=by) == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_share_of_zero_waits_for_no_answer() -> None:
+    scene = TimedScene(*pods("p"), licenses=Slow(left=1))
+    by = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "waitingShare": 0}])
+    began = now()
+    assert await scene.reasons(by=by) == WAITING
+    assert now() == began
+    await scene.turns(4, by=by)
+    assert await scene.reasons(by=by) == []
 
 
 @pytest.mark.parametrize("is_serial", [True, False])
-def test_slow_controller_is_asked_so_few_questions_at_once_that_it_answers_in_time(is_serial: bool) -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(12)]
-        slow = Slow(left=12, seconds=0.9, is_serial=is_serial)
-        scene = TimedScene(*pods(*names), licenses=slow)
-        await scene.filter("p0")  # the budget lets it see how slow the controller is
-        for name in names:
-            await scene.filter(name)
-        slow.most = 0
-        await scene.turns(20)
-        assert slow.most == 2
-        assert [await scene.woken(name) for name in names] == [True] * 12
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_slow_controller_is_asked_so_few_questions_at_once_that_it_answers_in_time(is_serial: bool) -> None:
+    names = [f"p{number}" for number in range(12)]
+    slow = Slow(left=12, seconds=0.9, is_serial=is_serial)
+    scene = TimedScene(*pods(*names), licenses=slow)
+    await scene.filter("p0")  # the budget lets it see how slow the controller is
+    for name in names:
+        await scene.filter(name)
+    slow.most = 0
+    await scene.turns(20)
+    assert slow.most == 2
+    assert [await scene.woken(name) for name in names] == [True] * 12
 
 
-def test_namespaces_take_turns_at_a_slow_controller() -> None:
-    async def story() -> None:
-        names = [f"p{number}" for number in range(30)]
-        scene = TimedScene(*pods(*names), *other("theirs", "q"), licenses=Slow(left=40))
-        for name in names:
-            await scene.filter(name)
-        await scene.turns(12)
-        uids = [each.claims[0].uid for each in scene.licenses.questions]
-        assert "uid-q-c" in uids[:4]
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_namespaces_take_turns_at_a_slow_controller() -> None:
+    names = [f"p{number}" for number in range(30)]
+    scene = TimedScene(*pods(*names), *other("theirs", "q"), licenses=Slow(left=40))
+    for name in names:
+        await scene.filter(name)
+    await scene.turns(12)
+    uids = [each.claims[0].uid for each in scene.licenses.questions]
+    assert "uid-q-c" in uids[:4]
 
 
-def test_question_that_filter_does_not_wait_for_is_asked_once() -> None:
-    async def story() -> None:
-        scene = TimedScene(*pods("p"), licenses=Slow(left=1))
-        for _ in range(3):
-            assert await scene.reasons() == WAITING
-        await scene.turns(2)
-        assert len(scene.licenses.asked(UNSUITABLE_NODES)) == 1
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_question_that_filter_does_not_wait_for_is_asked_once() -> None:
+    scene = TimedScene(*pods("p"), licenses=Slow(left=1))
+    for _ in range(3):
+        assert await scene.reasons() == WAITING
+    await scene.turns(2)
+    assert len(scene.licenses.asked(UNSUITABLE_NODES)) == 1
 
 
-def test_parameters_that_the_api_server_is_slow_to_hand_out_delay_no_scheduler() -> None:
-    async def story() -> None:
-        kind = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
-        there = pods("p", "q")
-        for each in there[1::2]:
-            ref = {"apiGroup": "", "kind": "ConfigMap", "name": "small"}
-            each["metadata"]["annotations"] = {PARAMETERS_REF: json.dumps(ref)}
-        scene = TimedScene(*there, *pods("r"), licenses=Licenses(left=3))
-        by = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "parameters": [kind]}])
-        scene.transport.script("get configmaps", *[ApiFault(seconds=5.0)] * 10)
-        began = now()
-        for name in ("p", "q") * 10:
-            assert await scene.reasons(name, by=by)
-        assert now() - began <= 1.0 + 20 * QUICK_SECONDS
-        began = now()
-        await scene.reasons("r", by=by)
-        assert now() - began <= QUICK_SECONDS
-        await scene.turns(3, by=by)
-        assert await scene.reasons("r", by=by) == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_parameters_that_the_api_server_is_slow_to_hand_out_delay_no_scheduler() -> None:
+    kind = {"apiVersion": "v1", "kind": "ConfigMap", "resource": "configmaps"}
+    there = pods("p", "q")
+    for each in there[1::2]:
+        ref = {"apiGroup": "", "kind": "ConfigMap", "name": "small"}
+        each["metadata"]["annotations"] = {PARAMETERS_REF: json.dumps(ref)}
+    scene = TimedScene(*there, *pods("r"), licenses=Licenses(left=3))
+    by = scene.replica(controllers=[{"name": NAME, "url": "http://localhost:1", "parameters": [kind]}])
+    scene.transport.script("get configmaps", *[ApiFault(seconds=5.0)] * 10)
+    began = now()
+    for name in ("p", "q") * 10:
+        assert await scene.reasons(name, by=by)
+    assert now() - began <= 1.0 + 20 * QUICK_SECONDS
+    began = now()
+    await scene.reasons("r", by=by)
+    assert now() - began <= QUICK_SECONDS
+    await scene.turns(3, by=by)
+    assert await scene.reasons("r", by=by) == []
 
 
 # --- the budget ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tests.extender.plugins.quota.test_device_quota import quota
 from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, Object, local_slice, node, request
 from tests.kit.controllers import Licenses
+from tests.kit.virtualtime import in_virtual_time
 
 SEATS: Object = {"name": "seats", "deviceClassName": "license", "devices": 2}
 OVER = "device quota gold: limit seats allows 2 devices"
@@ -57,69 +58,58 @@ def test_limit_on_licenses_holds_whether_the_controller_returns_results_or_not(c
     virtualtime.run(story())
 
 
-def test_claim_that_asks_for_more_licenses_than_the_limit_is_refused_before_its_controller_is_asked() -> None:
-    async def story() -> None:
-        scene = Scene(*pods("p", requests=(request("license", device_class="license", count=3),)), quota(SEATS))
-        assert await scene.reasons() == [OVER]
-        error = "device quota gold of namespace ns, limit seats: 0 of 2 devices in use, and 3 more needed"
-        assert await scene.bind() == error
-        assert scene.licenses.asked(ALLOCATE) == []
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_claim_that_asks_for_more_licenses_than_the_limit_is_refused_before_its_controller_is_asked() -> None:
+    scene = Scene(*pods("p", requests=(request("license", device_class="license", count=3),)), quota(SEATS))
+    assert await scene.reasons() == [OVER]
+    error = "device quota gold of namespace ns, limit seats: 0 of 2 devices in use, and 3 more needed"
+    assert await scene.bind() == error
+    assert scene.licenses.asked(ALLOCATE) == []
 
 
-def test_binds_at_the_same_time_take_no_more_than_the_limit() -> None:
-    async def story() -> None:
-        scene = Scene(*pods(*NAMES), quota(SEATS), licenses=Licenses(left=10))
-        for name in NAMES:
-            assert await scene.reasons(name) == []
-        errors = await asyncio.gather(*(scene.bind(name) for name in NAMES))
-        assert [not each for each in errors].count(True) == 2
-        assert len(scene.licenses.asked(ALLOCATE)) == 2
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_binds_at_the_same_time_take_no_more_than_the_limit() -> None:
+    scene = Scene(*pods(*NAMES), quota(SEATS), licenses=Licenses(left=10))
+    for name in NAMES:
+        assert await scene.reasons(name) == []
+    errors = await asyncio.gather(*(scene.bind(name) for name in NAMES))
+    assert [not each for each in errors].count(True) == 2
+    assert len(scene.licenses.asked(ALLOCATE)) == 2
 
 
-def test_devices_of_ours_and_licenses_of_one_claim_count_each_in_their_limit() -> None:
-    async def story() -> None:
-        gpus: Object = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}
-        both = (LICENSE, request("gpu"))
-        scene = Scene(*pods("p", "q", requests=both), quota(SEATS, gpus), licenses=Licenses(left=10))
-        assert await bound(scene, "p")
-        assert await scene.reasons("q") == ["device quota gold: limit gpu allows 1 device"]
-        assert await scene.bind("q", "m") != ""
-        assert len(scene.licenses.asked(ALLOCATE)) == 1
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_devices_of_ours_and_licenses_of_one_claim_count_each_in_their_limit() -> None:
+    gpus: Object = {"name": "gpu", "deviceClassName": "gpu", "devices": 1}
+    both = (LICENSE, request("gpu"))
+    scene = Scene(*pods("p", "q", requests=both), quota(SEATS, gpus), licenses=Licenses(left=10))
+    assert await bound(scene, "p")
+    assert await scene.reasons("q") == ["device quota gold: limit gpu allows 1 device"]
+    assert await scene.bind("q", "m") != ""
+    assert len(scene.licenses.asked(ALLOCATE)) == 1
 
 
-def test_pods_that_wait_for_the_quota_cause_no_allocations_and_releases() -> None:
+@in_virtual_time
+async def test_pods_that_wait_for_the_quota_cause_no_allocations_and_releases() -> None:
     """The limit selects by attributes: only what the controller returns tells whether it counts."""
-
-    async def story() -> None:
-        expression = f'device.driver == "{DRIVER}"'
-        selects: Object = {"name": "seats", "selectors": [{"cel": {"expression": expression}}], "devices": 2}
-        world = (GPU, negotiated_class(), node("n"), node("m"), local_slice("n", 20))
-        scene = TimedScene(*pods(*NAMES), quota(selects), licenses=Seats(left=10), world=world)
-        for _ in range(12):
-            for name in NAMES:
-                if not scene.cluster.state.snapshot.pods[ObjectKey("ns", name)].node_name:
-                    await bound(scene, name)
-            await scene.turns(5.0)
-        assert len(scene.licenses.held) == 2
-        assert len(scene.licenses.asked(ALLOCATE)) <= len(NAMES)
-        assert len(scene.licenses.asked(DEALLOCATE)) <= 3
-
-    virtualtime.run(story())
+    expression = f'device.driver == "{DRIVER}"'
+    selects: Object = {"name": "seats", "selectors": [{"cel": {"expression": expression}}], "devices": 2}
+    world = (GPU, negotiated_class(), node("n"), node("m"), local_slice("n", 20))
+    scene = TimedScene(*pods(*NAMES), quota(selects), licenses=Seats(left=10), world=world)
+    for _ in range(12):
+        for name in NAMES:
+            if not scene.cluster.state.snapshot.pods[ObjectKey("ns", name)].node_name:
+                await bound(scene, name)
+        await scene.turns(5.0)
+    assert len(scene.licenses.held) == 2
+    assert len(scene.licenses.asked(ALLOCATE)) <= len(NAMES)
+    assert len(scene.licenses.asked(DEALLOCATE)) <= 3
 
 
-def test_what_was_allocated_before_the_quota_counts() -> None:
-    async def story() -> None:
-        scene = Scene(*pods("p", "q", "r"), licenses=Licenses(left=10))
-        assert await bound(scene, "p")
-        assert await bound(scene, "q")
-        await scene.cluster.api.create(DEVICE_QUOTAS, quota(SEATS))
-        assert await scene.reasons("r") == [OVER]
-        assert len(scene.licenses.asked(UNSUITABLE_NODES)) <= 3
-
-    virtualtime.run(story())
+@in_virtual_time
+async def test_what_was_allocated_before_the_quota_counts() -> None:
+    scene = Scene(*pods("p", "q", "r"), licenses=Licenses(left=10))
+    assert await bound(scene, "p")
+    assert await bound(scene, "q")
+    await scene.cluster.api.create(DEVICE_QUOTAS, quota(SEATS))
+    assert await scene.reasons("r") == [OVER]
+    assert len(scene.licenses.asked(UNSUITABLE_NODES)) <= 3

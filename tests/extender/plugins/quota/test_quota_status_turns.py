@@ -7,9 +7,9 @@ from extender.kube.api import ObjectKey
 from extender.plugins.quota.status import LOOK_SECONDS, QUOTA_STATUS, SOON_SECONDS, QuotaStatus
 from extender.tools.offload import at_once
 from tests.extender.plugins.quota.test_device_quota import WORLD, quota
-from tests.kit import virtualtime
 from tests.kit.clusters import NOW, Cluster, solver
 from tests.kit.servers.memory import Transport
+from tests.kit.virtualtime import in_virtual_time
 
 
 class Ticking:
@@ -24,7 +24,8 @@ class Ticking:
         return self.now
 
 
-def test_many_quotas_of_one_namespace_leave_the_others_their_status() -> None:
+@in_virtual_time
+async def test_many_quotas_of_one_namespace_leave_the_others_their_status() -> None:
     hostile = [quota(name=f"q{number}", namespace="hostile") for number in range(200)]
     cluster, clock = Cluster.of(*WORLD, *hostile, quota()), Ticking(0.01)
     transport, by = Transport(cluster.api), replace(solver(), clock=clock)
@@ -42,8 +43,5 @@ def test_many_quotas_of_one_namespace_leave_the_others_their_status() -> None:
             clock.now += 2 * SOON_SECONDS
         raise AssertionError("a quota has no status")
 
-    async def story() -> None:
-        assert await looks(3, ObjectKey("ns", "gold")) <= 3, "two to hold the lease, and one to write"
-        await looks(60, *cluster.state.snapshot.device_quotas)
-
-    virtualtime.run(story())
+    assert await looks(3, ObjectKey("ns", "gold")) <= 3, "two to hold the lease, and one to write"
+    await looks(60, *cluster.state.snapshot.device_quotas)
