@@ -23,7 +23,7 @@ from extender.framework.pods.negotiated_claims import NegotiatedClaim, unanswere
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.encoding import dumped
 from extender.kube.resources import TEMPLATES
-from extender.planning.planned_pods import as_planned
+from extender.planning.planner import as_planned
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.merging import is_for

@@ -14,7 +14,6 @@ from immutables import Map
 from allocator import InvalidObjectError
 from allocator.tools import JSON, driver_name, shown
 from extender.autoscaler.autoscaler import InSession
-from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.readiness import Readiness, node_readiness
 from extender.autoscaler.scale_up.estimate import estimate
 from extender.autoscaler.scale_up.plan import (
@@ -27,7 +26,7 @@ from extender.autoscaler.scale_up.plan import (
     parse_room,
 )
 from extender.autoscaler.sessions import SESSION, Planned
-from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.simulated_cluster import Scope, World
 from extender.cluster.objects.nodes import NodeObject, parse_node_object
 from extender.cluster.objects.pods import Pod
 from extender.framework import wire

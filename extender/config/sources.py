@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from allocator.tools import JSON
-from extender.config.controllers import problems_of_controllers
 from extender.config.settings import (
     ApiSettings,
     GrpcSettings,
@@ -24,6 +23,7 @@ from extender.config.settings import (
     ServerSettings,
     Settings,
     TlsSettings,
+    problems_of_controllers,
 )
 from extender.tools.section import Section
 from extender.tools.user_error import UserError, expected, suggestion

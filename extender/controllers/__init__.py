@@ -3,7 +3,7 @@
 docs/reference/controllers.md shows one. The kit remembers allocations on disk, so that each question may come twice.
 """
 
-from extender.config.controllers import ParameterKind as ParameterKind
+from extender.config.settings import ParameterKind as ParameterKind
 from extender.controllers.contexts import serve_contexts as serve_contexts
 from extender.controllers.controller import Controller as Controller
 from extender.controllers.controller import Held as Held

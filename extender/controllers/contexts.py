@@ -28,7 +28,7 @@ from extender.cluster.objects.scheduling_contexts import SchedulingContext
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.cluster.writes.scheduling_contexts import ContextWrites
-from extender.config.controllers import ParameterKind
+from extender.config.settings import ParameterKind
 from extender.controllers.controller import Controller, Responder
 from extender.controllers.leadership import led, responder_of
 from extender.controllers.server import sole_user

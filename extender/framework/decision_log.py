@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
-from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.verdict import PendingReason
 from extender.kube.api import ObjectKey
 from extender.tools.fairness.fair_memory import FairMemory
 

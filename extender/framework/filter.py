@@ -23,9 +23,16 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import CLAIMS, DEVICES, Admitted, Cycle, admitted, fits, kept_elsewhere
 from extender.framework.decisions.evaluate import Decided, Decider, Lookup
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import No, Solver
-from extender.framework.decisions.verdict import NOT_KNOWN, NOTHING_NEEDED, TOO_LATE, UNKNOWN_NODE, Verdict, Verdicts
+from extender.framework.decisions.verdict import (
+    NOT_KNOWN,
+    NOTHING_NEEDED,
+    TOO_LATE,
+    UNKNOWN_NODE,
+    PendingReason,
+    Verdict,
+    Verdicts,
+)
 from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.plugin import Check, Refusal, Refused

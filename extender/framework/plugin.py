@@ -15,8 +15,8 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.claims.claim_json import Reservation
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.victims import NO_BORROWERS, JoinedOrder, VictimOrder, Victims

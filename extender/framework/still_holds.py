@@ -9,8 +9,8 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.timeline import Reach
 from extender.framework.cycle import Cycle
+from extender.framework.nominated.cluster_with_kept import NominationReads, is_local
 from extender.framework.nominated.held_devices import nominated_near
-from extender.framework.nominated.nomination_reads import NominationReads, is_local
 from extender.kube.api import ObjectKey
 
 

@@ -5,11 +5,13 @@ first plugin that rejects a node gives the reason.
 
 Source: the plugins NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit of Kubernetes 1.36 (the part
 that is about devices); and the daemon controller of kube-controller-manager, Kubernetes 1.36.
+
+A `NodeChoice` is kube-scheduler's own part in the choice of a node, for one pod after the other.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from allocator import DeviceTaint, selector_matches
 from allocator.checks import taint_text, tolerates
@@ -163,3 +165,39 @@ def tolerating(spec: dict[str, Any]) -> dict[str, Any]:
     taints = (*_TOLERATED, _ON_HOST_NETWORK) if spec.get("hostNetwork") else _TOLERATED
     added = [{"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect} for name, effect in taints]
     return {**spec, "tolerations": [*(spec.get("tolerations") or []), *added]}
+
+
+class NodeChoice(Protocol):
+    """kube-scheduler's own judgment of the nodes, for one pod after the other."""
+
+    def rejections(self, pod: Pod, /) -> Mapping[str, str]:
+        """The nodes that kube-scheduler rejects, each with the reason."""
+
+    def choose(self, pod: Pod, names: Sequence[str], /) -> str:
+        """The node that kube-scheduler takes if several nodes have the highest score."""
+
+    def place(self, pod: Pod, node: str, /) -> None:
+        """Count a pod that has got a node."""
+
+
+class FirstNode(SchedulerChecks):
+    """The conditions that the extender knows. If several nodes have the highest score, the first one is taken."""
+
+    def choose(self, _: Pod, names: Sequence[str]) -> str:
+        """The first of the nodes. kube-scheduler would take any of them."""
+        return names[0]
+
+
+def likely_nodes(snapshot: Snapshot) -> Callable[[Pod], Sequence[str]]:
+    """The nodes on which kube-scheduler might bind a pod, as far as its conditions are known here."""
+    checks, names = SchedulerChecks.of(snapshot), sorted(snapshot.nodes)
+    known: dict[Hashable, Sequence[str]] = {}
+
+    def likely(pod: Pod) -> Sequence[str]:
+        kind = pod.requirements, pod.containers
+        if kind not in known:
+            rejected = checks.rejections(pod)
+            known[kind] = tuple(name for name in names if name not in rejected)
+        return known[kind]
+
+    return likely

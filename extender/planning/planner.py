@@ -2,34 +2,96 @@
 
 A fork is a value (`extender.cluster.snapshot.Snapshot`): whatever happens in a plan makes another fork.
 
-A plan judges a pod as it is, or as `extender.planning.planned_pods.as_planned` makes it: alone, off its node, with all
-of its claims made. `turns`, `settled` and `takers` do the latter. Controllers of negotiated claims are not asked, and
-nobody waits for binding conditions.
+A plan judges a pod as it is, or as `as_planned` makes it: alone, off its node, with all of its claims made. `turns`,
+`settled` and `takers` do the latter. Controllers of negotiated claims are not asked, and nobody waits for binding
+conditions.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, NamedTuple
 
-from allocator import DeviceId, InvalidClaimError, PoolId, Reason, SelectorError
+from allocator import AllocationResult, DeviceId, InvalidClaimError, PoolId, Reason, SelectorError, Usage
+from extender.cluster.consumers import claim_keys, consumer_of, without_pods
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.objects.pods import Pod
+from extender.cluster.objects.pods import NOTHING_KEPT, Pod
+from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.timeline import ChangeLog
-from extender.framework.cycle import Cycle, policy_of
+from extender.framework.cycle import Cycle, policy_of, refreshed
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
 from extender.framework.nominated.held_devices import found_on
-from extender.framework.pods.claims import Blocked, claims_of, not_ready, unready
+from extender.framework.pods.claims import Blocked, PodClaims, claim_from_template, claims_of, not_ready, unready
 from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.ranking import score_nodes
 from extender.framework.reasons import Reasons
-from extender.planning.grant import Grant, allocations_of
-from extender.planning.kube_scheduler import rejection
-from extender.planning.node_choice import FirstNode, NodeChoice
-from extender.planning.planned_pods import as_planned
+from extender.kube.api import ObjectKey
+from extender.planning.kube_scheduler import FirstNode, NodeChoice, rejection
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a pod gets on a node; nothing is held yet.
+
+    Attributes:
+        claims: of the pod, before the grant.
+        needs: what was to be allocated on the node.
+        results: for each pending claim of the needs.
+        resources: what the pod takes of the node by its claims.
+    """
+
+    claims: PodClaims
+    needs: Needs
+    results: tuple[AllocationResult, ...] = ()
+    resources: tuple[ClaimResources, ...] = ()
+
+    @property
+    def pools(self) -> frozenset[PoolId]:
+        """The pools that the devices are from."""
+        return frozenset(each.device.pool_id for result in self.results for each in result.results)
+
+    def used(self, usage: Usage) -> Usage:
+        """What is in use once the pod holds its devices."""
+        for each in self.results:
+            usage = usage.with_allocation(each)
+        return usage
+
+    def held(self, pod: Pod, node_name: str, fork: Snapshot) -> Snapshot:
+        """The cluster with the pod on the node: its claims are allocated, and reserved for it."""
+        if self.claims.is_empty:
+            return fork
+        fork = self.needs.world(fork)
+        results = map(_ready, self.results)
+        before = ((each, each.claim.allocation) for each in self.claims.allocated)
+        for each, allocation in chain(before, zip(self.needs.pending, results, strict=True)):
+            consumer = consumer_of(pod, each.claim, fork)
+            users = tuple(user for user in each.claim.reserved_for if user.uid != consumer.uid)
+            claim = replace(each.claim, allocation=allocation, reserved_for=(*users, consumer))
+            fork = fork.with_claim(replace(each, claim=claim))
+        taken = replace(pod.resources, claims=self.resources)
+        bound = replace(pod, node_name=node_name, nominated_node="", extended_claim=self.needs.status, resources=taken)
+        return fork.with_pod(bound)
+
+
+def allocations_of(pod: Pod, fork: Snapshot) -> Iterator[AllocationResult]:
+    """What the claims of a pod hold."""
+    for key in claim_keys(fork.pods.get(pod.key, pod)):
+        claim = fork.claims.get(key)
+        if claim is not None and claim.claim.allocation is not None:
+            yield claim.claim.allocation
+
+
+def _ready(allocation: AllocationResult) -> AllocationResult:
+    """The allocation without binding conditions: a plan does not wait for them."""
+    if not any(each.binding_conditions for each in allocation.results):
+        return allocation
+    results = (replace(each, binding_conditions=None, binding_failure_conditions=None) for each in allocation.results)
+    return replace(allocation, results=tuple(results))
+
 
 _SIGNATURES: Final = 1024
 """More shapes and kinds of pods than most clusters have."""
@@ -296,3 +358,33 @@ def _taken(pod: Pod, node: str, fork: Snapshot) -> Iterator[tuple[Topic, str | P
     for allocation in allocations_of(pod, fork):
         for pool in pools_of(allocation):
             yield Topic.POOL, pool
+
+
+TIED: Final = {"DaemonSet": "{} runs it on this node", "Node": "it is a static pod of its node"}
+"""Kinds of controllers whose pods run again on the same node only, with the reason."""
+
+
+def as_planned(pod: Pod, fork: Snapshot) -> tuple[Pod, Snapshot]:
+    """The pod with the names of its claims, and the cluster with those that are not made from their templates yet.
+
+    A pod that runs somewhere, and is asked about without a node, is to move: first its devices are free again. A pod of
+    a gang is judged alone.
+    """
+    pod, known = replace(refreshed(pod, fork), gang=None), fork.pod(pod.uid)
+    if known is not None and known.node_name and not pod.node_name:
+        fork = without_pods(fork, [known])
+    for reference in pod.claims:
+        name = pod.claim_statuses.get(reference.name, f"{pod.name}/{reference.name}")
+        if name is None or ObjectKey(pod.namespace, name) in fork.claims:
+            continue
+        claim = claim_from_template(pod, reference, name, fork)
+        if claim is not None:
+            fork = fork.with_claim(claim)
+            pod = replace(pod, claim_statuses={**pod.claim_statuses, reference.name: name})
+    return pod, fork
+
+
+def unbound(pod: Pod) -> Pod:
+    """The pod that a controller makes in place of this one, once this one is deleted."""
+    new = replace(pod, node_name="", nominated_node="", kept=NOTHING_KEPT, extended_claim=None)
+    return replace(new, phase="Pending", has_started=False)

@@ -13,8 +13,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.pods.claims import Blocked
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import no_attempt
-from extender.planning.planned_pods import as_planned
-from extender.planning.planner import Queued
+from extender.planning.planner import Queued, as_planned
 
 
 @dataclass(frozen=True, slots=True)

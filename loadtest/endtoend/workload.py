@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from extender.config.controllers import Transport
+from extender.config.settings import Transport
 from extender.tools.user_error import suggestion
 from loadtest.endtoend.files import FileError, Record, read
 from tests.kit.objects.parts import DRIVER

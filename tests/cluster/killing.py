@@ -20,7 +20,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final, get_args
 
-from extender.config.controllers import Transport
+from extender.config.settings import Transport
 from extender.faces.commands.audit import audit_snapshot, listed
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, PODS

@@ -1,6 +1,6 @@
 """A short run of kills; ``make test-kill`` is the long one."""
 
-from extender.config.controllers import Transport
+from extender.config.settings import Transport
 from tests.cluster.killing import Plan, run
 from tests.kit.controlplane.client import Client
 from tests.kit.controlplane.components import ControlPlane

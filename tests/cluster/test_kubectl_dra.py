@@ -14,9 +14,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from extender.faces.commands.answer_source import open_source
+from extender.faces.commands.answer_source import Place, open_source
 from extender.faces.commands.main import kubectl_app
-from extender.faces.commands.place import Place
 from extender.faces.commands.top import look
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.connection.credentials import Origin

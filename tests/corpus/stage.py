@@ -23,8 +23,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
-from extender.config.controllers import ParameterKind
-from extender.config.settings import Settings
+from extender.config.settings import ParameterKind, Settings
 from extender.controllers import Responder, Store
 from extender.controllers.contexts import ContextResponder
 from extender.faces.http.app import Listener, create_app

@@ -5,8 +5,7 @@ import pkgutil
 from collections.abc import Iterator
 
 from extender import answers, framework, plugins
-from extender.config.controllers import ControllerSettings
-from extender.config.settings import Settings
+from extender.config.settings import ControllerSettings, Settings
 from extender.framework.task import BackgroundTask
 from tests.kit.clusters import Cluster
 

@@ -13,10 +13,10 @@ from allocator.checks import ways_to_serve
 from allocator.obstacles import RemedyKind
 from extender.answers.defragmentation.advice import Advice, Move, MoveProposal, ShapeAdvice
 from extender.answers.defragmentation.search import Mobility, MoveSearch, MoveTrials, held_devices
-from extender.answers.explain.claim_references import targets_of
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import RequestReport
 from extender.answers.explain.holders import Holders
+from extender.answers.explain.pod_claims import targets_of
 from extender.answers.explain.proposals import returned
 from extender.answers.observe.tables.pods import asked_for
 from extender.cluster.consumers import after_departures, claim_keys, without_pods

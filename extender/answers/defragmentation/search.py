@@ -29,8 +29,7 @@ from extender.framework.pods.claims import Blocked, claims_of
 from extender.kube.api import ObjectKey
 from extender.planning.device_counts import free_devices, least_devices
 from extender.planning.kube_scheduler import no_attempt, rejection
-from extender.planning.planned_pods import TIED, unbound
-from extender.planning.planner import Planner, Queued
+from extender.planning.planner import TIED, Planner, Queued, unbound
 from extender.planning.queue import PendingShape
 from extender.plugins.preemption.evictions import Evictions, budgets_covering, is_evictable, violations
 from extender.tools.smallest_set import MOST_SETS

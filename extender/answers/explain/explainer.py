@@ -13,10 +13,16 @@ from allocator import AllocatorError, Claim, Clock, LeftOut
 from allocator.audit import pod_findings
 from allocator.model.optional import not_served
 from allocator.tools import did_you_mean, hint, nearest
-from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, NOTHING_ASKED, Admission
-from extender.answers.explain.claim_references import advice, resource_advice, with_claims_made
 from extender.answers.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
 from extender.answers.explain.judged_pod import JudgedPod
+from extender.answers.explain.pod_claims import (
+    CLAIM_NOT_MADE,
+    NOTHING_ASKED,
+    Admission,
+    advice,
+    resource_advice,
+    with_claims_made,
+)
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem, priority_of
 from extender.cluster.objects.pods import Pod

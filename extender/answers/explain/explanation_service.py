@@ -15,10 +15,10 @@ from typing import Final, cast
 
 from allocator import DeviceId, InvalidObjectError
 from allocator.tools import dns_label, dns_subdomain
-from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, Proposal, Spared, needs_no_devices, unknown_pod
 from extender.answers.explain.holders import Holder
+from extender.answers.explain.pod_claims import read_admission
 from extender.answers.observe.overview import Overview
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot

@@ -26,7 +26,6 @@ from allocator.obstacles import ABSENT, value_in_words
 from allocator.policies import Merit, Policy
 from allocator.reason import CONSTRAINT, Cause
 from allocator.search import constraint_covers
-from extender.answers.explain.claim_references import targets_of
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import (
     Clash,
@@ -41,6 +40,7 @@ from extender.answers.explain.explanation import (
 )
 from extender.answers.explain.holders import Holders, held_by
 from extender.answers.explain.node_changes import Bundles, constraint_text
+from extender.answers.explain.pod_claims import targets_of
 from extender.answers.explain.preemption import preemption_of
 from extender.answers.explain.proposals import ProposalTrials, best, one_of_each, promising, proposals_on, suggested
 from extender.cluster.objects.claims import ClaimObject

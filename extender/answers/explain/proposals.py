@@ -17,10 +17,10 @@ from typing import Final
 
 from allocator import Allocation, DeviceId, InvalidClaimError, Limits, SelectorError
 from allocator.obstacles import RemedyKind
-from extender.answers.explain.claim_references import with_claims_made
 from extender.answers.explain.device_survey import Survey
 from extender.answers.explain.explanation import Proposal, Successor
 from extender.answers.explain.node_changes import Bundle, Bundles
+from extender.answers.explain.pod_claims import with_claims_made
 from extender.cluster.consumers import without_pods
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -31,8 +31,7 @@ from extender.framework.pods.claims import Blocked, named_claims
 from extender.kube.api import ObjectKey
 from extender.planning.changes import ProposedChange, Suggest, combined, configured, invasiveness, size
 from extender.planning.kube_scheduler import rejection
-from extender.planning.planned_pods import TIED, unbound
-from extender.planning.planner import Planner
+from extender.planning.planner import TIED, Planner, unbound
 
 
 def made_again(deleted: Iterable[ObjectKey], snapshot: Snapshot) -> tuple[Pod, ...]:

@@ -21,15 +21,14 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
 from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pod_and_claim_states import ClaimState, PodState, state_of_claim, state_of_pod
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api, ObjectKey
 from extender.kube.resources import RESOURCES
 from extender.planning.kube_scheduler import no_attempt
 from extender.plugins.quota.limit_use import quota_use
-from extender.tools.fairness.places import Places
-from extender.tools.fairness.verb_priority import VerbPriority
+from extender.tools.fairness.places import Places, VerbPriority
 from extender.tools.offload import Offload, in_thread
 
 if TYPE_CHECKING:  # a cluster in memory needs no client of an API server, and the client is slow to import

@@ -32,8 +32,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
 from extender.kube.api import ObjectKey
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
-from extender.planning.planned_pods import as_planned
-from extender.planning.planner import LateError, Planner, Queued, Turns
+from extender.planning.planner import LateError, Planner, Queued, Turns, as_planned
 from extender.planning.queue import waiting_pods
 from extender.planning.templates.catalog import Catalog, Supply
 from extender.tools.fairness.places import Place, Places

@@ -37,9 +37,8 @@ from extender.framework.pods.claims import named_claims
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.planning.kube_scheduler import DEFAULT_SCHEDULER
-from extender.planning.new_nodes import with_new_node
-from extender.planning.planned_pods import TIED, as_planned, unbound
-from extender.planning.templates.blueprints import Blueprint, learned
+from extender.planning.planner import TIED, as_planned, unbound
+from extender.planning.templates.blueprints import Blueprint, learned, with_new_node
 from extender.planning.templates.catalog import HOSTNAME, OF_KUBERNETES, Supply
 from extender.plugins.preemption.evictions import budgets_covering
 from extender.tools.user_error import suggestion

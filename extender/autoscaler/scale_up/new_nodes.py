@@ -26,8 +26,8 @@ from extender.framework.pods.node_resources import is_counted
 from extender.planning.changes import ProposedChange, Suggestion
 from extender.planning.device_counts import free_devices
 from extender.planning.kube_scheduler import rejection
-from extender.planning.new_nodes import with_new_node
 from extender.planning.planner import Planner
+from extender.planning.templates.blueprints import with_new_node
 from extender.planning.templates.catalog import HOSTNAME, Catalog, Group, Supply
 
 

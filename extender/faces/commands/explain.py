@@ -13,17 +13,17 @@ from urllib.parse import quote
 import typer
 
 from allocator.tools import printable
-from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Conclusion, unknown_pod
 from extender.answers.explain.output import as_json
+from extender.answers.explain.pod_claims import read_admission
 from extender.assembly import make_solver
 from extender.autoscaler.scale_up.new_nodes import SuggestedNodes
 from extender.cluster.live import connect
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.faces.commands.answer_source import AnswerSource, run
+from extender.faces.commands.answer_source import AnswerSource, Place, PlaceOptions, run
 from extender.faces.commands.audit import listed
 from extender.faces.commands.options import (
     ConfigOption,
@@ -34,7 +34,6 @@ from extender.faces.commands.options import (
     command,
 )
 from extender.faces.commands.output import FOUND_PROBLEMS, fail, print_data, say, warn
-from extender.faces.commands.place import Place, PlaceOptions
 from extender.faces.commands.reading import EXPLAINED, check_pod_name, settings_of, settings_on
 from extender.faces.commands.remote import Remote, RemoteError, RemoteOptions
 from extender.faces.simulation.cluster import Cluster, UnknownClaimError, UnknownPodError

@@ -11,10 +11,9 @@ import typer
 
 from extender.answers.observe.tables import devices as device_tables
 from extender.answers.observe.tables import pods
-from extender.faces.commands.answer_source import AnswerSource, Query, run
+from extender.faces.commands.answer_source import AnswerSource, Place, PlaceOptions, Query, run
 from extender.faces.commands.options import WideOutput, command
 from extender.faces.commands.output import note, print_data, print_lines, print_result, show_table
-from extender.faces.commands.place import Place, PlaceOptions
 from extender.tools.table import Item, TablePage, TableView, TextTable
 
 _MOST_ROWS: Final = "10000"

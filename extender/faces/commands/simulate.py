@@ -13,6 +13,7 @@ from extender.answers.observe.device_states import DeviceStates
 from extender.answers.pictures import WaitingPod, fleet_of, fleet_picture
 from extender.cluster.live import connect
 from extender.config.settings import Settings
+from extender.faces.commands.answer_source import PlaceOptions
 from extender.faces.commands.explain import ExplanationJson, print_explanation
 from extender.faces.commands.options import (
     ConfigOption,
@@ -24,7 +25,6 @@ from extender.faces.commands.options import (
     parse_path,
 )
 from extender.faces.commands.output import FOUND_PROBLEMS, fail, first_of, note, print_result, say, warn
-from extender.faces.commands.place import PlaceOptions
 from extender.faces.commands.progress import shown_progress
 from extender.faces.commands.reading import (
     EXPLAINED,

@@ -12,11 +12,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from allocator.checks import DeviceState
-from extender.faces.commands.answer_source import AnswerSource, Query, run
+from extender.faces.commands.answer_source import AnswerSource, PlaceOptions, Query, run
 from extender.faces.commands.lists import PENDING, PrintedList, read_rows, table_of
 from extender.faces.commands.options import command
 from extender.faces.commands.output import fail
-from extender.faces.commands.place import PlaceOptions
 from extender.tools.table import Item, TextTable
 
 _POOLS: Final = PrintedList("/pools", ("driver", "pool"), ())

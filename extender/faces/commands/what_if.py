@@ -9,10 +9,9 @@ import typer
 
 from allocator.tools import printable, shown
 from extender.answers.whatif.edits import EDITS
-from extender.faces.commands.answer_source import AnswerSource, run
+from extender.faces.commands.answer_source import AnswerSource, PlaceOptions, run
 from extender.faces.commands.options import ExplainOutput, ExplainOutputOption, command, text_of
 from extender.faces.commands.output import fail, print_data
-from extender.faces.commands.place import PlaceOptions
 from extender.faces.commands.remote import RemoteError
 from extender.kube.encoding import dumps
 from extender.tools.yamltext import SyntaxProblem, documents

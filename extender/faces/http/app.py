@@ -29,9 +29,8 @@ from extender.answers.whatif.answering import WhatIf
 from extender.assembly import Extender
 from extender.autoscaler.autoscaler import Autoscaler
 from extender.config.settings import Settings
-from extender.faces.console.sessions import SessionViews
 from extender.faces.http.callers import Callers
-from extender.faces.http.endpoints.autoscaler import add_autoscaler_routes, add_autoscaler_sessions
+from extender.faces.http.endpoints.autoscaler import SessionViews, add_autoscaler_routes, add_autoscaler_sessions
 from extender.faces.http.endpoints.console import add_console
 from extender.faces.http.endpoints.explain import add_explain
 from extender.faces.http.endpoints.operations import add_health, add_index

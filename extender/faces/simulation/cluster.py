@@ -7,15 +7,14 @@ from typing import Any, Final, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
-from extender.answers.explain.claim_admission import read_admission
 from extender.answers.explain.explainer import Explainer, explain_claim, unknown_claim
 from extender.answers.explain.explanation import Explanation, unknown_pod
+from extender.answers.explain.pod_claims import read_admission
 from extender.assembly import Extender, Surroundings, make_extender, make_solver, suggestions
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
-from extender.config.controllers import ControllerSettings, ParameterKind
-from extender.config.settings import Settings
+from extender.config.settings import ControllerSettings, ParameterKind, Settings
 from extender.faces.simulation.scheduling import Placement, schedule
 from extender.faces.simulation.workloads import Skipped, expanded
 from extender.framework.decisions.solver import Solver
@@ -36,7 +35,7 @@ from extender.lab.manifests import (
     over_quota,
     unauthorized,
 )
-from extender.planning.node_choice import NodeChoice
+from extender.planning.kube_scheduler import NodeChoice
 from extender.planning.templates.catalog import Catalog, read_catalog
 from extender.plugins.negotiation.parameters import resource_of
 from extender.tools.logs import log_quietly

@@ -14,8 +14,8 @@ from typing import Final
 
 from allocator import DeviceResult, Features, LeftOut
 from allocator.model.optional import not_served
-from extender.answers.explain.claim_admission import CLAIM_NOT_MADE, read_admission
 from extender.answers.explain.explanation import share_in_words
+from extender.answers.explain.pod_claims import CLAIM_NOT_MADE, read_admission
 from extender.assembly import Extender
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import is_immediate, mode_problem
@@ -23,7 +23,7 @@ from extender.cluster.objects.pods import Pod, parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed
-from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.pods.claims_to_come import unmade
 from extender.framework.pods.extended_resources.requests import request_nouns, request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
@@ -32,8 +32,7 @@ from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
-from extender.planning.kube_scheduler import no_attempt
-from extender.planning.node_choice import FirstNode, NodeChoice
+from extender.planning.kube_scheduler import FirstNode, NodeChoice, no_attempt
 from extender.plugins.immediate_claims.allocating import ImmediateClaims, in_order
 from extender.plugins.pinned_claims.task import is_pinned, lacks_some
 from extender.tools.faults import RefusedError

@@ -1,17 +1,21 @@
-"""Tracing: an interface for spans around verbs, solves and requests.
+"""Tracing: an interface for spans around verbs, solves and requests, which is opened if a receiver is configured.
 
-Without traces nothing is wrapped: what is passed in is returned. `extender.faces.tracing.spans` makes spans.
+Without traces nothing is wrapped: what is passed in is returned. `extender.faces.tracing.spans` makes spans; only then
+are the packages of the extra ``opentelemetry`` imported.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+import importlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import structlog
 from starlette.requests import Request
 
+from extender.config.settings import TracingSettings
 from extender.framework.verb import Facts
 from extender.kube.connection.transport import Transport
 from extender.tools.offload import Offload
+from extender.tools.user_error import UserError
 
 _T = TypeVar("_T")
 
@@ -70,3 +74,46 @@ class _Untraced:
 
 
 UNTRACED: Final[Tracing] = _Untraced()
+
+
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_EXPORTER: Final = "OTEL_TRACES_EXPORTER"
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_SPOKEN: Final = "http/protobuf"
+
+
+class TracingError(UserError):
+    """Traces are configured, and we can't make them."""
+
+
+def open_tracing(settings: TracingSettings, environment: Mapping[str, str]) -> Tracing:
+    """Traces, if the settings or OpenTelemetry's variables configure a receiver; else `UNTRACED`.
+
+    Raises:
+        TracingError: the extra is not installed, or a protocol is configured that we do not speak.
+    """
+    if not _is_wanted(settings, environment):
+        return UNTRACED
+    protocol = next((environment[name] for name in _PROTOCOLS if environment.get(name)), _SPOKEN)
+    if protocol != _SPOKEN:
+        raise TracingError(f"traces are sent by {_SPOKEN} only, not by {protocol}: its port is 4318 as a rule")
+    try:
+        spans = importlib.import_module("extender.faces.tracing.spans")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise TracingError(
+            "traces are configured (tracing.endpoint or OTEL_EXPORTER_OTLP_ENDPOINT), but OpenTelemetry is not "
+            "installed: pip install 'dra-extender[opentelemetry]', or set OTEL_SDK_DISABLED=true"
+        ) from error
+    tracing: Tracing = spans.exported(settings)
+    return tracing
+
+
+def _is_wanted(settings: TracingSettings, environment: Mapping[str, str]) -> bool:
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    exporter = environment.get(_EXPORTER, "").strip() or "otlp"
+    if exporter not in {"otlp", "none"}:
+        raise TracingError(f"{_EXPORTER}: traces are sent by otlp only, not by {exporter}")
+    return exporter == "otlp" and bool(settings.endpoint or any(environment.get(name) for name in _ENDPOINTS))

@@ -25,12 +25,10 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, Timeline, View
-from extender.framework.decisions.node_index import NodeIndex
-from extender.framework.decisions.node_view import NodeView, NodeViewBuilder, Numbers
+from extender.framework.decisions.node_index import NodeIndex, NodeView, NodeViewBuilder, Numbers, VerdictIndex
 from extender.framework.decisions.shapes import Weigher, Weighing
 from extender.framework.decisions.solver import No, Solver, stopped_by
 from extender.framework.decisions.verdict import NOT_KNOWN, TOO_LATE, UNDECIDED, Verdict, Verdicts
-from extender.framework.decisions.verdict_index import VerdictIndex
 
 
 def signature_of(claims: Sequence[Claim], classes: Mapping[str, DeviceClass], policy: Policy) -> Hashable:

@@ -4,26 +4,173 @@ Most pods find this cluster: they may take nothing of what is kept. `held_for_no
 at the cost of all kept devices for each pod. Here, a change costs what is kept on the nodes that it concerns.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 from immutables import Map
 
-from allocator import PoolId, Usage
+from allocator import Allocation, PoolId, Usage
 from allocator.usage import NOTHING_USED
 from extender.cluster.consumers import claim_keys
-from extender.cluster.indexes import KeptIndex, with_uid
+from extender.cluster.indexes import KeptIndex, removed, with_uid
 from extender.cluster.kinds import Topic
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import ChangeLog, Reach, Timeline
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.held_nodes import HeldNodes, HeldOnNode, held_on, keys_of_claims
+from extender.framework.nominated.held_devices import Room
 from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.pods.node_resources import is_counted
+from extender.kube.api import ObjectKey
+
+
+@dataclass(frozen=True, slots=True)
+class NominationReads:
+    """The objects on which it depends what some nominated pods get, beside their node and its pools.
+
+    Attributes:
+        pods: the nominated pods, their victims, and those that use devices of the pools.
+        claims: of the nominated pods and of their victims, and those that hold devices of the pools.
+    """
+
+    pods: frozenset[ObjectKey] = frozenset()
+    claims: frozenset[ObjectKey] = frozenset()
+
+    @classmethod
+    def of(cls, nominated: Collection[Pod], pools: Iterable[PoolId], snapshot: Snapshot) -> "NominationReads":
+        """What is read for some pods whose nodes reach these pools."""
+        uids = {uid for pool in pools for uid in snapshot.holders.get(pool, ())}
+        holders = [claim for uid in uids if (claim := snapshot.claim(uid)) is not None]
+        users = {ObjectKey(each.key.namespace, user.name) for each in holders for user in each.claim.reserved_for}
+        owners = {pod.key for each in holders if (pod := snapshot.pod(each.claim.owner_uid or "")) is not None}
+        gone = (snapshot.pod(uid) for pod in nominated for uid in pod.kept.victims)
+        own = (*nominated, *(pod for pod in gone if pod is not None))
+        claims = {key for pod in own for key in claim_keys(pod)}
+        claims |= {each.key for pod in own for each in snapshot.special_claims(pod.uid)}
+        return cls(
+            frozenset({*(pod.key for pod in own), *users, *owners}), frozenset({*claims, *(c.key for c in holders)})
+        )
+
+
+def is_local(nominated: Iterable[Pod], snapshot: Snapshot) -> bool:
+    """Whether what pods get depends on their node alone.
+
+    Quotas of a namespace may withhold optional requests. What a controller says may change at any time.
+    """
+    found = (snapshot.claims.get(key) for pod in nominated for key in claim_keys(pod))
+    claims = [each.claim for each in found if each is not None]
+    return not any(each.spec.optional or names_controller(each, snapshot) for each in claims)
+
+
+Key: TypeAlias = tuple[Topic, Hashable]
+"""Of an object or a pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOnNode:
+    """What is held on one node.
+
+    Attributes:
+        keys: of what it depends on, by topic: pods, claims and pools.
+        pools: that only this node reaches.
+        lowest: the lowest priority of a pod for which something is kept there.
+        found: what each of these pods gets, one after the other; None: that is found out for each asking pod.
+    """
+
+    keys: frozenset[Key]
+    pools: frozenset[PoolId]
+    lowest: int
+    found: tuple[Allocation, ...] | None
+
+
+class HeldNodes(NamedTuple):
+    """The nodes on which something is held, found by what that depends on. A change makes a new value.
+
+    Attributes:
+        nodes: what is held, by the name of the node.
+        depending: what it depends on to the names of the nodes.
+        lowest: each lowest priority to the names of the nodes.
+        unknown: the nodes where it is not known what is held.
+    """
+
+    nodes: Map[str, HeldOnNode] = Map()
+    depending: Map[Key, Map[str, None]] = Map()
+    lowest: Map[int, Map[str, None]] = Map()
+    unknown: Map[str, None] = Map()
+
+    def concerned_by(self, keys: Iterable[Key]) -> set[str]:
+        """The nodes where something else may be held after changes, and those where it is not known what is held."""
+        return {*self.unknown, *(name for key in keys for name in self.depending.get(key, ()))}
+
+    def are_closed_to(self, pod: Pod, but: str = "") -> bool:
+        """Whether a pod may take nothing of all that is held, and it is known what that is.
+
+        Args:
+            pod: asks.
+            but: a node where something may be held for claims of the pod.
+        """
+        if self.unknown or any(lowest < pod.priority for lowest in self.lowest):
+            return False
+        return all(name == but for key in keys_of_claims(claim_keys(pod)) for name in self.depending.get(key, ()))
+
+    def put(self, name: str, held: HeldOnNode | None) -> "HeldNodes":
+        """With what is held on a node now."""
+        nodes, depending, lowest, unknown = self.nodes, self.depending, self.lowest, self.unknown
+        if (before := nodes.get(name)) is not None:
+            nodes, lowest = nodes.delete(name), removed(lowest, before.lowest, name)
+            unknown = unknown.delete(name) if before.found is None else unknown
+            for key in before.keys:
+                depending = removed(depending, key, name)
+        if held is not None:
+            nodes, lowest = nodes.set(name, held), with_uid(lowest, held.lowest, name)
+            unknown = unknown.set(name, None) if held.found is None else unknown
+            for key in held.keys:
+                depending = with_uid(depending, key, name)
+        return HeldNodes(nodes, depending, lowest, unknown)
+
+
+def held_on(name: str, snapshot: Snapshot, solver: Solver, but: str = "") -> HeldOnNode | None:
+    """What is held on a node, but for one pod, by uid; None if nothing is kept there."""
+    nominated = [pod for pod in snapshot.nominated_to(name) if pod.uid != but]
+    pods = [pod for pod in nominated if pod.kept.devices and not pod.deleting and not pod.is_finished]
+    if not pods or name not in snapshot.nodes:
+        return None
+    near = ((pool, snapshot.inventory.pools[pool].node_names) for pool in snapshot.inventory.local.get(name, ()))
+    pools = frozenset(pool for pool, names in near if names == frozenset({name}))
+    reads = NominationReads.of(pods, pools, snapshot)
+    keys = {
+        *keys_of_claims(reads.claims),
+        *((Topic.POD, key) for key in reads.pods),
+        *((Topic.POOL, each) for each in pools),
+    }
+    return HeldOnNode(
+        frozenset(keys),
+        pools,
+        min(pod.priority for pod in pods),
+        _found(pods, pools, snapshot, solver) if is_local(pods, snapshot) else None,
+    )
+
+
+def keys_of_claims(keys: Iterable[ObjectKey]) -> Iterator[Key]:
+    """The keys of claims, in the form that `HeldOnNode.keys` has."""
+    return ((Topic.CLAIM, key) for key in keys)
+
+
+def _found(
+    pods: Sequence[Pod], pools: Collection[PoolId], snapshot: Snapshot, solver: Solver
+) -> tuple[Allocation, ...] | None:
+    """What each pod gets of what is kept for it; None if that is not known, or does not depend on its node alone."""
+    if any(pod.kept.victims or any(each.pool_id not in pools for each in pod.kept.devices) for pod in pods):
+        return None
+    room = Room(frozenset(), snapshot, solver)
+    for pod in room.share(sorted(pods, key=attrgetter("order"))):
+        room.hold_kept(pod)
+    return None if room.is_undecided else tuple(room.found)
+
 
 _KEYED: Final = frozenset({Topic.NODE, Topic.POOL, Topic.CLAIM, Topic.POD})
 """Topics whose keys tell which nodes a change concerns."""

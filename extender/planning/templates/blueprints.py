@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from allocator import AttributeValue, Device, Features, Node, Placement, PoolId, Slice
 from allocator.pools import NodePool
+from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot
 
 Rename = Callable[[str], str]
@@ -136,3 +137,20 @@ def _renamed_value(value: AttributeValue, rename: Rename) -> AttributeValue:
         texts = tuple(rename(each) for each in value if isinstance(each, str))
         return texts if len(texts) == len(value) else value
     return value
+
+
+def with_new_node(node: NodeObject, blueprints: Iterable[Blueprint], fork: Snapshot) -> Snapshot:
+    """The cluster with one more node, which brings the devices of some blueprints."""
+    fork = fork.with_node(node)
+    for blueprint in blueprints:
+        for each in blueprint.build(node.name):
+            fork = fork.with_slice(each)
+    return fork
+
+
+def without_devices(node_name: str, blueprints: Iterable[Blueprint], fork: Snapshot) -> Snapshot:
+    """The cluster in which such a node brings the devices of these blueprints no more."""
+    for blueprint in blueprints:
+        for each in blueprint.build(node_name):
+            fork = fork.without_slice(each.name)
+    return fork

@@ -2,8 +2,8 @@
 
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.claims import PodClaims, not_ready, unready
 

@@ -12,7 +12,7 @@ from extender.framework.decisions.solver import Solver
 from extender.framework.likeness import likeness_of
 from extender.framework.pods.gangs import Gang
 from extender.framework.pods.node_resources import is_counted
-from extender.planning.node_choice import likely_nodes
+from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
 from extender.plugins.gangs.planner import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers

@@ -10,11 +10,11 @@ from allocator.tools import printable
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.plugin import Plugin, Refusal
 from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
-from extender.planning.node_choice import likely_nodes
+from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
 from extender.plugins.gangs.planner import GangPlanner
 from extender.plugins.gangs.seats import Shortfall

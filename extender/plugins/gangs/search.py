@@ -16,8 +16,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.reduced_claims import left_out
-from extender.planning.grant import Grant
-from extender.planning.planner import Planner
+from extender.planning.planner import Grant, Planner
 from extender.plugins.gangs.options import Options, options_after, options_of
 from extender.plugins.gangs.seats import GangPlan, Seat, Seating, Shortfall
 from extender.plugins.gangs.topology import Domain

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import structlog
 
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.kube.certificates import Subject, TlsProblem, file_problem, tls_problem
 from extender.plugins.negotiation.controller import ControllerAwayError
 from extender.tools.files import UnreadableError, read_bytes

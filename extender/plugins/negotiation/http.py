@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from allocator.tools import printable
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.kube.encoding import dumps, loads, loads_aside
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.credentials import ControllerCredentials

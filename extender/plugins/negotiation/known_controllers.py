@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.plugins.negotiation.by_scheduling_context import ContextController
 from extender.plugins.negotiation.controller import Controller
 from extender.plugins.negotiation.known_controller import KnownController

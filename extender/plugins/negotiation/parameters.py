@@ -10,7 +10,7 @@ from typing import Final
 
 from allocator import FROM_CLAIM, FROM_CLASS, ParametersRef
 from allocator.tools import JSON
-from extender.config.controllers import ParameterKind
+from extender.config.settings import ParameterKind
 from extender.framework.pods.negotiated_claims import NegotiatedClaim
 from extender.kube.api import Api, ApiError, ObjectKey, OutcomeUnknownError
 from extender.kube.resources import Resource

@@ -11,8 +11,8 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, quotas_of
 from extender.cluster.writes.events import QUOTA_EXCEEDED
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.plugin import Check, Plugin, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.special_claim import Needs

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extender.autoscaler.driver_scope import Scope
 from extender.autoscaler.readiness import node_readiness
-from extender.autoscaler.simulated_cluster import World
+from extender.autoscaler.simulated_cluster import Scope, World
 from extender.client import (
     AsyncAutoscalerClient,
     AsyncJointSession,

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.controllers import Held, Listening, RefusedError, Responder, Store
 from extender.controllers.server import new_server
 from extender.kube.encoding import loads

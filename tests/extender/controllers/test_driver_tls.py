@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from allocator.tools import JSON
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.controllers import CertificateFiles, Certificates, Listening, Responder, Store
 from extender.controllers.store import Entry
 from extender.plugins.negotiation.controller import ControllerError

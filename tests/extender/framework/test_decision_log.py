@@ -10,7 +10,7 @@ import structlog
 from structlog.contextvars import get_contextvars
 
 from extender.framework.decision_log import DecisionLog
-from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.verdict import PendingReason
 from extender.kube.api import ObjectKey
 
 POD = ObjectKey("ns", "p")

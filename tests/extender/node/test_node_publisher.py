@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from extender.kube.api import ApiError, ObjectKey, key_of
 from extender.kube.resources import NODES, SLICES
 from extender.lab.api import MemoryApi
-from extender.node.publisher import INTERVAL_SECONDS, RETRY_SECONDS, Publisher
+from extender.node.running import INTERVAL_SECONDS, RETRY_SECONDS, Publisher
 from tests.kit import virtualtime
 from tests.kit.clusters import node
 from tests.kit.servers.memory import Fault, Transport, memory_api

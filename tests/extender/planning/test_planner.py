@@ -14,11 +14,8 @@ from extender.config.settings import Settings
 from extender.faces.simulation.cluster import Cluster as Example
 from extender.framework.decisions.solver import No
 from extender.kube.api import ObjectKey
-from extender.planning.grant import Grant
-from extender.planning.kube_scheduler import SchedulerChecks, rejection
-from extender.planning.node_choice import likely_nodes
-from extender.planning.planned_pods import as_planned
-from extender.planning.planner import LateError, Planner, Queued, UndecidedError
+from extender.planning.kube_scheduler import SchedulerChecks, likely_nodes, rejection
+from extender.planning.planner import Grant, LateError, Planner, Queued, UndecidedError, as_planned
 from extender.planning.queue import shapes_of, waiting_pods
 from tests.kit.clusters import (
     GPU,

@@ -13,8 +13,8 @@ from extender.assembly import make_extender
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.framework.decisions.pending_reason import PendingReason
 from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.filter import Code
 from extender.framework.plugin import Check, Plugin, Plugins, Refusal
 from extender.framework.pods.claims import PodClaims

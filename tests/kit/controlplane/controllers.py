@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from extender.config.controllers import Transport
+from extender.config.settings import Transport
 from extender.kube.api import RawObject
 from extender.kube.resources import CLAIMS, CLASSES
 from tests.kit.controlplane.access import ADMIN

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from httpx import AsyncClient
 
-from extender.answers.explain.claim_admission import NOTHING_ASKED, Admission, read_admission
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.explanation import unknown_pod
 from extender.answers.explain.output import as_text
+from extender.answers.explain.pod_claims import NOTHING_ASKED, Admission, read_admission
 from extender.assembly import Extender, make_extender
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod

@@ -16,9 +16,9 @@ from extender.answers.explain.explanation import Explanation, Proposal
 from extender.answers.explain.output import as_json, as_text
 from extender.assembly import suggestions
 from extender.config.settings import Settings
+from extender.faces.commands.template import describe
 from extender.kube.api import ObjectKey
 from extender.planning.templates.catalog import Catalog
-from extender.planning.templates.node_description import describe
 from tests.extender.answers.defragmentation.scenes import moves, runs, waits
 from tests.extender.answers.defragmentation.test_defragmentation_laws import World, carried_out, worlds
 from tests.extender.autoscaler.scenes import GROUP, machine, node_template, templates_of

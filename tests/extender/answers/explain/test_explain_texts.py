@@ -14,9 +14,9 @@ import pytest
 from allocator import Limits
 from allocator.checks.table import CAUSES
 from allocator.reason import Cause
-from extender.answers.explain.claim_references import with_claims_made
 from extender.answers.explain.explainer import Explainer
 from extender.answers.explain.output import as_json, as_text
+from extender.answers.explain.pod_claims import with_claims_made
 from extender.cluster.snapshot import Unreadable
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey

@@ -15,7 +15,7 @@ from extender.cluster.objects.claims import POD_CLAIM_NAME, SPECIAL
 from extender.cluster.objects.pods import Pod
 from extender.config.sources import load
 from extender.framework.decision_log import MOST_CHANGES, DecisionLog
-from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.filter import filter_nodes
 from extender.framework.pod_and_claim_states import ClaimState
 from extender.framework.service import Service

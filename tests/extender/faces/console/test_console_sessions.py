@@ -10,8 +10,7 @@ from httpx import AsyncClient
 from extender.autoscaler.autoscaler import Autoscaler, InSession
 from extender.autoscaler.sessions import PassedCall, PeerReply, Peers
 from extender.autoscaler.verbs import start_session
-from extender.faces.console.sessions import MOST_NODES, SessionViews
-from extender.faces.http.endpoints.autoscaler import add_autoscaler_sessions
+from extender.faces.http.endpoints.autoscaler import MOST_NODES, SessionViews, add_autoscaler_sessions
 from extender.kube.api import ObjectKey
 from tests.extender.autoscaler.http_scenes import NEW, app_of, book, post, start
 from tests.extender.autoscaler.scenes import autoscaler_over, machine, pod_of

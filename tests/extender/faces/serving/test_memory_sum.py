@@ -23,7 +23,7 @@ from extender.faces.http.limits.bodies import UNCOUNTED_BYTES
 from extender.faces.http.limits.connections import API, OPERATIONS, VERBS
 from extender.faces.serving.listeners import RECEIVED_BYTES
 from extender.framework import asked, claim_arrival, decision_log
-from extender.framework.decisions import node_view
+from extender.framework.decisions import node_index
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.ranking import DecisionStore
 from extender.plugins.preemption import fruitless_choices
@@ -114,7 +114,7 @@ def fixed() -> Mapping[str, int]:
         "replies that clients have not taken": sum(each.unsent for each in LISTENERS),
         "selectors": SOLVERS * selectors,
         "verdicts": DECIDERS * default(Decider, "signatures") * NODES * VERDICT_BYTES,
-        "numbers of values": SOLVERS * (node_view._VALUES + node_view._STATES) * POINTER_BYTES,
+        "numbers of values": SOLVERS * (node_index._VALUES + node_index._STATES) * POINTER_BYTES,
         "room for what pods ask for": SOLVERS * room * ROOM_BYTES,
         "merits for prioritize": default(DecisionStore, "scored") * NODES * VERDICT_BYTES,
         "decisions": decision_log._MOST_WEIGHT + decisions,

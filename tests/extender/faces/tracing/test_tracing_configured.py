@@ -18,8 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as SentSpan
 from starlette.requests import Request
 
 from extender.config.settings import TracingSettings
-from extender.faces.tracing.opening import TracingError, open_tracing
-from extender.faces.tracing.tracing import UNTRACED
+from extender.faces.tracing.tracing import UNTRACED, TracingError, open_tracing
 from extender.tools.offload import in_thread
 from tests.extender.faces.serving.process import serving
 from tests.kit.clusters import GPU, asking, claim, local_slice, node, pod

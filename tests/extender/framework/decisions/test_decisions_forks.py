@@ -13,8 +13,7 @@ from allocator.policies import Merit
 from extender.cluster.objects.nodes import parse_node_object
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
-from extender.framework.decisions.node_index import NodeIndex
-from extender.framework.decisions.node_view import NodeViewBuilder
+from extender.framework.decisions.node_index import NodeIndex, NodeViewBuilder
 from tests.kit.clusters import DRIVER, GPU, claim, local_slice, network_slice, node, request, snapshot_of, solver
 
 NODES: Final = [f"n{number}" for number in range(100)]

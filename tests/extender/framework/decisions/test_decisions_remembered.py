@@ -12,10 +12,8 @@ from allocator.pools import NodePool
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.nodes import parse_node_object
 from extender.framework.decisions.evaluate import MOST_NEW_NODES, Decided, Decider, Lookup
-from extender.framework.decisions.node_index import NodeIndex
-from extender.framework.decisions.node_view import NodeViewBuilder, Numbers
+from extender.framework.decisions.node_index import NodeIndex, NodeViewBuilder, Numbers, VerdictIndex
 from extender.framework.decisions.verdict import Verdict, Verdicts
-from extender.framework.decisions.verdict_index import VerdictIndex
 from extender.kube.api import EventType
 from tests.extender.framework.decisions.scenes import NAMES, Scene, asked, named, pool_of, texts
 from tests.kit.clusters import (

@@ -10,7 +10,7 @@ from extender.faces.simulation.cluster import Cluster as Simulated
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
 from extender.kube.api import ObjectKey
-from extender.planning.planned_pods import as_planned
+from extender.planning.planner import as_planned
 from extender.plugins.table import PLUGINS
 from tests.extender.plugins.gangs.scenes import members, nodes
 from tests.kit.clusters import Object, claim, snapshot_of, solver

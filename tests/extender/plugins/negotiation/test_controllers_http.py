@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from allocator.tools import printable
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.kube.encoding import loads
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError
 from extender.plugins.negotiation.http import HttpController

@@ -11,7 +11,7 @@ from allocator import DeviceId
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.framework.decisions.evaluate import Decider
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS

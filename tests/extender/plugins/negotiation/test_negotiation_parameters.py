@@ -7,7 +7,7 @@ import pytest
 
 from allocator.tools import JSON
 from extender.cluster.objects.claims import MARK
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import Resource
 from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from extender.answers.explain.explanation import Conclusion
 from extender.answers.explain.output import as_text
 from extender.cluster.objects.claims import DEALLOCATION_REQUESTED, MARK
-from extender.config.controllers import ControllerSettings
+from extender.config.settings import ControllerSettings
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.discovery import NotServedError
 from extender.kube.encoding import loads

@@ -8,7 +8,7 @@ from typing import Any
 from allocator.tools import JSON
 from extender.cluster.writes.claims.claim_writes import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
-from extender.config.controllers import ParameterKind
+from extender.config.settings import ParameterKind
 from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, Responder, Store
 from extender.controllers.contexts import ContextResponder
 from extender.controllers.store import Entry

@@ -12,7 +12,7 @@ from extender import Cluster as Simulated
 from extender.cluster.objects.device_quotas import parse_device_quota
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.lease import SharedLease
-from extender.framework.decisions.pending_reason import PendingReason
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.framework.queue.queueing_hints import queueing_hint
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
