@@ -93,7 +93,7 @@ class ClusterState:
         The text names no kinds, so that it stays the same while one kind after the other is synced: a reason that
         changes makes a scheduler try again. `doubt_of` has the kinds.
         """
-        return ", ".join(sorted(set(self._doubts.values())))
+        return ", ".join(sorted(set(self._doubts.values()))) if self._doubts else ""
 
     def known(self) -> Snapshot:
         """The cluster as it is known now, to decide about pods with devices.

@@ -22,10 +22,10 @@ def claim_name(pod: Pod, entry: PodClaim) -> str | None:
 
 def claim_keys(pod: Pod) -> tuple[ObjectKey, ...]:
     """The claims that a pod names, with the special claim, as far as their names are known."""
-    names = [claim_name(pod, entry) for entry in pod.claims]
+    names = [entry.claim_name or pod.claim_statuses.get(entry.name) for entry in pod.claims]
     if pod.extended_claim is not None:
         names.append(pod.extended_claim.claim_name)
-    return tuple(ObjectKey(pod.namespace, name) for name in names if name)
+    return tuple([ObjectKey(pod.namespace, name) for name in names if name])
 
 
 def group_of(pod: Pod, claim: Claim, snapshot: Snapshot) -> Consumer | None:

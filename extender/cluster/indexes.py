@@ -99,6 +99,8 @@ class Stage(Enum):
     BOUND = auto()
     """It has a node."""
 
+    __hash__ = object.__hash__  # a member is equal to itself alone; that of Enum is written in Python
+
 
 class GangPart(NamedTuple):
     """Members of a gang that say the same of their gang and have come as far."""

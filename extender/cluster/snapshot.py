@@ -215,7 +215,8 @@ class Snapshot(NamedTuple):
 
     def with_pod(self, pod: Pod) -> "Snapshot":
         """With a pod added or replaced."""
-        base, before = self.without_pod(pod.key), self.woken.get(pod.uid) if self.woken else None
+        key, before = pod.key, self.woken.get(pod.uid) if self.woken else None
+        base = self.without_pod(key)
         bound = base.bound
         if pod.node_name:
             bound = with_uid(bound, pod.node_name, pod.uid)
@@ -225,8 +226,8 @@ class Snapshot(NamedTuple):
             woken = replace(pod, nominated_node=before.nominated_node, kept=before.kept)
             base = base._with_nominee(woken)._replace(woken=base.woken.set(pod.uid, woken))
         return base._replace(
-            pods=base.pods.set(pod.key, pod),
-            pod_keys=base.pod_keys.set(pod.uid, pod.key),
+            pods=base.pods.set(key, pod),
+            pod_keys=base.pod_keys.set(pod.uid, key),
             bound=bound,
             gangs=base.gangs.with_pod(pod),
             requested=with_cpu(base.requested, pod.node_name, 0 if pod.is_finished else pod.cpu),

@@ -113,8 +113,11 @@ class OpenPods:
 
     def _still_open(self, matters: _Matters) -> set[str]:
         """Of the pods that matter, forget those whose outcome is known, and return the namespaces of the others."""
-        self.open = {uid: each for uid, each in self.open.items() if not matters(each) or self._is_unknown(each)}
-        return {each.namespace for each in self.open.values() if matters(each)}
+        mattering = {uid: each for uid, each in self.open.items() if matters(each)}
+        unknown = {uid: each for uid, each in mattering.items() if self._is_unknown(each)}
+        if len(unknown) < len(mattering):
+            self.open = {uid: each for uid, each in self.open.items() if uid in unknown or uid not in mattering}
+        return {each.namespace for each in unknown.values()}
 
     def _is_unknown(self, pod: Pod) -> bool:
         """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""

@@ -6,6 +6,7 @@ The extension points have kube-scheduler's names where it has them. The table of
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from allocator import Allocation, Reason
@@ -356,4 +357,4 @@ class Plugins:
 
 def _has_any(value: Pod | PodClaims | Snapshot, fields: Sequence[str]) -> bool:
     """Whether one of the fields is not empty; True if there are no fields. It costs less than to ask the plugin."""
-    return not fields or any(getattr(value, field) for field in fields)
+    return not fields or any(map(getattr, repeat(value), fields))

@@ -92,8 +92,9 @@ class Room:
 
     def close(self) -> None:
         """Give back all that was taken."""
-        self._budget.give_back(self._source, self.size)
-        self.size = 0
+        if self.size:
+            self._budget.give_back(self._source, self.size)
+            self.size = 0
 
 
 class Budget:
