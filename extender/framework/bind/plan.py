@@ -29,6 +29,7 @@ from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen
 from extender.framework.pods.extended_resources.requests import request_nouns
+from extender.framework.pods.extended_resources.special_claim import Needs
 from extender.framework.pods.gangs import is_alone
 from extender.framework.pods.node_resources import ShortageError
 from extender.framework.still_holds import still_holds
@@ -177,9 +178,12 @@ class BindPlanner:
         for each in plugins:
             if problem := each.reserve(cycle.claims):
                 raise BindError(problem, node.name)
-        _check_planned(cycle, node, found, now)
-        plan = _plan_of(cycle.pod, cycle.claims, node, found, now)
-        plan = self._assumed(self._promised(plan, replace(cycle, snapshot=now), node, found), pod)
+        needs = cycle.claims.on(node)
+        if isinstance(needs, Reason):
+            raise BindError(needs.in_words(), node.name)
+        _check_planned(cycle, needs, found, now)
+        plan = _plan_of(cycle.pod, cycle.claims, needs, found, now)
+        plan = self._assumed(self._promised(plan, replace(cycle, snapshot=now), node, needs, found), pod)
         return await self._pre_bound(plan, pod, node, cycle.claims, plugins) if plugins else plan
 
     def _concerned(self, claims: PodClaims) -> list[WaitingPlugin]:
@@ -245,10 +249,9 @@ class BindPlanner:
         except (AllocatorError, TimeoutError):
             return None  # the search meets it again, and tells it
 
-    def _promised(self, plan: BindPlan, cycle: Cycle, node: NodeObject, found: Allocation) -> BindPlan:
+    def _promised(self, plan: BindPlan, cycle: Cycle, node: NodeObject, needs: Needs, found: Allocation) -> BindPlan:
         """The plan with what the pod takes of the node. It counts from here on, so that no other bind takes it."""
-        needs = cycle.claims.on(node)
-        if not cycle.counts_resources or isinstance(needs, Reason):
+        if not cycle.counts_resources:
             return plan
         try:
             resources = cycle.resources(node, needs, found)
@@ -291,16 +294,14 @@ def _ready(claims: PodClaims, snapshot: Snapshot, plugins: Sequence[WaitingPlugi
     return snapshot
 
 
-def _check_planned(cycle: Cycle, node: NodeObject, found: Allocation, now: Snapshot) -> None:
-    """Ask the plugins about what a pod would get on a node.
+def _check_planned(cycle: Cycle, needs: Needs, found: Allocation, now: Snapshot) -> None:
+    """Ask the plugins about what a pod would get for its needs on a node.
 
     Raises:
         PluginRefusesError: one refuses.
         BindError: there was not enough time.
     """
-    needs, plugins = cycle.claims.on(node), cycle.solver.plugins
-    if isinstance(needs, Reason):
-        return
+    plugins = cycle.solver.plugins
     try:
         refused = plugins.reserve(cycle.pod, cycle.claims, needs, found, now, cycle.solver)
     except TimeoutError as error:
@@ -334,11 +335,8 @@ def to_give_back(pod: Pod, claims: Iterable[ClaimObject], snapshot: Snapshot) ->
     ]
 
 
-def _plan_of(pod: Pod, claims: PodClaims, node: NodeObject, decided: Allocation, snapshot: Snapshot) -> BindPlan:
+def _plan_of(pod: Pod, claims: PodClaims, needs: Needs, decided: Allocation, snapshot: Snapshot) -> BindPlan:
     """Claims that are allocated already come first, then those to be allocated, a special claim last."""
-    needs = claims.on(node)
-    if isinstance(needs, Reason):
-        raise BindError(needs.in_words(), node.name)
     there = (*claims.allocated, *([] if needs.kept is None else [needs.kept]))
     new = [(each.claim, NOTHING_OF_OURS) for each in claims.negotiated if not each.has_rest]
     new += zip(needs.pending, decided.results, strict=True)
