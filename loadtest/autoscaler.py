@@ -17,8 +17,7 @@ import httpx
 from rich.console import Console
 from rich.progress import Progress
 
-from extender.client import AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
-from extender.client.verbs import TIMEOUT_SECONDS
+from extender.client import TIMEOUT_SECONDS, AutoscalerClient, AutoscalerError, NodeGroup, Plan, Session
 from extender.tools.table import TextTable, print_table
 from extender.tools.yamltext import SyntaxProblem, documents
 

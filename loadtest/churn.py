@@ -22,7 +22,7 @@ from extender.faces.http.app import create_app
 from extender.kube.api import ObjectKey, key_of
 from extender.kube.resources import CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
 from extender.lab.api import MemoryApi
-from extender.lab.claim_controller import ClaimController
+from extender.lab.cluster import ClaimController
 from extender.planning.templates.catalog import read_catalog
 from tests.kit.objects.parts import api_object
 from tests.kit.objects.worlds import ROOT, SLICES_OF_GPUS, Machine, RawObject, Wish, pending_claim, world

@@ -1,7 +1,7 @@
 """The autoscaler's verbs (KEP-3063): how each request is read, answered and written, and its documentation.
 
 HTTP, OpenAPI, metrics and traces are made from the table of verbs. A new verb is an entry there, and a method of the
-client (`extender.client.verbs`). Requests and answers of filter and prioritize are those of kube-scheduler's verbs.
+client (`extender.client`). Requests and answers of filter and prioritize are those of kube-scheduler's verbs.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ from extender.cluster.live import connect
 from extender.cluster.objects.claims import DEALLOCATION_REQUESTED, ClaimObject, is_immediate
 from extender.cluster.objects.scheduling_contexts import SchedulingContext
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
+from extender.cluster.writes.claims import ClaimWrites, ReadClaim
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.config.settings import ParameterKind
 from extender.controllers.controller import Controller, Responder

@@ -21,7 +21,7 @@ from extender.cluster.consumers import claim_name
 from extender.cluster.objects.claims import READ, ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.claim_json import Reservation
+from extender.cluster.writes.claims import Reservation
 from extender.cluster.writes.pods import check_unbound
 from extender.framework.bind_errors import BindError
 from extender.framework.cycle import refreshed

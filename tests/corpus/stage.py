@@ -21,7 +21,7 @@ from extender.autoscaler.autoscaler import Autoscaler, make_autoscaler
 from extender.autoscaler.negotiating import Negotiating
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.config.settings import ParameterKind, Settings
 from extender.controllers import Responder, Store

@@ -7,7 +7,7 @@ from typing import Any
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.double_allocations import DoubleAllocations
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.events import Note
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind.bind import Binder

@@ -24,7 +24,7 @@ from extender.framework.service import Service
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import PODS, RESOURCES
 from extender.lab.api import MemoryApi
-from extender.lab.claim_controller import ClaimController
+from extender.lab.cluster import ClaimController
 from extender.planning.templates.catalog import read_catalog
 from extender.plugins.table import PLUGINS
 from extender.tools.offload import Offload, in_thread

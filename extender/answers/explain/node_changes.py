@@ -35,7 +35,7 @@ from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import ExtendedRequest, Pod, RequestingContainer
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.claim_json import is_protected
+from extender.cluster.writes.claims import is_protected
 from extender.framework.pods.claims import PodClaims
 from extender.framework.pods.extended_resources.requests import request_name
 from extender.kube.encoding import loads

@@ -9,7 +9,7 @@ object is read before anything else is done, and while it can't be read, nothing
 stays. Every status write names the revision that it was made from, so at most one of its repetitions can happen.
 
 Pods that share a claim are bound at the same time: one write reserves the claim for all that wait
-(`extender.cluster.writes.claims.reservation_queue`).
+(`extender.cluster.writes.reservation_queue`).
 """
 
 import asyncio
@@ -26,9 +26,15 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.consumers import users_of
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import RELEASED, Pod
-from extender.cluster.writes.claims.claim_json import Reservation, deallocated, dropped_fields
-from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim, Release, Released
-from extender.cluster.writes.claims.reservation_queue import ReservationQueue, WaitingReservation
+from extender.cluster.writes.claims import (
+    ClaimWrites,
+    ReadClaim,
+    Release,
+    Released,
+    Reservation,
+    deallocated,
+    dropped_fields,
+)
 from extender.cluster.writes.pods import (
     ATTEMPTS,
     DEVICES_CHANGED,
@@ -39,6 +45,7 @@ from extender.cluster.writes.pods import (
     refused,
     same_pod,
 )
+from extender.cluster.writes.reservation_queue import ReservationQueue, WaitingReservation
 from extender.kube.api import (
     Api,
     ApiError,

@@ -1,7 +1,7 @@
 """Bind: allocate, reserve, check, bind; or undo what was written.
 
 The order of the writes: of all claims here and in `extender.framework.bind.plan`; of one claim in
-`extender.cluster.writes.claims.claim_writes`.
+`extender.cluster.writes.claims`.
 
 Idempotent: after its timeout the scheduler calls again, although the first call may still run, or have succeeded. A pod
 has one bind at a time, and a second call gets the answer of the bind that runs.
@@ -22,8 +22,7 @@ from extender.cluster.double_allocations import double_allocation
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.claim_json import Reservation
-from extender.cluster.writes.claims.claim_writes import SpecialClaims
+from extender.cluster.writes.claims import Reservation, SpecialClaims
 from extender.cluster.writes.events import QUOTA_EXCEEDED, Note
 from extender.cluster.writes.pods import NodeResources, check_unbound
 from extender.cluster.writes.writer import Writer

@@ -17,7 +17,7 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import ExtendedClaim, Pod
 from extender.cluster.resources import ClaimResources
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.claim_json import Reservation, is_reserved
+from extender.cluster.writes.claims import Reservation, is_reserved
 from extender.cluster.writes.events import Note
 from extender.framework.bind_errors import BindError, DoubleAllocationError, PluginRefusesError
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from allocator import AllocationResult
 from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.controller_marks import asks_to_deallocate, is_to_deallocate
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.framework.pods.negotiated_claims import awaited, unanswered
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, revision_of
 from extender.kube.discovery import NotServedError

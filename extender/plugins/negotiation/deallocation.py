@@ -9,7 +9,7 @@ from allocator import Claim
 from extender.cluster.controller_marks import Mark, asks_to_deallocate, is_to_deallocate
 from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.snapshot import Snapshot
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.kube.api import ApiError, OutcomeUnknownError
 from extender.plugins.negotiation.known_controller import KnownController
 

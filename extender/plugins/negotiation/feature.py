@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter
 
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.cluster.writes.writer import Writer
 from extender.config.settings import Settings

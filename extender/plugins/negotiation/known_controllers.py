@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.config.settings import ControllerSettings
 from extender.plugins.negotiation.by_scheduling_context import ContextController
 from extender.plugins.negotiation.controller import Controller

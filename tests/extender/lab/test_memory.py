@@ -14,8 +14,7 @@ from extender.kube.api import ApiError, ObjectKey, RawObject, key_of
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, RESOURCES
 from extender.lab.api import MemoryApi, merge_patch
-from extender.lab.claim_controller import ClaimController
-from extender.lab.cluster import EmbeddedCluster
+from extender.lab.cluster import ClaimController, EmbeddedCluster
 from extender.lab.manifests import load_objects
 from tests.kit.clusters import (
     GPU,

@@ -4,7 +4,7 @@ import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import Resource
-from extender.lab.claim_controller import ClaimController
+from extender.lab.cluster import ClaimController
 from tests.cluster import controller_rules
 from tests.cluster.claim_rules import CLAIM_RULES, ClaimRule, deviations
 from tests.cluster.server_rules import SCENARIOS, Scenario

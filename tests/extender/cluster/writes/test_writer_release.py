@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from extender.cluster.objects.claims import CONFIRMED
-from extender.cluster.writes.claims.claim_json import Reservation
+from extender.cluster.writes.claims import Reservation
 from extender.cluster.writes.pods import ATTEMPTS
 from extender.cluster.writes.writer import ReleaseOutcome, Writer
 from extender.kube.api import OutcomeUnknownError, RawObject, WriteRefusedError

@@ -14,8 +14,7 @@ from extender.faces.simulation.scheduling import devices_of
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
-from extender.lab.claim_controller import ClaimController
-from extender.lab.cluster import EmbeddedCluster
+from extender.lab.cluster import ClaimController, EmbeddedCluster
 from extender.lab.manifests import load_objects
 from extender.planning.kube_scheduler import SchedulerChecks, no_attempt
 from extender.tools.faults import RefusedError

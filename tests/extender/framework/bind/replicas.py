@@ -15,7 +15,7 @@ from allocator import Reason
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import BindError
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE

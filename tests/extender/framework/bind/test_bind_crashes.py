@@ -14,7 +14,7 @@ from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
-from extender.lab.claim_controller import ClaimController
+from extender.lab.cluster import ClaimController
 from tests.extender.framework.bind.mortal import ENDS, End, Process, killed, live_and_die
 from tests.extender.framework.bind.worlds import CLAIMS_OF, check, cluster, everything
 from tests.kit import virtualtime

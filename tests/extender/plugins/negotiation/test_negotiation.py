@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from allocator import DeviceId
 from extender.cluster.objects.nodes import NodeObject
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.config.settings import ControllerSettings
 from extender.framework.decisions.evaluate import Decider

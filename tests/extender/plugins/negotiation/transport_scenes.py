@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from allocator.tools import JSON
-from extender.cluster.writes.claims.claim_writes import ClaimWrites
+from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.config.settings import ParameterKind
 from extender.controllers import ClaimAsk, Held, NodeName, RefusedError, Responder, Store

@@ -29,7 +29,7 @@ from extender.framework.task import Rejection
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
-from extender.lab.claim_controller import ClaimController
+from extender.lab.cluster import ClaimController
 from extender.plugins.preemption.eviction_limits import EvictionLimits
 from extender.plugins.preemption.metrics import PreemptionMetrics
 from extender.plugins.preemption.preemptor import PATIENCE_SECONDS, PreemptionWrites, Preemptor

@@ -26,7 +26,7 @@ from extender.config.settings import Settings
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ApiError, Event, ObjectKey, OutcomeUnknownError, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, RESOURCES, Resource
-from extender.lab.claim_controller import ClaimController
+from extender.lab.cluster import ClaimController
 from extender.tools.faults import RefusedError
 from tests.extender.plugins.gangs.scenes import member
 from tests.extender.plugins.quota.test_device_quota import elsewhere, quota

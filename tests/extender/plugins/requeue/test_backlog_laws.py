@@ -10,7 +10,7 @@ from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, POD_GROUPS, PODS, TEMPLATES
 from extender.lab.api import MemoryApi
-from extender.lab.claim_controller import Backlog, ClaimController
+from extender.lab.cluster import Backlog, ClaimController
 from tests.extender.cluster.test_group_claims import team
 from tests.kit.clusters import claim, claim_template, pod
 from tests.kit.servers.memory import memory_api

@@ -1,4 +1,4 @@
-"""The verbs, each written once, and the clients that have them: for programs that block, and for asyncio.
+"""A client for autoscalers and simulations, async and sync (httpx). It shares no code with the service.
 
 A verb is written for asyncio: what it sends, how its answer is read, and how several sessions answer it as one. It
 awaits nothing but calls. If the calls block, the code never gives up control, so it needs no event loop.
@@ -21,6 +21,24 @@ from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx
+
+__all__ = [
+    "AddedNodes",
+    "AsyncAutoscalerClient",
+    "AsyncJointSession",
+    "AsyncSession",
+    "AutoscalerClient",
+    "AutoscalerError",
+    "Filtered",
+    "JointSession",
+    "NodeGroup",
+    "Plan",
+    "ProtocolError",
+    "Readiness",
+    "Session",
+    "UnknownSessionError",
+    "UnreachableError",
+]
 
 ApiObject: TypeAlias = Mapping[str, Any]
 

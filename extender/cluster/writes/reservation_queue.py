@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from extender.cluster.cluster_state import ClusterState
-from extender.cluster.writes.claims.claim_json import (
+from extender.cluster.writes.claims import (
+    ClaimWrites,
+    ReadClaim,
     Reservation,
     confirmed,
     is_being_taken,
@@ -19,7 +21,6 @@ from extender.cluster.writes.claims.claim_json import (
     protected,
     without_taking,
 )
-from extender.cluster.writes.claims.claim_writes import ClaimWrites, ReadClaim
 from extender.cluster.writes.pods import ATTEMPTS, changed_by_others, refused
 from extender.kube.api import ApiError, OutcomeUnknownError, RawObject, WriteRefusedError, revision_of
 
