@@ -32,7 +32,7 @@ from extender.tools.offload import at_once
 from tests.extender.kube.access_scenes import ApiServer
 from tests.kit.clusters import GPU, NOW, Cluster, Object, app_over, claim, local_slice, node, pod, solver
 from tests.kit.objects.parts import api_object
-from tests.kit.virtualtime import elapse, run
+from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 LYNX, IBEX = "lynx", "ibex"
 OTHER = {LYNX: IBEX, IBEX: LYNX}
@@ -177,14 +177,12 @@ FULL = [Tenant(LYNX, number, 0, (device,)) for number, device in enumerate(DEVIC
     ],
     ids=["a device is held twice", "a pod is evicted for another"],
 )
-def test_others_are_counted_or_named_by_their_kind(found: list[Tenant], told: str) -> None:
-    async def main() -> list[tuple[str, str]]:
-        scene = Scene.of(found)
-        for _ in range(3):
-            await scene.schedule()
-        return await scene.texts()
-
-    texts = run(main())
+@in_virtual_time
+async def test_others_are_counted_or_named_by_their_kind(found: list[Tenant], told: str) -> None:
+    scene = Scene.of(found)
+    for _ in range(3):
+        await scene.schedule()
+    texts = await scene.texts()
     assert any(told in text for _, text in texts), texts
     assert told_of_others(texts) == []
 

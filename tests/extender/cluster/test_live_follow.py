@@ -27,7 +27,7 @@ from tests.extender.kube.live_scenes import (
 )
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.transport import ALL_VERSIONS, FakeApi, Fault
-from tests.kit.virtualtime import elapse, run
+from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 
 def test_all_kinds_are_synced_and_stay_so() -> None:
@@ -87,59 +87,52 @@ CUTS = {
 
 @pytest.mark.parametrize("fault", CUTS.values(), ids=list(CUTS))
 @pytest.mark.parametrize("streams", [True, False])
-def test_after_any_failure_the_cache_has_what_the_server_has(fault: Fault, *, streams: bool) -> None:
-    async def main() -> RecordingState:
-        fake, state = FakeApi(streams_lists=streams), RecordingState()
-        fake.fault_for = for_kind(CLAIMS, fault, fault, Fault(), fault, fault)
-        fake.put(CLAIMS, make_claim("gone"))
-        async with following(fake, state):
-            await elapse(5)
-            for name in "abc":
-                fake.put(CLAIMS, make_claim(name))
-                await elapse(0.2)
-            fake.delete(CLAIMS, default("gone"))
-            await elapse(600)
-            assert state.not_ready == ""
-        return state
-
-    assert names(run(main())) == {"a", "b", "c"}
+@in_virtual_time
+async def test_after_any_failure_the_cache_has_what_the_server_has(fault: Fault, *, streams: bool) -> None:
+    fake, state = FakeApi(streams_lists=streams), RecordingState()
+    fake.fault_for = for_kind(CLAIMS, fault, fault, Fault(), fault, fault)
+    fake.put(CLAIMS, make_claim("gone"))
+    async with following(fake, state):
+        await elapse(5)
+        for name in "abc":
+            fake.put(CLAIMS, make_claim(name))
+            await elapse(0.2)
+        fake.delete(CLAIMS, default("gone"))
+        await elapse(600)
+        assert state.not_ready == ""
+    assert names(state) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize("fault", [Fault(cut_after=0), Fault(silent_after=0), Fault(refused=True), Fault(500)])
-def test_a_connection_that_fails_costs_no_list(fault: Fault) -> None:
-    async def main() -> RecordingState:
-        fake, state = FakeApi(), RecordingState()
-        fake.fault_for = for_kind(CLAIMS, Fault(), Fault(), fault)
-        async with following(fake, state):
-            await elapse(50)
-            fake.put(CLAIMS, make_claim("a"))
-            await elapse(100)
-        return state
-
-    state = run(main())
+@in_virtual_time
+async def test_a_connection_that_fails_costs_no_list(fault: Fault) -> None:
+    fake, state = FakeApi(), RecordingState()
+    fake.fault_for = for_kind(CLAIMS, Fault(), Fault(), fault)
+    async with following(fake, state):
+        await elapse(50)
+        fake.put(CLAIMS, make_claim("a"))
+        await elapse(100)
     assert claim_lists(state) == [100]
     assert names(state) == {"a"}
 
 
-def test_lists_that_no_watch_can_go_on_from_are_asked_for_less_and_less_often() -> None:
-    async def main() -> int:
-        fake, state = FakeApi(), RecordingState()
-        expired = Fault(error_after=0, error_code=410)
-        fake.put(CLAIMS, make_claim("a"))
-        fake.fault_for = lambda request: expired if "resourceVersion" in request.query else Fault()
+@in_virtual_time
+async def test_lists_that_no_watch_can_go_on_from_are_asked_for_less_and_less_often() -> None:
+    fake, state = FakeApi(), RecordingState()
+    expired = Fault(error_after=0, error_code=410)
+    fake.put(CLAIMS, make_claim("a"))
+    fake.fault_for = lambda request: expired if "resourceVersion" in request.query else Fault()
 
-        async def keep_changing() -> None:
-            for number in range(200):
-                fake.put(CLAIMS, make_claim("a", number=str(number)))
-                await elapse(0.5)
+    async def keep_changing() -> None:
+        for number in range(200):
+            fake.put(CLAIMS, make_claim("a", number=str(number)))
+            await elapse(0.5)
 
-        changing = asyncio.create_task(keep_changing())
-        # Without pauses for others, which come by the machine's clock: a slow machine would take in more changes.
-        async with following(fake, state, timing=Timing(follow=FollowTiming(yield_seconds=60.0))):
-            await changing
-        return len(claim_lists(state))
-
-    assert 10 < run(main()) < 25
+    changing = asyncio.create_task(keep_changing())
+    # Without pauses for others, which come by the machine's clock: a slow machine would take in more changes.
+    async with following(fake, state, timing=Timing(follow=FollowTiming(yield_seconds=60.0))):
+        await changing
+    assert 10 < len(claim_lists(state)) < 25
 
 
 def test_history_that_the_server_forgot_is_made_up_for_by_a_list() -> None:
@@ -182,46 +175,41 @@ def test_a_list_that_is_older_than_what_was_seen_is_discarded_and_repeated() -> 
     assert pages == 1 + 2 + 2 + 2  # pages of two: of nothing, twice outdated, and at last of all four
 
 
-def test_a_list_whose_pages_expire_shows_nothing_of_itself_and_is_begun_anew() -> None:
-    async def main() -> RecordingState:
-        fake, state = FakeApi(streams_lists=False), RecordingState()
-        for name in "abc":
-            fake.put(CLAIMS, make_claim(name))
+@in_virtual_time
+async def test_a_list_whose_pages_expire_shows_nothing_of_itself_and_is_begun_anew() -> None:
+    fake, state = FakeApi(streams_lists=False), RecordingState()
+    for name in "abc":
+        fake.put(CLAIMS, make_claim(name))
 
-        def fault_for(request: HttpRequest) -> Fault:
-            if (
-                "continue" in request.query
-                and not state.snapshot.claims
-                and "a" in {key.name for key in fake.objects(CLAIMS)}
-            ):
-                fake.delete(CLAIMS, default("a"))
-                fake.compact()
-            return Fault()
+    def fault_for(request: HttpRequest) -> Fault:
+        if (
+            "continue" in request.query
+            and not state.snapshot.claims
+            and "a" in {key.name for key in fake.objects(CLAIMS)}
+        ):
+            fake.delete(CLAIMS, default("a"))
+            fake.compact()
+        return Fault()
 
-        fake.fault_for = fault_for
-        async with following(fake, state):
-            await elapse(10)
-        return state
-
-    state = run(main())
+    fake.fault_for = fault_for
+    async with following(fake, state):
+        await elapse(10)
     assert names(state) == {"b", "c"}
     assert claim_lists(state) == [104]
 
 
-def test_others_have_their_turn_while_a_list_is_read() -> None:
-    async def main() -> int:
-        fake, state = FakeApi(), ClusterState()
-        fake.chunk_sizes = (1 << 30,)
-        for number in range(50):
-            fake.put(CLAIMS, make_claim(f"claim-{number}"))
-        turns = 0
-        async with following(fake, state, timing=Timing(follow=FollowTiming(yield_seconds=0.0))):
-            while not state.snapshot.claims:
-                turns += 1
-                await asyncio.sleep(0)
-        return turns
-
-    assert run(main()) > 50
+@in_virtual_time
+async def test_others_have_their_turn_while_a_list_is_read() -> None:
+    fake, state = FakeApi(), ClusterState()
+    fake.chunk_sizes = (1 << 30,)
+    for number in range(50):
+        fake.put(CLAIMS, make_claim(f"claim-{number}"))
+    turns = 0
+    async with following(fake, state, timing=Timing(follow=FollowTiming(yield_seconds=0.0))):
+        while not state.snapshot.claims:
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns > 50
 
 
 @pytest.mark.parametrize(
@@ -250,22 +238,20 @@ def test_retries_come_later_each_time_up_to_a_limit_and_not_all_at_once(fault: F
     assert [FollowTiming().pause(3, random) for random in (0.0, 0.5, 1.0)] == [0.5, 0.75, 1.0]
 
 
-def test_a_busy_server_says_when_to_come_back() -> None:
-    async def main() -> list[float]:
-        fake, times = FakeApi(), list[float]()
-        faults = for_kind(CLAIMS, Fault(429, 17.0))
+@in_virtual_time
+async def test_a_busy_server_says_when_to_come_back() -> None:
+    fake, times = FakeApi(), list[float]()
+    faults = for_kind(CLAIMS, Fault(429, 17.0))
 
-        def fault_for(request: HttpRequest) -> Fault:
-            if request.path.endswith(CLAIMS.plural):
-                times.append(now())
-            return faults(request)
+    def fault_for(request: HttpRequest) -> Fault:
+        if request.path.endswith(CLAIMS.plural):
+            times.append(now())
+        return faults(request)
 
-        fake.fault_for = fault_for
-        async with following(fake, ClusterState()):
-            await elapse(60)
-        return times
-
-    assert run(main())[:2] == [0.0, 17.0]
+    fake.fault_for = fault_for
+    async with following(fake, ClusterState()):
+        await elapse(60)
+    assert times[:2] == [0.0, 17.0]
 
 
 def test_no_server_silences_a_watch_for_a_day() -> None:
@@ -388,20 +374,18 @@ async def play(fake: FakeApi, step: str, argument: str) -> None:
 # --- staleness ----------------------------------------------------------------------------------------------
 
 
-def test_a_dead_connection_is_noticed_and_replaced_before_anything_is_stale() -> None:
-    async def main() -> RecordingState:
-        fake, state = FakeApi(), RecordingState()
-        fake.fault_for = for_kind(CLAIMS, Fault(silent_after=300))
-        async with following(fake, state):
-            await elapse(1)
-            fake.put(CLAIMS, make_claim("a"))
-            await elapse(76)
-            fake.put(CLAIMS, make_claim("b"))
-            await elapse(1)
-            assert names(state) == {"a", "b"}
-        return state
-
-    assert run(main()).doubts == []
+@in_virtual_time
+async def test_a_dead_connection_is_noticed_and_replaced_before_anything_is_stale() -> None:
+    fake, state = FakeApi(), RecordingState()
+    fake.fault_for = for_kind(CLAIMS, Fault(silent_after=300))
+    async with following(fake, state):
+        await elapse(1)
+        fake.put(CLAIMS, make_claim("a"))
+        await elapse(76)
+        fake.put(CLAIMS, make_claim("b"))
+        await elapse(1)
+        assert names(state) == {"a", "b"}
+    assert state.doubts == []
 
 
 def test_what_is_too_old_is_doubted_until_it_is_listed_again() -> None:
@@ -430,17 +414,14 @@ def test_what_is_too_old_is_doubted_until_it_is_listed_again() -> None:
     assert claim_lists(state) == [100, 101]
 
 
-def test_watches_that_end_in_time_are_a_sign_of_life_where_there_are_no_bookmarks() -> None:
-    async def main() -> tuple[RecordingState, float]:
-        fake, state = FakeApi(bookmarks=False), RecordingState()
-        oldest = 0.0
-        async with following(fake, state) as cluster:
-            for _ in range(1000):
-                await elapse(1)
-                oldest = max(oldest, cluster.ages()[CLAIMS.kind] or 0.0)
-        return state, oldest
-
-    state, oldest = run(main())
+@in_virtual_time
+async def test_watches_that_end_in_time_are_a_sign_of_life_where_there_are_no_bookmarks() -> None:
+    fake, state = FakeApi(bookmarks=False), RecordingState()
+    oldest = 0.0
+    async with following(fake, state) as cluster:
+        for _ in range(1000):
+            await elapse(1)
+            oldest = max(oldest, cluster.ages()[CLAIMS.kind] or 0.0)
     assert state.doubts == []
     assert claim_lists(state) == [100]
     assert oldest == pytest.approx(47)
@@ -529,20 +510,17 @@ def test_a_refusal_is_named_until_it_is_lifted() -> None:
     assert run(main()) == [f"{NOT_SYNCED}: cannot list resourceclaims", ""]
 
 
-def test_while_all_is_synced_the_reason_stays_the_same() -> None:
+@in_virtual_time
+async def test_while_all_is_synced_the_reason_stays_the_same() -> None:
     """Lists end one after the other, and some only after an outage."""
-
-    async def main() -> set[str]:
-        fake, state = FakeApi(), ClusterState()
-        fake.fault_for = for_kind(CLAIMS, *[Fault(refused=True)] * 3, *[Fault(500)] * 3)
-        found = set()
-        async with following(fake, state):
-            while state.not_ready:
-                found.add(state.not_ready)
-                await elapse(0.01)
-        return found
-
-    assert run(main()) == {NOT_SYNCED}
+    fake, state = FakeApi(), ClusterState()
+    fake.fault_for = for_kind(CLAIMS, *[Fault(refused=True)] * 3, *[Fault(500)] * 3)
+    found = set()
+    async with following(fake, state):
+        while state.not_ready:
+            found.add(state.not_ready)
+            await elapse(0.01)
+    assert found == {NOT_SYNCED}
 
 
 def test_a_kind_that_the_server_lacks_is_empty_and_looked_for_again() -> None:

@@ -17,6 +17,7 @@ from extender.framework.victims import Victims
 from extender.framework.wire import FilterArgs
 from extender.tools.faults import Faults
 from tests.kit import virtualtime
+from tests.kit.virtualtime import in_virtual_time
 
 POD = Pod("ns", "p", "uid-p")
 VICTIMS = Victims(("v",))
@@ -161,13 +162,11 @@ def test_a_turn_that_takes_long_goes_on_beside_the_turns_of_others() -> None:
     assert len(hearing.heard) >= 10.0 / (PAUSE_SECONDS + TURN_SECONDS)
 
 
-def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
-    async def story() -> set[asyncio.Task[None]]:
-        running = asyncio.create_task(BackgroundRunner(nobody(), Faults(Told()), [Slow()]).run())
-        await virtualtime.elapse(1.0)
-        running.cancel()
-        await asyncio.wait([running])
-        await virtualtime.elapse(0.1)
-        return {each for each in asyncio.all_tasks() if each is not asyncio.current_task()}
-
-    assert virtualtime.run(story()) == set()
+@in_virtual_time
+async def test_a_runner_that_is_cancelled_leaves_no_turn_behind() -> None:
+    running = asyncio.create_task(BackgroundRunner(nobody(), Faults(Told()), [Slow()]).run())
+    await virtualtime.elapse(1.0)
+    running.cancel()
+    await asyncio.wait([running])
+    await virtualtime.elapse(0.1)
+    assert ({each for each in asyncio.all_tasks() if each is not asyncio.current_task()}) == set()

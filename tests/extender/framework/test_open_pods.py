@@ -16,7 +16,7 @@ from extender.tools.fairness.waiting_budget import QUICK_SECONDS, SAVED_SECONDS
 from extender.tools.offload import at_once
 from tests.extender.plugins.negotiation.scenes import negotiated_class
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, request, state_of
-from tests.kit.virtualtime import elapse, run
+from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 VOLUME = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 SOON = 0.05
@@ -80,35 +80,30 @@ def test_it_waits_until_something_is_heard(before: Object, now: Object, event: E
     assert waited(before, now, event) == pytest.approx(SOON, abs=0.01)
 
 
-def test_it_does_not_wait_for_ever_and_for_the_same_pod_only_once() -> None:
-    async def scene() -> list[float]:
-        turns = OpenPods(state_of([STATEFUL]), NOBODY)
-        turns.add(parsed(STATEFUL))
-        times = []
-        for name in ("now", "next"):
-            await turns.wait_for_volumes(parsed(pod(name)))
-            times.append(asyncio.get_running_loop().time())
-        return times
-
-    assert run(scene()) == pytest.approx([MOST_SECONDS, MOST_SECONDS])
+@in_virtual_time
+async def test_it_does_not_wait_for_ever_and_for_the_same_pod_only_once() -> None:
+    turns = OpenPods(state_of([STATEFUL]), NOBODY)
+    turns.add(parsed(STATEFUL))
+    times = []
+    for name in ("now", "next"):
+        await turns.wait_for_volumes(parsed(pod(name)))
+        times.append(asyncio.get_running_loop().time())
+    assert times == pytest.approx([MOST_SECONDS, MOST_SECONDS])
 
 
 def test_nobody_waits_for_himself() -> None:
     assert waited(STATEFUL, STATEFUL) == 0
 
 
-def test_what_was_heard_before_filter_was_asked_does_not_count() -> None:
+@in_virtual_time
+async def test_what_was_heard_before_filter_was_asked_does_not_count() -> None:
     newer = {**STATEFUL, "metadata": {**STATEFUL["metadata"], "resourceVersion": "2"}}
-
-    async def scene() -> float:
-        state = state_of([STATEFUL])
-        turns = OpenPods(state, NOBODY)
-        turns.add(parsed(newer))
-        state.apply(later(STATEFUL))
-        await turns.wait_for_volumes(parsed(pod("now")))
-        return asyncio.get_running_loop().time()
-
-    assert run(scene()) == pytest.approx(MOST_SECONDS)
+    state = state_of([STATEFUL])
+    turns = OpenPods(state, NOBODY)
+    turns.add(parsed(newer))
+    state.apply(later(STATEFUL))
+    await turns.wait_for_volumes(parsed(pod("now")))
+    assert asyncio.get_running_loop().time() == pytest.approx(MOST_SECONDS)
 
 
 # --- last devices -------------------------------------------------------------------------------------------
@@ -185,18 +180,16 @@ def test_for_a_pod_that_is_never_bound_the_next_one_waits_the_longest_time() -> 
 
 
 @pytest.mark.parametrize(("device_class", "expected"), [("gpu", MOST_SECONDS), ("license", 0.0)])
-def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_seconds(
+@in_virtual_time
+async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_seconds(
     device_class: str, expected: float
 ) -> None:
-    async def scene() -> float:
-        before, now = pod("p", "p"), pod("q", "q")
-        asked = claim("p", request("r", device_class=device_class))
-        turns = OpenPods(state_of([GPU, negotiated_class(), before, now, asked, claim("q")]), NOBODY)
-        turns.add(parsed(before))
-        await turns.wait_for_devices(parsed(now), Merits("a", [Merit(free=0.0)], [0]), POLICIES["first-fit"])
-        return asyncio.get_running_loop().time()
-
-    assert run(scene()) == pytest.approx(expected, abs=0.003)
+    before, now = pod("p", "p"), pod("q", "q")
+    asked = claim("p", request("r", device_class=device_class))
+    turns = OpenPods(state_of([GPU, negotiated_class(), before, now, asked, claim("q")]), NOBODY)
+    turns.add(parsed(before))
+    await turns.wait_for_devices(parsed(now), Merits("a", [Merit(free=0.0)], [0]), POLICIES["first-fit"])
+    assert asyncio.get_running_loop().time() == pytest.approx(expected, abs=0.003)
 
 
 # --- shares by namespace ------------------------------------------------------------------------------------

@@ -72,13 +72,11 @@ WRITES: dict[str, tuple[Call, str, str, object]] = {
 
 
 @pytest.mark.parametrize(("call", "method", "path", "body"), WRITES.values(), ids=list(WRITES))
-def test_each_write_is_one_request(call: Call, method: str, path: str, body: object) -> None:
-    async def main() -> FakeApi:
-        fake = FakeApi()
-        await call(api_over(fake))
-        return fake
-
-    (request,) = run(main()).requests
+@in_virtual_time
+async def test_each_write_is_one_request(call: Call, method: str, path: str, body: object) -> None:
+    fake = FakeApi()
+    await call(api_over(fake))
+    (request,) = fake.requests
     assert (request.method, request.path) == (method, path)
     assert orjson.loads(request.body or b"") == body
     assert request.media_type == (MERGE_PATCH_TYPE if method == "PATCH" else JSON_TYPE)
@@ -100,16 +98,14 @@ ANSWERS: dict[str, tuple[Fault, type[Exception], str]] = {
 
 @pytest.mark.parametrize(("fault", "error", "text"), ANSWERS.values(), ids=list(ANSWERS))
 @pytest.mark.parametrize("call", [write[0] for write in WRITES.values()], ids=list(WRITES))
-def test_a_write_is_never_sent_again_and_its_failure_says_what_is_known(
+@in_virtual_time
+async def test_a_write_is_never_sent_again_and_its_failure_says_what_is_known(
     call: Call, fault: Fault, error: type[Exception], text: str
 ) -> None:
-    async def main() -> int:
-        fake = FakeApi(faults=deque([fault]))
-        with pytest.raises(error, match=text):
-            await call(api_over(fake))
-        return len(fake.requests)
-
-    assert run(main()) == 1
+    fake = FakeApi(faults=deque([fault]))
+    with pytest.raises(error, match=text):
+        await call(api_over(fake))
+    assert len(fake.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -168,23 +164,22 @@ def test_an_object_that_is_not_there_is_missing() -> None:
     assert caught.value.is_missing
 
 
-def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_first_page() -> None:
-    async def main() -> tuple[list[str], int, int]:
-        fake = FakeApi()
-        for name in "abcde":
-            fake.put(CLAIMS, make_claim(name))
+@in_virtual_time
+async def test_a_list_has_all_objects_with_kind_and_version_at_the_revision_of_its_first_page() -> None:
+    fake = FakeApi()
+    for name in "abcde":
+        fake.put(CLAIMS, make_claim(name))
 
-        def fault_for(request: HttpRequest) -> Fault:
-            if "continue" in request.query:
-                fake.delete(CLAIMS, default("e"))
-            return Fault()
+    def fault_for(request: HttpRequest) -> Fault:
+        if "continue" in request.query:
+            fake.delete(CLAIMS, default("e"))
+        return Fault()
 
-        fake.fault_for = fault_for
-        listing = await api_over(fake, page_size=2).list(CLAIMS)
-        assert {(obj["apiVersion"], obj["kind"]) for obj in listing.items} == {("resource.k8s.io/v1", "ResourceClaim")}
-        return [obj["metadata"]["name"] for obj in listing.items], listing.revision, len(fake.requests)
-
-    assert run(main()) == (list("abcde"), 105, 3)
+    fake.fault_for = fault_for
+    listing = await api_over(fake, page_size=2).list(CLAIMS)
+    assert {(obj["apiVersion"], obj["kind"]) for obj in listing.items} == {("resource.k8s.io/v1", "ResourceClaim")}
+    assert [obj["metadata"]["name"] for obj in listing.items] == list("abcde")
+    assert (listing.revision, len(fake.requests)) == (105, 3)
 
 
 @pytest.mark.parametrize(
@@ -232,56 +227,46 @@ def test_a_list_of_nothing_may_have_no_items() -> None:
 @pytest.mark.parametrize(
     "fault", [Fault(429), Fault(500), Fault(503), Fault(refused=True), Fault(cut_after=0), Fault(hangs=True)]
 )
-def test_reads_are_tried_again(fault: Fault) -> None:
-    async def main() -> str:
-        fake = FakeApi(faults=deque([fault] * 3))
-        fake.put(NODES, make_node("n"))
-        return str((await api_over(fake).get(NODES, ObjectKey("", "n")))["metadata"]["name"])
-
-    assert run(main()) == "n"
+@in_virtual_time
+async def test_reads_are_tried_again(fault: Fault) -> None:
+    fake = FakeApi(faults=deque([fault] * 3))
+    fake.put(NODES, make_node("n"))
+    assert str((await api_over(fake).get(NODES, ObjectKey("", "n")))["metadata"]["name"]) == "n"
 
 
-def test_reads_are_given_up_after_a_few_tries() -> None:
-    async def main() -> int:
-        fake = FakeApi(fault_for=lambda _: Fault(500))
-        with pytest.raises(OutcomeUnknownError):
-            await api_over(fake).get(NODES, ObjectKey("", "n"))
-        return len(fake.requests)
-
-    assert run(main()) == 4
+@in_virtual_time
+async def test_reads_are_given_up_after_a_few_tries() -> None:
+    fake = FakeApi(fault_for=lambda _: Fault(500))
+    with pytest.raises(OutcomeUnknownError):
+        await api_over(fake).get(NODES, ObjectKey("", "n"))
+    assert len(fake.requests) == 4
 
 
 @pytest.mark.parametrize(("retry_after", "seconds"), [(0.0, 0.1), (2.0, 2.0), (600.0, 5.0)])
-def test_a_read_waits_as_long_as_the_server_says_within_reason(retry_after: float, seconds: float) -> None:
-    async def main() -> float:
-        fake = FakeApi(faults=deque([Fault(429, retry_after)]))
-        fake.put(NODES, make_node("n"))
-        start = now()
+@in_virtual_time
+async def test_a_read_waits_as_long_as_the_server_says_within_reason(retry_after: float, seconds: float) -> None:
+    fake = FakeApi(faults=deque([Fault(429, retry_after)]))
+    fake.put(NODES, make_node("n"))
+    start = now()
+    await api_over(fake).get(NODES, ObjectKey("", "n"))
+    assert (now() - start) == pytest.approx(seconds)
+
+
+@in_virtual_time
+async def test_refused_reads_are_not_tried_again() -> None:
+    fake = FakeApi(fault_for=lambda _: Fault(403))
+    with pytest.raises(ApiError):
         await api_over(fake).get(NODES, ObjectKey("", "n"))
-        return now() - start
-
-    assert run(main()) == pytest.approx(seconds)
+    assert len(fake.requests) == 1
 
 
-def test_refused_reads_are_not_tried_again() -> None:
-    async def main() -> int:
-        fake = FakeApi(fault_for=lambda _: Fault(403))
-        with pytest.raises(ApiError):
-            await api_over(fake).get(NODES, ObjectKey("", "n"))
-        return len(fake.requests)
-
-    assert run(main()) == 1
-
-
-def test_a_callers_deadline_ends_a_call() -> None:
-    async def main() -> float:
-        start = now()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await api_over(FakeApi(fault_for=lambda _: Fault(hangs=True))).update(CLAIMS, CLAIM)
-        return now() - start
-
-    assert run(main()) == pytest.approx(1)
+@in_virtual_time
+async def test_a_callers_deadline_ends_a_call() -> None:
+    start = now()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await api_over(FakeApi(fault_for=lambda _: Fault(hangs=True))).update(CLAIMS, CLAIM)
+    assert (now() - start) == pytest.approx(1)
 
 
 # Writes that are slow in admission leave connections to the writes of other namespaces.

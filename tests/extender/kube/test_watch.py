@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from extender.kube.api import ApiError, Event, OutcomeUnknownError, UnreachableError
-from extender.kube.connection.transport import HttpRequest, TooManyRequestsError
+from extender.kube.connection.transport import TooManyRequestsError
 from extender.kube.encoding import dumps, loads, loads_aside, passed_revision, pod_may_need_devices
 from extender.kube.resources import CLAIMS, NODES, PODS, Resource
 from extender.kube.watch import BrokenWatchError, ListAgainError, ListedObject, WatchSource
@@ -17,7 +17,7 @@ from extender.tools.offload import at_once, in_thread
 from tests.extender.kube.live_scenes import default, make_claim, make_node, make_pod, now, source_over
 from tests.extender.kube.watch_scenes import Scripted, Trickle, event_line, take, three_claims
 from tests.kit.servers.transport import FakeApi, Fault
-from tests.kit.virtualtime import elapse, run
+from tests.kit.virtualtime import elapse, in_virtual_time, run
 
 # --- lists --------------------------------------------------------------------------------------------------
 
@@ -48,15 +48,13 @@ def test_a_stream_that_ends_before_its_list_does_is_broken() -> None:
         run(take(source, CLAIMS, None))
 
 
-def test_no_list_and_no_watch_is_ever_asked_for_at_revision_0() -> None:
-    async def main() -> list[HttpRequest]:
-        fake = three_claims()
-        await take(source_over(fake), CLAIMS, None)
-        fake.streams_lists = False
-        await take(source_over(fake), CLAIMS, None)
-        return fake.requests
-
-    requests = run(main())
+@in_virtual_time
+async def test_no_list_and_no_watch_is_ever_asked_for_at_revision_0() -> None:
+    fake = three_claims()
+    await take(source_over(fake), CLAIMS, None)
+    fake.streams_lists = False
+    await take(source_over(fake), CLAIMS, None)
+    requests = fake.requests
     assert [request.query.get("resourceVersion") for request in requests] == [None] * len(requests)
     assert requests[0].query["resourceVersionMatch"] == "NotOlderThan"
 
@@ -75,29 +73,25 @@ def test_a_server_without_streaming_lists_is_asked_for_pages_and_not_for_streams
     assert [request.query.get("continue") for request in fake.lists(CLAIMS)] == [None, "2@103"] * 2
 
 
-def test_a_server_that_falls_silent_in_a_list_is_asked_for_pages_the_next_time() -> None:
-    async def main() -> tuple[list[str], float]:
-        fake = three_claims()
-        fake.faults = deque([Fault(silent_after=100)])
-        source = source_over(fake)
-        with pytest.raises(ListAgainError, match="silent for 65 s"):
-            await take(source, CLAIMS, None)
-        return await take(source, CLAIMS, None), now()
-
-    assert run(main()) == (["list a,b,c @103"], 65.0)
+@in_virtual_time
+async def test_a_server_that_falls_silent_in_a_list_is_asked_for_pages_the_next_time() -> None:
+    fake = three_claims()
+    fake.faults = deque([Fault(silent_after=100)])
+    source = source_over(fake)
+    with pytest.raises(ListAgainError, match="silent for 65 s"):
+        await take(source, CLAIMS, None)
+    assert (await take(source, CLAIMS, None), now()) == (["list a,b,c @103"], 65.0)
 
 
-def test_a_server_that_never_comes_to_the_end_of_a_list_is_asked_for_pages_the_next_time() -> None:
-    async def main() -> tuple[list[str], float]:
-        source = source_over(FakeApi())
-        unending = Trickle(event_line("ADDED", "a", 1), seconds=10)
-        unending.over = three_claims()
-        source.api.transport = unending
-        with pytest.raises(ListAgainError, match="no end in time"):
-            await take(source, CLAIMS, None)
-        return await take(source, CLAIMS, None), now()
-
-    assert run(main()) == (["list a,b,c @103"], 130.0)
+@in_virtual_time
+async def test_a_server_that_never_comes_to_the_end_of_a_list_is_asked_for_pages_the_next_time() -> None:
+    source = source_over(FakeApi())
+    unending = Trickle(event_line("ADDED", "a", 1), seconds=10)
+    unending.over = three_claims()
+    source.api.transport = unending
+    with pytest.raises(ListAgainError, match="no end in time"):
+        await take(source, CLAIMS, None)
+    assert (await take(source, CLAIMS, None), now()) == (["list a,b,c @103"], 130.0)
 
 
 def test_pages_that_expire_are_no_list() -> None:
@@ -124,25 +118,26 @@ def test_items_of_pages_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1,), (3, 1000, 7), (100_000,)])
-def test_a_watch_tells_each_change_once_however_the_bytes_come(sizes: tuple[int, ...]) -> None:
-    async def main() -> list[str]:
-        fake = three_claims()
-        fake.chunk_sizes = sizes
-        fake.delete(CLAIMS, default("b"))
-        fake.put(CLAIMS, make_claim("a", changed="yes"))
-        return await take(source_over(fake), CLAIMS, 101, 4)
+@in_virtual_time
+async def test_a_watch_tells_each_change_once_however_the_bytes_come(sizes: tuple[int, ...]) -> None:
+    fake = three_claims()
+    fake.chunk_sizes = sizes
+    fake.delete(CLAIMS, default("b"))
+    fake.put(CLAIMS, make_claim("a", changed="yes"))
+    assert await take(source_over(fake), CLAIMS, 101, 4) == [
+        "ADDED b @102",
+        "ADDED c @103",
+        "DELETED b @104",
+        "MODIFIED a @105",
+    ]
 
-    assert run(main()) == ["ADDED b @102", "ADDED c @103", "DELETED b @104", "MODIFIED a @105"]
 
-
-def test_several_events_may_come_in_one_chunk_and_empty_lines_count_for_nothing() -> None:
-    async def main() -> list[str]:
-        a, b, c = (event_line("ADDED", name, revision) for revision, name in enumerate("abc", start=1))
-        source = source_over(FakeApi())
-        source.api.transport = Scripted([a + b"\n" + b + c[:20], c[20:]])
-        return await take(source, NODES, 0)
-
-    assert run(main()) == ["ADDED a @1", "ADDED b @2", "ADDED c @3"]
+@in_virtual_time
+async def test_several_events_may_come_in_one_chunk_and_empty_lines_count_for_nothing() -> None:
+    a, b, c = (event_line("ADDED", name, revision) for revision, name in enumerate("abc", start=1))
+    source = source_over(FakeApi())
+    source.api.transport = Scripted([a + b"\n" + b + c[:20], c[20:]])
+    assert await take(source, NODES, 0) == ["ADDED a @1", "ADDED b @2", "ADDED c @3"]
 
 
 def test_unknown_fields_of_objects_are_kept() -> None:
@@ -157,13 +152,11 @@ def test_unknown_fields_of_objects_are_kept() -> None:
     assert run(main()) == {"field": [1]}
 
 
-def test_a_quiet_watch_brings_a_bookmark_and_ends_when_it_was_asked_to() -> None:
-    async def main() -> tuple[list[str], float]:
-        fake = FakeApi()
-        start = now()
-        return await take(source_over(fake), NODES, 100), now() - start
-
-    found, seconds = run(main())
+@in_virtual_time
+async def test_a_quiet_watch_brings_a_bookmark_and_ends_when_it_was_asked_to() -> None:
+    fake = FakeApi()
+    start = now()
+    found, seconds = await take(source_over(fake), NODES, 100), now() - start
     assert found == ["bookmark @100"]
     assert seconds == 47
 
@@ -270,40 +263,34 @@ def test_a_line_that_is_json_but_no_event_is_refused(line: bytes) -> None:
         run(main())
 
 
-def test_a_slow_server_is_not_a_dead_one() -> None:
-    async def main() -> list[str]:
-        source = source_over(FakeApi())
-        trickle = Trickle(event_line("ADDED", "a", 1), seconds=64)
-        source.api.transport = trickle
-        return await take(source, NODES, 0, 3)
-
-    assert run(main()) == ["ADDED a @1"] * 3
+@in_virtual_time
+async def test_a_slow_server_is_not_a_dead_one() -> None:
+    source = source_over(FakeApi())
+    trickle = Trickle(event_line("ADDED", "a", 1), seconds=64)
+    source.api.transport = trickle
+    assert await take(source, NODES, 0, 3) == ["ADDED a @1"] * 3
 
 
-def test_watches_are_asked_to_end_at_different_times() -> None:
-    async def main() -> list[str]:
-        fake = FakeApi()
-        for jitter in (0.0, 0.5, 0.99):
-            source = WatchSource(source_over(fake).api, random=partial(float, jitter), off_loop=at_once)
-            await take(source, NODES, 100, 1)
-        return [request.query["timeoutSeconds"] for request in fake.watches(NODES)]
-
-    assert run(main()) == ["40", "47", "54"]
+@in_virtual_time
+async def test_watches_are_asked_to_end_at_different_times() -> None:
+    fake = FakeApi()
+    for jitter in (0.0, 0.5, 0.99):
+        source = WatchSource(source_over(fake).api, random=partial(float, jitter), off_loop=at_once)
+        await take(source, NODES, 100, 1)
+    assert ([request.query["timeoutSeconds"] for request in fake.watches(NODES)]) == ["40", "47", "54"]
 
 
-def test_only_so_many_lists_are_read_at_a_time() -> None:
-    async def main() -> int:
-        fake = FakeApi(fault_for=lambda _: Fault(hangs=True))
-        source = source_over(fake)
-        tasks = [asyncio.create_task(take(source, resource, None)) for resource in (NODES, PODS, CLAIMS)]
-        await elapse(1)
-        asked = len(fake.requests)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return asked
-
-    assert run(main()) == 2
+@in_virtual_time
+async def test_only_so_many_lists_are_read_at_a_time() -> None:
+    fake = FakeApi(fault_for=lambda _: Fault(hangs=True))
+    source = source_over(fake)
+    tasks = [asyncio.create_task(take(source, resource, None)) for resource in (NODES, PODS, CLAIMS)]
+    await elapse(1)
+    asked = len(fake.requests)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert asked == 2
 
 
 # --- long objects -------------------------------------------------------------------------------------------
@@ -344,18 +331,16 @@ def test_long_objects_of_all_kinds_leave_half_of_the_time_to_other_work(
 
 
 @pytest.mark.parametrize("streams", [True, False])
-def test_pods_without_devices_are_dropped_and_their_revisions_are_passed(*, streams: bool) -> None:
-    async def main() -> list[str]:
-        fake = FakeApi(streams_lists=streams)
-        fake.put(PODS, make_pod("plain", claims=False))
-        fake.put(PODS, make_pod("gpu", claims=True))
-        source = source_over(fake)
-        found = (await take(source, PODS, None, 1))[:1]
-        fake.put(PODS, make_pod("plain", claims=False))
-        fake.delete(PODS, default("gpu"))
-        return [*found, *await take(source, PODS, 102, 2)]
-
-    assert run(main()) == ["list gpu @102", "bookmark @103", "DELETED gpu @104"]
+@in_virtual_time
+async def test_pods_without_devices_are_dropped_and_their_revisions_are_passed(*, streams: bool) -> None:
+    fake = FakeApi(streams_lists=streams)
+    fake.put(PODS, make_pod("plain", claims=False))
+    fake.put(PODS, make_pod("gpu", claims=True))
+    source = source_over(fake)
+    found = (await take(source, PODS, None, 1))[:1]
+    fake.put(PODS, make_pod("plain", claims=False))
+    fake.delete(PODS, default("gpu"))
+    assert ([*found, *await take(source, PODS, 102, 2)]) == ["list gpu @102", "bookmark @103", "DELETED gpu @104"]
 
 
 PODS_BY_BYTES: dict[str, tuple[bytes, bool]] = {

@@ -145,22 +145,20 @@ def test_no_more_is_taken_than_there_is(steps: list[tuple[Source, int]]) -> None
         assert sum(own.values()) <= LIMIT
 
 
-def test_objects_of_the_api_server_wait_for_room_in_their_order() -> None:
-    async def run() -> list[str]:
-        budget, done = Budget(LIMIT), list[str]()
+@in_virtual_time
+async def test_objects_of_the_api_server_wait_for_room_in_their_order() -> None:
+    budget, done = Budget(LIMIT), list[str]()
 
-        async def read(name: str, size: int, seconds: float) -> None:
-            async with budget.waiting(Source.API_SERVER, size):
-                await virtualtime.elapse(seconds)
-                done.append(name)
+    async def read(name: str, size: int, seconds: float) -> None:
+        async with budget.waiting(Source.API_SERVER, size):
+            await virtualtime.elapse(seconds)
+            done.append(name)
 
-        async with asyncio.TaskGroup() as reading:
-            for name, size, seconds in (("first", 150, 3), ("larger than all", 10_000, 1), ("small", 10, 0)):
-                reading.create_task(read(name, size, seconds))
-        assert not any(budget.taken.values())
-        return done
-
-    assert virtualtime.run(run()) == ["first", "larger than all", "small"]
+    async with asyncio.TaskGroup() as reading:
+        for name, size, seconds in (("first", 150, 3), ("larger than all", 10_000, 1), ("small", 10, 0)):
+            reading.create_task(read(name, size, seconds))
+    assert not any(budget.taken.values())
+    assert done == ["first", "larger than all", "small"]
 
 
 @in_virtual_time

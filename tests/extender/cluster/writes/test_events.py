@@ -13,6 +13,7 @@ from extender.kube.resources import EVENTS
 from tests.kit import virtualtime
 from tests.kit.clusters import pod
 from tests.kit.servers.memory import Fault, Transport, memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 START = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 CREATE, PATCH = "create events", "patch events"
@@ -92,17 +93,14 @@ def test_a_pod_has_so_many_in_a_time_and_no_more() -> None:
     assert len(events) == 5
 
 
-def test_there_is_a_pause_between_two_writes() -> None:
+@in_virtual_time
+async def test_there_is_a_pause_between_two_writes() -> None:
     scene = Scene(EventRates(pause=7))
     notes = [Note("Why", printable(f"text {number}")) for number in range(3)]
-
-    async def main() -> int:
-        for note in notes:
-            scene.recorder.record(P, note)
-        await virtualtime.elapse(13)
-        return len(scene.transport.calls)
-
-    assert virtualtime.run(main()) == 2
+    for note in notes:
+        scene.recorder.record(P, note)
+    await virtualtime.elapse(13)
+    assert len(scene.transport.calls) == 2
 
 
 @pytest.mark.parametrize("fault", [Fault(refused=ApiError(403, "Forbidden", "no")), Fault(lost=True)])
@@ -114,20 +112,17 @@ def test_one_that_can_not_be_written_is_tried_again_when_it_is_told_again(fault:
     assert scene.transport.calls == [CREATE, CREATE, PATCH, CREATE]
 
 
-def test_one_that_has_expired_is_written_anew() -> None:
+@in_virtual_time
+async def test_one_that_has_expired_is_written_anew() -> None:
     scene = Scene()
-
-    async def main() -> list[RawObject]:
-        scene.recorder.record(P, CLASH)
-        await virtualtime.elapse(1)
-        (old,) = (await scene.api.list(EVENTS)).items
-        await scene.api.delete(EVENTS, ObjectKey("ns", old["metadata"]["name"]))
-        await virtualtime.elapse(3600)
-        scene.recorder.record(P, CLASH)
-        await virtualtime.elapse(1)
-        return list((await scene.api.list(EVENTS)).items)
-
-    (event,) = virtualtime.run(main())
+    scene.recorder.record(P, CLASH)
+    await virtualtime.elapse(1)
+    (old,) = (await scene.api.list(EVENTS)).items
+    await scene.api.delete(EVENTS, ObjectKey("ns", old["metadata"]["name"]))
+    await virtualtime.elapse(3600)
+    scene.recorder.record(P, CLASH)
+    await virtualtime.elapse(1)
+    (event,) = list((await scene.api.list(EVENTS)).items)
     assert (event["eventTime"], "series" in event) == ("2026-01-02T04:04:06.000678Z", False)
 
 
@@ -162,16 +157,14 @@ def test_a_namespace_with_many_events_makes_no_other_forget() -> None:
     assert len(events) <= 1 + 2 * 10, "of the busy namespace, the latest"
 
 
-def test_namespaces_take_turns_at_the_writes() -> None:
+@in_virtual_time
+async def test_namespaces_take_turns_at_the_writes() -> None:
     scene = Scene(EventRates(pause=1))
-
-    async def main() -> list[str]:
-        for each in (*pods_of("busy", 1000), *pods_of("quiet", 2)):
-            scene.recorder.record(each, CLASH)
-        await virtualtime.elapse(5)
-        return [each["metadata"]["namespace"] for each in (await scene.api.list(EVENTS)).items]
-
-    assert sorted(virtualtime.run(main())) == ["busy"] * 3 + ["quiet"] * 2
+    for each in (*pods_of("busy", 1000), *pods_of("quiet", 2)):
+        scene.recorder.record(each, CLASH)
+    await virtualtime.elapse(5)
+    written = [each["metadata"]["namespace"] for each in (await scene.api.list(EVENTS)).items]
+    assert sorted(written) == ["busy"] * 3 + ["quiet"] * 2
 
 
 def test_the_text_of_others_is_printable_in_an_event() -> None:

@@ -32,6 +32,7 @@ from extender.framework.wire import WireError, decode_filter
 from extender.tools.intake import Budget, Source
 from tests.kit import virtualtime
 from tests.kit.clusters import Cluster, Object, claim, client_of, device_class, local_slice, node, pod
+from tests.kit.virtualtime import in_virtual_time
 
 MIB = 1024 * 1024
 TEXT = b'"' + b" " * (MIB - 1)
@@ -372,23 +373,21 @@ def test_long_pods_are_not_remembered(length: int, is_same: bool) -> None:
 # --- metrics -------------------------------------------------------------------------------------------------
 
 
-def test_metrics_are_rendered_once_for_all_who_ask_and_not_all_the_time() -> None:
-    async def ask() -> tuple[list[float], list[bytes]]:
-        loop, begun = asyncio.get_running_loop(), []
+@in_virtual_time
+async def test_metrics_are_rendered_once_for_all_who_ask_and_not_all_the_time() -> None:
+    loop, begun = asyncio.get_running_loop(), []
 
-        async def render() -> bytes:
-            begun.append(loop.time())
-            await virtualtime.elapse(1)
-            return b"%d" % len(begun)
+    async def render() -> bytes:
+        begun.append(loop.time())
+        await virtualtime.elapse(1)
+        return b"%d" % len(begun)
 
-        shared = Shared(render, loop.time, pause=9)
-        found = [asyncio.create_task(shared.latest()) for _ in range(10)]
-        await virtualtime.elapse(0.5)
-        found += [asyncio.create_task(shared.latest()) for _ in range(10)]
-        found[-1].cancel()
-        return begun, await asyncio.gather(*found[:-1])
-
-    assert virtualtime.run(ask()) == ([0.0, 10.0], [b"1"] * 10 + [b"2"] * 9)
+    shared = Shared(render, loop.time, pause=9)
+    found = [asyncio.create_task(shared.latest()) for _ in range(10)]
+    await virtualtime.elapse(0.5)
+    found += [asyncio.create_task(shared.latest()) for _ in range(10)]
+    found[-1].cancel()
+    assert (begun, await asyncio.gather(*found[:-1])) == ([0.0, 10.0], [b"1"] * 10 + [b"2"] * 9)
 
 
 def test_other_work_gets_the_event_loop_after_each_metric() -> None:

@@ -31,6 +31,7 @@ from extender.kube.certificates import CertificateFiles, Certificates
 from tests.extender.faces.http.connection_scenes import CHUNKED, GET, POST, Scene, on_uvloop, scene
 from tests.kit import virtualtime
 from tests.kit.certificates import HOST, Authority, trusting
+from tests.kit.virtualtime import in_virtual_time
 
 # --- what comes before there is a request --------------------------------------------------------------------
 
@@ -324,18 +325,16 @@ async def test_where_all_are_busy_the_new_one_is_closed() -> None:
         assert [await each.answer() for each in busy] == [(200, b"GET 0")] * 2
 
 
-def test_paced_requests_begin_one_after_the_other_and_those_of_clients_that_have_left_never() -> None:
-    async def begin() -> list[tuple[int, float]]:
-        loop, pacer, begun = asyncio.get_running_loop(), Pacer(0.5), []
-        cycles: list[Any] = [SimpleNamespace(disconnected=False) for _ in range(6)]
-        for number, cycle in enumerate(cycles):
-            pacer.begin(cycle, lambda number=number: begun.append((number, loop.time())), loop)  # type: ignore[misc]
-        cycles[1].disconnected = cycles[2].disconnected = cycles[5].disconnected = True
-        await virtualtime.elapse(10)
-        pacer.begin(cycles[0], lambda: begun.append((6, loop.time())), loop)
-        return begun
-
-    assert virtualtime.run(begin()) == [(0, 0.0), (3, 0.5), (4, 1.0), (6, 10.0)]
+@in_virtual_time
+async def test_paced_requests_begin_one_after_the_other_and_those_of_clients_that_have_left_never() -> None:
+    loop, pacer, begun = asyncio.get_running_loop(), Pacer(0.5), []
+    cycles: list[Any] = [SimpleNamespace(disconnected=False) for _ in range(6)]
+    for number, cycle in enumerate(cycles):
+        pacer.begin(cycle, lambda number=number: begun.append((number, loop.time())), loop)  # type: ignore[misc]
+    cycles[1].disconnected = cycles[2].disconnected = cycles[5].disconnected = True
+    await virtualtime.elapse(10)
+    pacer.begin(cycles[0], lambda: begun.append((6, loop.time())), loop)
+    assert begun == [(0, 0.0), (3, 0.5), (4, 1.0), (6, 10.0)]
 
 
 @pytest.mark.parametrize("head", [POST + b"content-length: 65537\r\n\r\n", CHUNKED], ids=["a length", "no length"])

@@ -18,6 +18,7 @@ from tests.extender.plugins.immediate_claims.test_immediate_claims import ROOM, 
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of
 from tests.kit.clusters import Object, request
+from tests.kit.virtualtime import in_virtual_time
 
 T = TypeVar("T")
 
@@ -60,47 +61,38 @@ class Slow(Scene):
         raise AssertionError(f"not allocated within {within} s")
 
 
-def test_many_claims_of_the_highest_priority_whose_searches_take_long_delay_no_other_namespace() -> None:
+@in_virtual_time
+async def test_many_claims_of_the_highest_priority_whose_searches_take_long_delay_no_other_namespace() -> None:
     hostile = (immediate(f"c{number}", NEVER, priority="2147483647") for number in range(200))
     scene = Slow(*ROOM, *of_namespace("a", *hostile), seconds=2.0)
-
-    async def story() -> float:
-        for _ in range(20):
-            await scene.task.tick()
-            await virtualtime.elapse(0.2)
-        await scene.api.create(CLAIMS, of_namespace("b", immediate("mine"))[0])
-        scene.seconds = 0.0
-        return await scene.until_allocated("b", "mine", within=10.0)
-
-    assert virtualtime.run(story()) < 1.0
+    for _ in range(20):
+        await scene.task.tick()
+        await virtualtime.elapse(0.2)
+    await scene.api.create(CLAIMS, of_namespace("b", immediate("mine"))[0])
+    scene.seconds = 0.0
+    assert (await scene.until_allocated("b", "mine", within=10.0)) < 1.0
 
 
-def test_of_one_namespace_one_search_goes_on_after_the_turn_and_of_all_some() -> None:
+@in_virtual_time
+async def test_of_one_namespace_one_search_goes_on_after_the_turn_and_of_all_some() -> None:
     claims = [
         each
         for number in range(2 * MOST_LONG)
         for each in of_namespace(f"n{number}", immediate("c", NEVER), immediate("d", NEVER))
     ]
     scene = Slow(*ROOM, *claims, seconds=60.0)
-
-    async def story() -> int:
-        for _ in range(5):
-            await scene.task.tick()
-        return len(scene.task.unfinished)
-
-    assert virtualtime.run(story()) == MOST_LONG == scene.searches
+    for _ in range(5):
+        await scene.task.tick()
+    assert len(scene.task.unfinished) == MOST_LONG == scene.searches
 
 
-def test_a_turn_waits_for_a_search_no_longer_than_its_bound() -> None:
+@in_virtual_time
+async def test_a_turn_waits_for_a_search_no_longer_than_its_bound() -> None:
     scene = Slow(*ROOM, immediate("c", NEVER), seconds=60.0)
-
-    async def story() -> float:
-        began = asyncio.get_running_loop().time()
-        await scene.task.tick()
-        await scene.task.tick()
-        return asyncio.get_running_loop().time() - began
-
-    assert virtualtime.run(story()) <= PIECE_SECONDS * 1.01
+    began = asyncio.get_running_loop().time()
+    await scene.task.tick()
+    await scene.task.tick()
+    assert (asyncio.get_running_loop().time() - began) <= PIECE_SECONDS * 1.01
 
 
 CLAIMS_OF_SEVERAL = st.lists(
@@ -126,17 +118,14 @@ def _claim(name: str, namespace: str, priority: int, day: int) -> ClaimObject:
     return parse_claim_object(raw)
 
 
-def test_many_hopeless_claims_of_one_namespace_are_all_tried_and_take_no_place_of_others() -> None:
+@in_virtual_time
+async def test_many_hopeless_claims_of_one_namespace_are_all_tried_and_take_no_place_of_others() -> None:
     hopeless = [immediate(f"c{number}", NEVER) for number in range(MOST_CLAIMS + 50)]
     scene = Slow(*ROOM, *of_namespace("a", *hopeless), seconds=0.0)
-
-    async def story() -> int:
-        for _ in range(20):
-            await scene.task.tick()
-            scene.passed += timedelta(seconds=0.2)
-        tried = scene.searches
-        await scene.api.create(CLAIMS, of_namespace("b", immediate("mine"))[0])
-        await scene.until_allocated("b", "mine", within=1.0)
-        return tried
-
-    assert virtualtime.run(story()) >= len(hopeless)
+    for _ in range(20):
+        await scene.task.tick()
+        scene.passed += timedelta(seconds=0.2)
+    tried = scene.searches
+    await scene.api.create(CLAIMS, of_namespace("b", immediate("mine"))[0])
+    await scene.until_allocated("b", "mine", within=1.0)
+    assert tried >= len(hopeless)

@@ -40,6 +40,7 @@ from tests.kit.clusters import (
 )
 from tests.kit.objects.parts import api_object
 from tests.kit.servers.memory import Fault, Transport, memory_api
+from tests.kit.virtualtime import in_virtual_time
 
 LIMIT: Object = {"name": "gpu", "deviceClassName": "gpu", "devices": 2}
 
@@ -205,7 +206,8 @@ class TestCohort:
 
 
 class TestBind:
-    def test_what_other_binds_have_assumed_counts(self) -> None:
+    @in_virtual_time
+    async def test_what_other_binds_have_assumed_counts(self) -> None:
         api = memory_api(*WORLD, pod("p", "c"), claim("c"), pod("q", "d"), claim("d"), quota(limited(devices=1)))
         cluster = Cluster(state_of([]), api)
         api.follow(cluster.state)
@@ -213,11 +215,7 @@ class TestBind:
         told: list[Note] = []
         binder = binder_over(transport, cluster.state, tell=lambda _pod, note: told.append(note))
         transport.script("update resourceclaims", Fault(seconds=1))
-
-        async def both() -> list[str]:
-            return list(await asyncio.gather(bind_error(binder, "p", "a"), bind_error(binder, "q", "b")))
-
-        first, second = virtualtime.run(both())
+        first, second = list(await asyncio.gather(bind_error(binder, "p", "a"), bind_error(binder, "q", "b")))
         assert first == ""
         full = "device quota gold of namespace ns, limit gpu: 1 of 1 device in use, and 1 more needed"
         assert second == full
@@ -291,18 +289,15 @@ class TestStatus:
         """How many statuses were written, or tried to be."""
         return transport.calls.count("patch_status devicequotas")
 
-    def test_it_says_what_is_used_and_by_whom_and_is_written_when_it_is_wrong(self) -> None:
+    @in_virtual_time
+    async def test_it_says_what_is_used_and_by_whom_and_is_written_when_it_is_wrong(self) -> None:
         held = claim("held", request(count=2), allocated=["a/gpu-0", "a/gpu-1"], at="a", users=["u", "v"])
         unused, limit = claim("unused"), limited(devices=1, capacity={"memory": "160Gi"})
         cluster, transport, task, clock = self.scene(held, unused, quota(limit))
-
-        async def scenario() -> Any:
-            for _ in range(4):
-                await task.tick()
-                clock["now"] += PAUSE_SECONDS
-            return (await cluster.api.get(DEVICE_QUOTAS, ObjectKey("ns", "gold")))["status"]
-
-        assert virtualtime.run(scenario()) == {
+        for _ in range(4):
+            await task.tick()
+            clock["now"] += PAUSE_SECONDS
+        assert (await cluster.api.get(DEVICE_QUOTAS, ObjectKey("ns", "gold")))["status"] == {
             "observedGeneration": 1,
             "summary": "gpu 20Gi/160Gi memory 2/1",
             "limits": [{"name": "gpu", "used": {"memory": "20Gi", "devices": "2"}, "borrowed": {"devices": "1"}}],

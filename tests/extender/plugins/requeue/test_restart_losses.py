@@ -8,8 +8,8 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, EVENTS
 from tests.extender.answers.observe.scenes import ask, items
 from tests.extender.plugins.negotiation.scenes import Scene, pods
-from tests.kit import virtualtime
 from tests.kit.clusters import DRIVER, GPU, NOW, Cluster, asking, claim, client_of, local_slice, node, pod
+from tests.kit.virtualtime import in_virtual_time
 
 WORLD = (GPU, *(each for name in ("n", "m") for each in (node(name), local_slice(name, 0))))
 WAITING = (pod("p", "p-c"), claim("p-c"))
@@ -47,28 +47,24 @@ async def test_holds_that_have_ended_are_forgotten_and_who_holds_a_device_is_kno
     assert after.overview.history.complete_after() == NOW + timedelta(seconds=scene.seconds)
 
 
-def test_a_pod_that_still_waits_is_told_why_once_more() -> None:
-    async def story() -> list[int]:
-        scene = Scene(*WAITING, world=WORLD)
-        counts = []
-        for service in (scene.service, scene.replica()):
-            for _ in range(2):
-                await scene.filter("p", by=service)
-                await scene.tick(6.0, by=service)
-            events = (await scene.cluster.api.list(EVENTS)).items
-            counts.append(len([each for each in events if each["reason"] == "DevicesUnavailable"]))
-        return counts
-
-    assert virtualtime.run(story()) == [1, 2]
+@in_virtual_time
+async def test_a_pod_that_still_waits_is_told_why_once_more() -> None:
+    scene = Scene(*WAITING, world=WORLD)
+    counts = []
+    for service in (scene.service, scene.replica()):
+        for _ in range(2):
+            await scene.filter("p", by=service)
+            await scene.tick(6.0, by=service)
+        events = (await scene.cluster.api.list(EVENTS)).items
+        counts.append(len([each for each in events if each["reason"] == "DevicesUnavailable"]))
+    assert counts == [1, 2]
 
 
-def test_controllers_are_asked_again() -> None:
-    async def story() -> list[int]:
-        scene = Scene(*pods("p"))
-        counts = []
-        for service in (scene.service, scene.service, scene.replica()):
-            assert (await scene.filter("p", by=service)).passed
-            counts.append(len(scene.licenses.questions))
-        return counts
-
-    assert virtualtime.run(story()) == [1, 1, 2]
+@in_virtual_time
+async def test_controllers_are_asked_again() -> None:
+    scene = Scene(*pods("p"))
+    counts = []
+    for service in (scene.service, scene.service, scene.replica()):
+        assert (await scene.filter("p", by=service)).passed
+        counts.append(len(scene.licenses.questions))
+    assert counts == [1, 1, 2]
