@@ -11,6 +11,7 @@ from extender.assembly import make_extender, make_solver
 from extender.cluster.objects.pods import Pod, parse_pod
 from extender.config.sources import load
 from extender.faces.simulation.scheduling import devices_of
+from extender.framework.service import Service
 from extender.framework.wire import BindArgs, FilterArgs
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, PODS
@@ -27,19 +28,20 @@ SETTINGS = load(f"scheduling: {{schedulerNames: [{OURS}]}}")
 async def bound_one_by_one(world: World) -> dict[str, tuple[str, Any]]:
     cluster = EmbeddedCluster(load_objects(world.objects, "objects").objects)
     nodes = [node["metadata"]["name"] for node in (await cluster.api.list(NODES)).items]
+    # One service for all pods: it learns what pods ask for, and its policy weighs that for the next ones.
+    service = make_extender(cluster.api, cluster.state, make_solver(SETTINGS), SETTINGS).service
     for name in world.pods:
         await ClaimController(cluster.api).reconcile()
         pod = parse_pod(await cluster.api.get(PODS, ObjectKey("ns", name)))
         if not no_attempt(pod, [OURS]):
-            await bind(cluster, pod, nodes)
+            await bind(service, cluster, pod, nodes)
     found = [parse_pod(await cluster.api.get(PODS, ObjectKey("ns", name))) for name in world.pods]
     return {str(pod): (pod.node_name, devices_of(pod, cluster.state.snapshot)) for pod in found}
 
 
-async def bind(cluster: EmbeddedCluster, pod: Pod, nodes: list[str]) -> None:
+async def bind(service: Service, cluster: EmbeddedCluster, pod: Pod, nodes: list[str]) -> None:
     snapshot = cluster.state.snapshot
     rejected = SchedulerChecks(snapshot.nodes, snapshot.pods.values()).rejections(pod)
-    service = make_extender(cluster.api, cluster.state, make_solver(SETTINGS), SETTINGS).service
     passed = (await service.filter(FilterArgs(pod, [name for name in nodes if name not in rejected]))).passed
     if not passed:
         return
