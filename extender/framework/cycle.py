@@ -23,7 +23,6 @@ from extender.framework.decisions.solver import No, Solver
 from extender.framework.plugin import Check, Refusal, Refused
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.extended_resources.special_claim import NO_SPECIAL, Needs
-from extender.framework.pods.gangs import is_alone
 from extender.framework.pods.node_resources import HeldClaim, ShortageError, is_counted, taken
 from extender.framework.pods.reduced_claims import reduced
 from extender.kube.api import revision
@@ -255,7 +254,7 @@ def feasible_on(pod: Pod, node: NodeObject, snapshot: Snapshot, solver: Solver) 
     found = admitted(pod, snapshot, solver)
     if isinstance(found, Refused):
         return No(found.refusal.reason, by=found.by)
-    if pod.kept.node not in ("", node.name) and not is_alone(pod, snapshot):
+    if pod.kept.node not in ("", node.name) and solver.plugins.keeper(pod, snapshot):
         return No(kept_elsewhere(pod.kept.node))
     allocation = found.cycle.at(node)
     if isinstance(allocation, No):

@@ -37,7 +37,6 @@ from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
 from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.plugin import Check, Refusal, Refused
 from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
-from extender.framework.pods.gangs import GANG, is_alone
 from extender.framework.ranking import Merits, Ranking
 from extender.framework.reasons import Reasons
 
@@ -170,7 +169,7 @@ def ask(
     if cycle.claims.is_empty:
         return FilterResult(names)
     if snapshot.nominated:
-        only = "" if is_alone(pod, snapshot) else pod.kept.node
+        only = pod.kept.node if solver.plugins.keeper(pod, snapshot) else ""
         beside = held_for_nominated(pod, snapshot, solver.within(bounds.until), on=only, now=True)
         cycle = replace(cycle, snapshot=beside)
     nodes = None if sent is None else {name: parse_node_object(sent[name]) for name in names}
@@ -311,8 +310,9 @@ class FilterQuestion:
 
     def _answer(self) -> FilterResult:
         pod = self.cycle.pod
-        if pod.kept.node and not is_alone(pod, self.cycle.snapshot):
-            return self._only_there(pod.kept.node)
+        keeper = self.cycle.solver.plugins.keeper(pod, self.cycle.snapshot) if pod.kept.node else ""
+        if keeper:
+            return self._only_there(pod.kept.node, keeper)
         if pod.kept.node in self.names and awaits_kept(pod, self.cycle.snapshot, self.cycle.solver):
             elsewhere = self._kept_elsewhere(pod.kept.node)
             return FilterResult((), failed=Reasons.alike((pod.kept.node,), WAITING), unresolvable=elsewhere)
@@ -342,15 +342,15 @@ class FilterQuestion:
         by = {} if found.passed else {**found.by, DEVICES: Code.UNKNOWN}
         return replace(found, unresolvable=found.unresolvable.beside(unknown), by=by)
 
-    def _only_there(self, kept: str) -> FilterResult:
-        """The result for a pod of a gang: its node was chosen with those of the other pods."""
+    def _only_there(self, kept: str, keeper: str) -> FilterResult:
+        """The result for a pod whose node a plugin has chosen, such as that of a gang, with those of the other pods."""
         there = [name for name in self.names if name == kept]
         found = self.evaluate(self.lookup(there))
         unresolvable = self._kept_elsewhere(kept).beside(found.unresolvable)
         if found.passed or found.failed:
             return replace(found, unresolvable=unresolvable)
-        by = {**found.by, GANG: Code.ON_NODES}
-        return replace(found, unresolvable=unresolvable, by=by, waits_for=PendingReason.GANG)
+        by, waits_for = {**found.by, keeper: Code.ON_NODES}, self.cycle.solver.plugins.waits_for[keeper]
+        return replace(found, unresolvable=unresolvable, by=by, waits_for=waits_for)
 
     def _kept_elsewhere(self, kept: str) -> Reasons:
         """The reason against the nodes other than the one where something is kept for the pod."""

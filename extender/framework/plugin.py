@@ -56,7 +56,8 @@ class Plugin:
         waits_for: what a pod waits for that this plugin refuses. Devices, if it refuses none.
         event: the reason of the Event on a pod whose bind the plugin has refused; empty: there is no Event.
         wakes_its_pods: a background task of the feature wakes the pods that the plugin refuses, so requeue does not.
-        of_pod: fields of pods that the plugin is about. If all are empty, `pre_enqueue` and `notes` are not asked.
+        of_pod: fields of pods that the plugin is about. If all are empty, `pre_enqueue`, `keeps_devices` and `notes`
+            are not asked.
         of_cluster: fields of snapshots that the plugin is about. If all are empty, no other point is asked.
         of_claims: fields of the pod's claims that the plugin is about. If all are empty, `pre_filter` is not asked.
     """
@@ -120,6 +121,13 @@ class Plugin:
 
         What is kept for other pods counts.
         """
+
+    def keeps_devices(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Whether the feature itself keeps devices for a pod, on a node that it chooses.
+
+        Then the pod takes no other node, and no other feature evicts pods for it.
+        """
+        return False
 
     def explain(
         self, refusal: Refusal, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver
@@ -225,7 +233,7 @@ class Plugins:
         self._pre_filter, self._reserve, self._verify = map(overriding, ("pre_filter", "reserve", "verify"))
         self._post_filter, self._nominate = map(overriding, ("post_filter", "nominate"))
         self._victim_order, self._counts_holders = map(overriding, ("victim_order", "counts_holders"))
-        self._notes = overriding("notes")
+        self._keeps_devices, self._notes = overriding("keeps_devices"), overriding("notes")
         self.counting = frozenset(each.name for each in self._counts_holders)
 
     def are_slow(self, pod: Pod, snapshot: Snapshot, solver: Solver) -> bool:
@@ -333,6 +341,13 @@ class Plugins:
             if refusal is not None:
                 return Refused(each.name, refusal)
         return None
+
+    def keeper(self, pod: Pod, snapshot: Snapshot) -> str:
+        """The plugin that itself keeps devices for a pod; empty: none does."""
+        for each in self._keeps_devices:
+            if _has_any(pod, each.of_pod) and each.keeps_devices(pod, snapshot):
+                return each.name
+        return ""
 
     def explain(self, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver) -> Refused | None:
         """Who refuses to try a pod at all, as people are told it: the first refusal of which there is something to say.

@@ -30,7 +30,6 @@ from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.pods.extended_resources.special_claim import Needs
-from extender.framework.pods.gangs import is_alone
 from extender.framework.pods.node_resources import ShortageError
 from extender.framework.still_holds import still_holds
 from extender.tools.offload import Offload, at_once
@@ -200,7 +199,7 @@ class BindPlanner:
             raise BindError(UNKNOWN_NODE.in_words(), node_name)
         if refused := self._solver.plugins.pre_enqueue(pod, snapshot):
             raise BindError(str(refused.refusal))
-        if pod.kept.node not in ("", node_name) and not is_alone(pod, snapshot):
+        if pod.kept.node not in ("", node_name) and self._solver.plugins.keeper(pod, snapshot):
             raise BindError(kept_elsewhere(pod.kept.node).in_words(), node_name)
         cycle = open_cycle(pod, snapshot, self._solver)
         if isinstance(cycle, Cycle) and (plugins := self._concerned(cycle.claims)):

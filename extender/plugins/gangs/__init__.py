@@ -5,6 +5,6 @@
 within `time_limits`. A plan (`planner`) gives each pod a seat (`seats`). It tries topology domains (`topology`) one
 after the other by a search (`search`) that puts each pod on the best of the nodes that take it (`options`).
 
-`in_part` tells the pods of a gang of which too few have a node. What a gang is stands in
-`extender.framework.pods.gangs`.
+What a gang is, and whether its pods may be bound, is read from the conditions of its pods (`gang`, `lost_members`).
+`in_part` tells the pods of a gang of which too few have a node.
 """

@@ -15,8 +15,8 @@ from extender.cluster.objects.pods import GangKey, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
 from extender.framework.asked import Asked
-from extender.framework.pods.gangs import Gang, gang_at, gangs_in_part, in_part_words
 from extender.framework.task import BackgroundTask
+from extender.plugins.gangs.gang import Gang, gang_at, gangs_in_part, in_part_words
 from extender.plugins.gangs.metrics import GangMetrics
 
 IN_PART: Final = "GroupRunsInPart"

@@ -21,10 +21,10 @@ from extender.framework.decisions.solver import No
 from extender.framework.likeness import likeness_of
 from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
-from extender.framework.pods.gangs import Gang
 from extender.framework.pods.reduced_claims import have_choice, least_first, level
 from extender.kube.api import ObjectKey
 from extender.planning.planner import Planner
+from extender.plugins.gangs.gang import Gang
 from extender.plugins.gangs.search import GangSearch
 from extender.plugins.gangs.seats import GangPlan, Seat, Seating, Shortfall
 from extender.plugins.gangs.topology import EVERYWHERE, Domain, domains_of

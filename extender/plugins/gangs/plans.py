@@ -10,10 +10,10 @@ from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.likeness import likeness_of
-from extender.framework.pods.gangs import Gang
 from extender.framework.pods.node_resources import is_counted
 from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
+from extender.plugins.gangs.gang import Gang
 from extender.plugins.gangs.planner import GangPlanner, shared_claims
 from extender.plugins.gangs.rejected_members import RejectedMembers
 from extender.plugins.gangs.seats import GangPlan, Shortfall
@@ -53,7 +53,7 @@ class GangPlans:
         A plan is void if its devices are kept for other pods by now, if one of its pods does not wait any more, or if
         a plugin refuses it by now: other pods of the namespace have got devices meanwhile. Nothing else runs
         between this check and the return. A plan holds if a pod without a gang has taken one of its devices: only the
-        member that loses the device gets another place (`extender.framework.pods.lost_members`).
+        member that loses the device gets another place (`extender.plugins.gangs.lost_members`).
 
         Args:
             gang: lacks something.

@@ -13,9 +13,9 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.plugin import Plugin, Refusal
-from extender.framework.pods.gangs import GANG, Gang, gang_at, gang_refusal, in_part_words
 from extender.planning.kube_scheduler import likely_nodes
 from extender.planning.planner import Planner
+from extender.plugins.gangs.gang import GANG, Gang, gang_at, gang_refusal, in_part_words, is_alone
 from extender.plugins.gangs.planner import GangPlanner
 from extender.plugins.gangs.seats import Shortfall
 
@@ -35,6 +35,10 @@ class GangPlugin(Plugin):
         """Raises nothing: counts in the snapshot are compared."""
         found = gang_refusal(pod, snapshot)
         return None if found is None else Refusal(found)
+
+    def keeps_devices(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """For the pods of a gang: all of them together, or none."""
+        return not is_alone(pod, snapshot)
 
     def explain(
         self, refusal: Refusal, pod: Pod, snapshot: Snapshot, decider: Decider, solver: Solver

@@ -2,7 +2,7 @@
 
 Each gang is planned on one snapshot, for all of its pods or for none. So two gangs never wait for each other's devices.
 Plans begin in an order: by priority, gangs with bound members first, then the oldest. What is kept stands in the
-conditions of the pods (`extender.framework.pods.gangs`), and any process carries on from there: it plans the rest of a
+conditions of the pods (`extender.plugins.gangs.gang`), and any process carries on from there: it plans the rest of a
 gang with what is kept, or gives everything back. Only one process does so at a time: the one whose scheduler asks about
 the members.
 """
@@ -30,10 +30,10 @@ from extender.framework.cycle import refreshed
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
-from extender.framework.pods.gangs import GANG, Gang, gang_at, is_alone
 from extender.framework.queue.queueing_hints import NO_HINT, queueing_hint
 from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
+from extender.plugins.gangs.gang import GANG, Gang, gang_at, is_alone
 from extender.plugins.gangs.in_part import GangsInPart
 from extender.plugins.gangs.metrics import GangMetrics
 from extender.plugins.gangs.plans import GangPlans

@@ -21,7 +21,6 @@ from extender.cluster.writes.pods import Nominator
 from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.framework.decisions.solver import Solver
 from extender.framework.nominated.held_devices import are_leaving
-from extender.framework.pods.gangs import is_alone
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError, revision
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits
@@ -130,7 +129,8 @@ class Nominations:
         snapshot = self._state.snapshot
         for name in snapshot.nominated:
             for pod in snapshot.nominated_to(name):
-                if pod.kept.node and pod.uid not in snapshot.woken and is_alone(pod, snapshot):
+                is_known = pod.kept.node and pod.uid not in snapshot.woken
+                if is_known and not self._solver.plugins.keeper(pod, snapshot):
                     self.of(pod, pod.kept)
         for nomination in list(self._known.values()):
             with self._solver.faults.of(f"pod {nomination.pod}"):

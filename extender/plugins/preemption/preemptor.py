@@ -39,7 +39,6 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.kept_of_bound import KeptOfBound
-from extender.framework.pods.gangs import is_alone
 from extender.framework.task import BackgroundTask, Found, NodeLists, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
 from extender.planning.planner import Planner, UndecidedError
@@ -165,8 +164,9 @@ class Preemptor(BackgroundTask):
         Victims are chosen half a second after the first call: as other pods come and go, a scheduler asks all the time.
         """
         pod = rejection.sent
-        may_preempt = pod.may_preempt and is_alone(pod, rejection.snapshot)
-        helps = self._solver.plugins.counting.isdisjoint(rejection.result.by)
+        plugins = self._solver.plugins
+        may_preempt = pod.may_preempt and not plugins.keeper(pod, rejection.snapshot)
+        helps = plugins.counting.isdisjoint(rejection.result.by)
         if may_preempt and helps and not rejection.result.failed:
             known = self._asked.get(pod.uid)
             due = self._solver.clock() + PATIENCE_SECONDS if known is None else known.due
@@ -174,7 +174,9 @@ class Preemptor(BackgroundTask):
 
     def on_found(self, pod: Pod, snapshot: Snapshot) -> Found:
         """Have the pod's scheduler ask, if a pod may be evicted for it: the choice needs the nodes that it takes."""
-        if not pod.may_preempt or not is_alone(pod, snapshot) or pod.uid in self._asked or pod.uid in self._chosen:
+        if not pod.may_preempt or self._solver.plugins.keeper(pod, snapshot):
+            return Found.KNOWN
+        if pod.uid in self._asked or pod.uid in self._chosen:
             return Found.KNOWN
         if not pod.kept.node and pod.priority <= self._lowest_priority(snapshot):
             return Found.KNOWN

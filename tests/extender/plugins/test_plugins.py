@@ -10,12 +10,12 @@ from allocator import Reason
 from allocator.reason import Cause
 from extender.answers.explain.explainer import Explainer
 from extender.assembly import make_extender
-from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
+from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
 from extender.framework.decisions.solver import Solver
 from extender.framework.decisions.verdict import PendingReason
-from extender.framework.filter import Code
+from extender.framework.filter import Code, filter_nodes
 from extender.framework.plugin import Check, Plugin, Plugins, Refusal
 from extender.framework.pods.claims import PodClaims
 from extender.framework.service import Service
@@ -96,6 +96,15 @@ class OwnerPlugin(Plugin):
 
     def counts_holders(self, pod: Pod, snapshot: Snapshot) -> bool:
         return True
+
+
+class LoanPlugin(Plugin):
+    """Keeps devices for pods with a label."""
+
+    name = "loan"
+
+    def keeps_devices(self, pod: Pod, snapshot: Snapshot) -> bool:
+        return "lent" in pod.labels
 
 
 class TeamPlugin(Plugin):
@@ -219,6 +228,31 @@ async def test_a_new_plugin_keeps_gangs_from_keeping_devices() -> None:
         scene = GangScene(*nodes("n", 2), *members("x", 2), plugins=plugins)
         await scene.run()
         assert {scene.known(f"x{number}").kept.node for number in range(2)} == {kept}
+
+
+def lent(raw: list[Object]) -> list[Object]:
+    """The pod has the label for which a plugin keeps devices."""
+    raw[0]["metadata"]["labels"] = {"lent": "yes"}
+    return raw
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_a_pod_for_which_a_new_plugin_keeps_devices_goes_to_the_node_that_the_plugin_has_chosen(is_free: bool) -> None:
+    snapshot = snapshot_of(*nodes("ab"), *lent(waits("p")), *([] if is_free else runs("q", "a/gpu-0", on="a")))
+    by = replace(solver(), plugins=Plugins((*TABLE, LoanPlugin())))
+    asked = replace(snapshot.pods[ObjectKey("ns", "p")], kept=Keeping("a"), nominated_node="a")
+    result = filter_nodes(asked, ["a", "b"], snapshot, by)
+    assert result.passed == (("a",) if is_free else ())
+    assert ("loan" in result.by) is not is_free
+    assert result.unresolvable.in_words()["b"] == "devices are kept for the pod on node a"
+
+
+async def test_nobody_is_evicted_for_a_pod_for_which_a_new_plugin_keeps_devices() -> None:
+    running = runs("q", "n/gpu-0", on="n", priority=1)
+    scene = PreemptionScene(full("n", *running, *lent(waits("p"))), plugins=Plugins((*TABLE, LoanPlugin())))
+    assert not scene.filter("p").passed
+    await scene.turns()
+    assert (scene.preemptors, scene.searches) == ({}, 0)
 
 
 @pytest.mark.parametrize(("more", "number"), [((), 1), ((OwnerPlugin(),), 2)])

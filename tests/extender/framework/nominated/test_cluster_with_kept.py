@@ -17,9 +17,9 @@ from extender.framework.decisions.solver import Memories, Solver
 from extender.framework.filter import filter_nodes
 from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.nominated.held_devices import held_for_nominated
-from extender.framework.pods.gangs import gang_at, gang_refusal
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
+from extender.plugins.gangs.gang import gang_at, gang_refusal
 from tests.extender.plugins.gangs.events import EVENTS, NODE_NAMES, Event, happen
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.extender.plugins.negotiation.scenes import negotiated_class

@@ -8,11 +8,11 @@ from allocator import Limits
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, KEPT
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import Code, FilterResult
-from extender.framework.pods.gangs import GANG
 from extender.framework.reasons import Reasons
 from extender.framework.task import Rejection
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS
+from extender.plugins.gangs.gang import GANG
 from extender.plugins.gangs.time_limits import KEPT_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request

@@ -15,7 +15,7 @@ from allocator.usage import FREE
 from extender.cluster.consumers import claim_keys
 from extender.cluster.indexes import Stage
 from extender.cluster.snapshot import Snapshot
-from extender.framework.pods.gangs import Gang, gang_at, gang_refusal
+from extender.plugins.gangs.gang import Gang, gang_at, gang_refusal
 from tests.extender.plugins.gangs.scenes import Replica, Scene, member
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, network_slice, node, pod, request
 from tests.kit.servers.memory import Fault

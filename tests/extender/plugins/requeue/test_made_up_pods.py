@@ -11,10 +11,10 @@ import pytest
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, Pod
 from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.filter import FilterResult, filter_nodes
-from extender.framework.pods.gangs import GANG
 from extender.framework.reasons import Reasons
 from extender.framework.task import UNSEEN, Rejection, share_of
 from extender.kube.api import ObjectKey
+from extender.plugins.gangs.gang import GANG
 from extender.plugins.gangs.rejected_members import MOST_UNSEEN, RejectedMember
 from extender.plugins.gangs.task import Watch
 from extender.plugins.gangs.time_limits import KEPT_SECONDS

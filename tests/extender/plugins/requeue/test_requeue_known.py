@@ -6,12 +6,12 @@ from extender.assembly import make_extender
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import Code, FilterResult
-from extender.framework.pods.gangs import GANG
 from extender.framework.queue.rejected_pods import AGAIN_SECONDS
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ApiError, ObjectKey, UnreachableError
 from extender.kube.resources import PODS
+from extender.plugins.gangs.gang import GANG
 from extender.plugins.requeue.requeue import MOST_PODS
 from extender.plugins.requeue.rescan import PAUSE_SECONDS as RESCAN_SECONDS
 from tests.extender.plugins.requeue.scenes import NODE_NAMES, WORLD, Scene, mark, waiting

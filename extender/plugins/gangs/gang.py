@@ -20,9 +20,9 @@ from extender.cluster.indexes import Stage, is_live
 from extender.cluster.objects.pod_groups import PodGroup
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE, GangKey, Pod
 from extender.cluster.snapshot import Snapshot
-from extender.framework.pods.lost_members import lost_members
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
+from extender.plugins.gangs.lost_members import lost_members
 
 GANG: Final = "gang"
 """The name of the plugin that refuses pods because of their gangs."""
