@@ -1,5 +1,6 @@
 """What is read of a pod without devices is what the full reading would say."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,6 +53,14 @@ def waiting(found: Pod) -> tuple[object, ...]:
     return *counted(found), found.uid, found.deleting
 
 
+def outcome(read: Callable[[Object], Pod], raw: Object, of: Callable[[Pod], object]) -> object:
+    """What a reading has of a pod, or why it refuses the pod."""
+    try:
+        return of(read(raw))
+    except InvalidObjectError as error:
+        return error.summary
+
+
 @given(SPECS, ANNOTATIONS, PHASES)
 def test_what_counts_of_a_pod_is_what_the_full_reading_says(spec: Object, annotations: Object, phase: str) -> None:
     made = pod("p")
@@ -90,15 +99,7 @@ def test_pod_with_a_wrong_type_is_refused_as_by_the_full_reading(spec: Object) -
 @pytest.mark.parametrize("field", ["metadata", "spec"])
 def test_pod_without_metadata_or_spec_is_read_in_full(field: str) -> None:
     odd = {**pod("p"), field: None}
-    try:
-        expected: object = counted(parse_pod(odd))
-    except InvalidObjectError as error:
-        expected = error.summary
-    try:
-        found: object = counted(parse_counted_pod(odd))
-    except InvalidObjectError as error:
-        found = error.summary
-    assert found == expected
+    assert outcome(parse_counted_pod, odd, counted) == outcome(parse_pod, odd, counted)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +114,7 @@ def test_pod_without_metadata_or_spec_is_read_in_full(field: str) -> None:
 )
 def test_pod_that_a_scheduler_asks_about_has_the_identity_of_the_full_reading(metadata: Object) -> None:
     asked = {**pod("p"), "metadata": metadata}
-    try:
-        expected: object = waiting(parse_pod(asked))
-    except InvalidObjectError as error:
-        expected = error.summary
-    try:
-        found: object = waiting(parse_waiting_pod(asked))
-    except InvalidObjectError as error:
-        found = error.summary
-    assert found == expected
+    assert outcome(parse_waiting_pod, asked, waiting) == outcome(parse_pod, asked, waiting)
 
 
 # Specs of claims: read once for all claims that say the same.

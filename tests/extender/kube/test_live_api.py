@@ -234,12 +234,17 @@ async def test_reads_are_tried_again(fault: Fault) -> None:
     assert str((await api_over(fake).get(NODES, ObjectKey("", "n")))["metadata"]["name"]) == "n"
 
 
+@pytest.mark.parametrize(
+    ("status", "error", "tries"), [(500, OutcomeUnknownError, 4), (403, ApiError, 1)], ids=["a fault", "a refusal"]
+)
 @in_virtual_time
-async def test_reads_are_given_up_after_a_few_tries() -> None:
-    fake = FakeApi(fault_for=lambda _: Fault(500))
-    with pytest.raises(OutcomeUnknownError):
+async def test_a_read_that_fails_is_tried_again_a_few_times_and_not_if_it_is_refused(
+    status: int, error: type[Exception], tries: int
+) -> None:
+    fake = FakeApi(fault_for=lambda _: Fault(status))
+    with pytest.raises(error):
         await api_over(fake).get(NODES, ObjectKey("", "n"))
-    assert len(fake.requests) == 4
+    assert len(fake.requests) == tries
 
 
 @pytest.mark.parametrize(("retry_after", "seconds"), [(0.0, 0.1), (2.0, 2.0), (600.0, 5.0)])
@@ -250,14 +255,6 @@ async def test_a_read_waits_as_long_as_the_server_says_within_reason(retry_after
     start = now()
     await api_over(fake).get(NODES, ObjectKey("", "n"))
     assert (now() - start) == pytest.approx(seconds)
-
-
-@in_virtual_time
-async def test_refused_reads_are_not_tried_again() -> None:
-    fake = FakeApi(fault_for=lambda _: Fault(403))
-    with pytest.raises(ApiError):
-        await api_over(fake).get(NODES, ObjectKey("", "n"))
-    assert len(fake.requests) == 1
 
 
 @in_virtual_time
