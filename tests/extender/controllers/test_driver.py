@@ -16,6 +16,7 @@ import pytest
 from extender.config.settings import ControllerSettings
 from extender.controllers import Held, Listening, RefusedError, Responder, Store
 from extender.controllers.server import new_server
+from extender.framework.service import Service
 from extender.kube.encoding import loads
 from extender.plugins.negotiation.http import HttpController
 from extender.plugins.negotiation.protocol import (
@@ -34,7 +35,7 @@ from extender.plugins.negotiation.protocol import (
 from extender.tools.intake import Budget
 from tests.extender.plugins.negotiation.scenes import NAME, WORLD, Scene, pods
 from tests.extender.plugins.negotiation.test_controllers_http import ODD
-from tests.kit.clusters import node, pod
+from tests.kit.clusters import Object, node, pod
 from tests.kit.driver import answering
 from tests.kit.places import ROOT
 from tests.kit.virtualtime import in_virtual_time
@@ -215,13 +216,17 @@ class AtResponder:
         pass
 
 
+def with_sites(responder: Responder, *objects: Object) -> tuple[Scene, Service]:
+    """A node on each of two sites, and a service that tells the controller their sites."""
+    scene = Scene(*objects, world=(*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"})))
+    scene.controllers[NAME] = AtResponder(responder)
+    told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
+    return scene, scene.replica(controllers=told)
+
+
 @in_virtual_time
 async def test_pods_get_the_licenses_of_their_sites_and_give_them_back(responder: Responder) -> None:
-    world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
-    told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
-    scene = Scene(*pods("p", "q", "r"), world=world)
-    scene.controllers[NAME] = AtResponder(responder)
-    service = scene.replica(controllers=told)
+    scene, service = with_sites(responder, *pods("p", "q", "r"))
     assert await scene.bind("p", "m", by=service) == ""
     assert list((await scene.filter("q", by=service)).passed) == ["n"]
     assert await scene.bind("q", "n", by=service) == ""
@@ -233,17 +238,11 @@ async def test_pods_get_the_licenses_of_their_sites_and_give_them_back(responder
 
 @in_virtual_time
 async def test_claim_with_a_license_of_one_site_keeps_its_pods_from_other_sites(responder: Responder) -> None:
-    world = (*WORLD[:2], node("n", labels={SITE: "a"}), node("m", labels={SITE: "b"}))
-    told = [{"name": NAME, "url": "http://localhost:1", "nodeLabels": [SITE]}]
-    scene = Scene(*pods("p"), pod("q", "p-c"), world=world)
-    scene.controllers[NAME] = AtResponder(responder)
-    service = scene.replica(controllers=told)
+    scene, service = with_sites(responder, *pods("p"), pod("q", "p-c"))
     assert await scene.bind("p", "n", by=service) == ""
     result = await scene.filter("q", by=service)
-    assert (list(result.passed), result.unresolvable.in_words()) == (
-        ["n"],
-        {"m": "claim p-c is allocated for other nodes"},
-    )
+    assert list(result.passed) == ["n"]
+    assert result.unresolvable.in_words() == {"m": "claim p-c is allocated for other nodes"}
 
 
 @pytest.fixture(name="url")

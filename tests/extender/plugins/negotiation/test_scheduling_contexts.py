@@ -312,14 +312,19 @@ async def test_claim_with_odd_parameters_is_served(tmp_path: Path, text: str) ->
     assert scene.kit[NAME].store.allocated.keys() == {"uid-p-c"}
 
 
-@in_virtual_time
-async def test_missing_parameters_are_logged_once_until_they_have_been_there(tmp_path: Path) -> None:
+def with_parameters(folder: Path, licenses: Licenses) -> KitScene:
+    """A pod whose claim names parameters of a kind that the controller reads."""
     kind = {"apiVersion": "x.example.com/v1", "kind": "Needs", "resource": "needs"}
     wanted = claim("p-c", LICENSE)
     named = '{"apiGroup": "x.example.com", "kind": "Needs", "name": "small"}'
     wanted["metadata"]["annotations"] = {"dra-extender.dev/parameters-ref": named}
     objects = (pod("p", "p-c"), wanted)
-    scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: Licenses()}, parameters=[kind])
+    return KitScene(folder, *objects, contexts=True, controllers={NAME: licenses}, parameters=[kind])
+
+
+@in_virtual_time
+async def test_missing_parameters_are_logged_once_until_they_have_been_there(tmp_path: Path) -> None:
+    scene = with_parameters(tmp_path, Licenses())
     await scene.filter()
     counts = []
     for is_there in (False, True, False):
@@ -333,14 +338,9 @@ async def test_missing_parameters_are_logged_once_until_they_have_been_there(tmp
 
 @in_virtual_time
 async def test_controller_reads_the_parameters_that_a_claim_names(tmp_path: Path) -> None:
-    kind = {"apiVersion": "x.example.com/v1", "kind": "Needs", "resource": "needs"}
     needs = {"kind": "Needs", "metadata": {"name": "small", "namespace": "ns"}, "memory": "2Gi"}
-    wanted = claim("p-c", LICENSE)
-    named = '{"apiGroup": "x.example.com", "kind": "Needs", "name": "small"}'
-    wanted["metadata"]["annotations"] = {"dra-extender.dev/parameters-ref": named}
     licenses = Licenses()
-    objects = (pod("p", "p-c"), wanted)
-    scene = KitScene(tmp_path, *objects, contexts=True, controllers={NAME: licenses}, parameters=[kind])
+    scene = with_parameters(tmp_path, licenses)
     await scene.schedule(rounds=2)
     assert licenses.events == []
     scene.foreign.objects["needs"] = needs
