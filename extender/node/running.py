@@ -28,17 +28,94 @@ from extender.node.plugin import Sockets, serving
 
 logger = structlog.get_logger()
 
+Spec = Mapping[str, Any]
+
+VERSION: Final = "resource.k8s.io/v1"
+"""The version of the API, and of the kubelet's protocol, that drivers here speak: Kubernetes 1.34 or later."""
+
+PERMISSIONS: Final = (
+    Permission("get", CLAIMS),
+    Permission("get", NODES),
+    Permission("create", SLICES),
+    Permission("delete", SLICES),
+)
+"""Of a driver, besides the one to list slices."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDriver:
+    """A driver, and the specs of the slices that it publishes, as `Publisher` takes them."""
+
+    driver: Driver
+    specs: Sequence[Spec]
+
+
+@asynccontextmanager
+async def open_api(origin: Origin, *more: Permission) -> AsyncIterator[Api]:
+    """An API server that a driver can work with. ``more``: permissions that it needs besides `PERMISSIONS`.
+
+    Raises:
+        ConnectError: it cannot be reached, denies what a driver does, or is older than Kubernetes 1.34.
+    """
+    async with connect(origin, random=random.random, listing=(SLICES,)) as cluster:
+        found = cluster.api.api_version(SLICES)
+        if found != VERSION:
+            raise ConnectError(f"{origin}: serves resource.k8s.io in {found}: drivers need {VERSION} (Kubernetes 1.34)")
+        lacking = await denied(cluster.api.transport, (*PERMISSIONS, *more))
+        if lacking:
+            raise ConnectError(*(f"{origin}: not allowed: {each} (RBAC of our account)" for each in lacking))
+        yield cluster.api
+
+
+async def read_node(api: Api, name: str) -> RawObject:
+    """The Node of this machine. Raises ConnectError: the API server does not give it."""
+    try:
+        return await api.get(NODES, ObjectKey("", name))
+    except (ApiError, OutcomeUnknownError) as error:
+        raise ConnectError(f"node {name}: {error}") from error
+
+
+async def run(
+    api: Api, node: str, drivers: Sequence[PublishedDriver], kubelet: Path, *beside: Coroutine[Any, Any, None]
+) -> None:
+    """Serve the kubelet, and publish, until SIGTERM or SIGINT. Slices stay; the kubelet deletes them after 30 s.
+
+    Args:
+        api: where slices are published, and claims are read.
+        node: name of the node.
+        drivers: what is served.
+        kubelet: root directory of the kubelet.
+        beside: what else runs until then.
+
+    Raises:
+        SocketError: a socket cannot be made, or another process serves a driver.
+    """
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as stack:
+        publishers = []
+        for each in drivers:
+            publisher = Publisher(api, each.driver.name, node, each.specs)
+            sockets = Sockets.of(each.driver.name, kubelet)
+            await stack.enter_async_context(serving(each.driver, api, sockets, publisher.wake))
+            publishers.append(publisher)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(each) for each in (*beside, *(each.run() for each in publishers))]
+            await stopping.wait()
+            for task in running:
+                task.cancel()
+    logger.info("drivers stopped", drivers=[each.driver.name for each in drivers])
+
+
 INTERVAL_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 2.0
 
 _SINCE_START_SECONDS: Final = 1.0
 """A kubelet that starts deletes slices and finds drivers at the same time: one second later, it has done both."""
 
-_API_VERSION: Final = "resource.k8s.io/v1"
 _PREFIX: Final = 60
 """Characters of the driver and of the node in the name of a slice, which is for people."""
-
-Spec = Mapping[str, Any]
 
 
 class Publisher:
@@ -140,7 +217,7 @@ class Publisher:
             "generateName": f"{index:04x}-{self._driver[:_PREFIX]}-{self._node[:_PREFIX]}-",
             "ownerReferences": [{**owner, "controller": True}],
         }
-        obj = {"apiVersion": _API_VERSION, "kind": SLICES.kind, "metadata": metadata, "spec": whole}
+        obj = {"apiVersion": VERSION, "kind": SLICES.kind, "metadata": metadata, "spec": whole}
         stored = await self._api.create(SLICES, obj)
         self._stored[key_of(stored)] = spec
         lost = list(_lost(stored["spec"], whole))
@@ -182,81 +259,3 @@ def _is_same_amount(stored: object, wanted: object) -> bool:
         return Quantity.parse(str(stored)) == Quantity.parse(str(wanted))
     except ValueError:
         return False
-
-
-VERSION: Final = "resource.k8s.io/v1"
-"""The version of the API, and of the kubelet's protocol, that drivers here speak: Kubernetes 1.34 or later."""
-
-PERMISSIONS: Final = (
-    Permission("get", CLAIMS),
-    Permission("get", NODES),
-    Permission("create", SLICES),
-    Permission("delete", SLICES),
-)
-"""Of a driver, besides the one to list slices."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedDriver:
-    """A driver, and the specs of the slices that it publishes, as `Publisher` takes them."""
-
-    driver: Driver
-    specs: Sequence[Spec]
-
-
-@asynccontextmanager
-async def open_api(origin: Origin, *more: Permission) -> AsyncIterator[Api]:
-    """An API server that a driver can work with. ``more``: permissions that it needs besides `PERMISSIONS`.
-
-    Raises:
-        ConnectError: it cannot be reached, denies what a driver does, or is older than Kubernetes 1.34.
-    """
-    async with connect(origin, random=random.random, listing=(SLICES,)) as cluster:
-        found = cluster.api.api_version(SLICES)
-        if found != VERSION:
-            raise ConnectError(f"{origin}: serves resource.k8s.io in {found}: drivers need {VERSION} (Kubernetes 1.34)")
-        lacking = await denied(cluster.api.transport, (*PERMISSIONS, *more))
-        if lacking:
-            raise ConnectError(*(f"{origin}: not allowed: {each} (RBAC of our account)" for each in lacking))
-        yield cluster.api
-
-
-async def read_node(api: Api, name: str) -> RawObject:
-    """The Node of this machine. Raises ConnectError: the API server does not give it."""
-    try:
-        return await api.get(NODES, ObjectKey("", name))
-    except (ApiError, OutcomeUnknownError) as error:
-        raise ConnectError(f"node {name}: {error}") from error
-
-
-async def run(
-    api: Api, node: str, drivers: Sequence[PublishedDriver], kubelet: Path, *beside: Coroutine[Any, Any, None]
-) -> None:
-    """Serve the kubelet, and publish, until SIGTERM or SIGINT. Slices stay; the kubelet deletes them after 30 s.
-
-    Args:
-        api: where slices are published, and claims are read.
-        node: name of the node.
-        drivers: what is served.
-        kubelet: root directory of the kubelet.
-        beside: what else runs until then.
-
-    Raises:
-        SocketError: a socket cannot be made, or another process serves a driver.
-    """
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    async with AsyncExitStack() as stack:
-        publishers = []
-        for each in drivers:
-            publisher = Publisher(api, each.driver.name, node, each.specs)
-            sockets = Sockets.of(each.driver.name, kubelet)
-            await stack.enter_async_context(serving(each.driver, api, sockets, publisher.wake))
-            publishers.append(publisher)
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(each) for each in (*beside, *(each.run() for each in publishers))]
-            await stopping.wait()
-            for task in running:
-                task.cancel()
-    logger.info("drivers stopped", drivers=[each.driver.name for each in drivers])
