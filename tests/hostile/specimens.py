@@ -32,7 +32,7 @@ def specimens(name: str) -> Mapping[str, tuple[Object, ...]]:
         "ResourceSlice": (_devices_slice(name), _counters_slice(name), _old_slice(name)),
         "DeviceClass": (_device_class(name),),
         "DeviceTaintRule": (_taint_rule(name),),
-        "Pod": (pod(name),),
+        "Pod": (pod(name), _gated_pod(name)),
         "ResourceClaim": (claim(name), _old_claim(name)),
         "ResourceClaimTemplate": (_template(name),),
         "PodDisruptionBudget": (_budget(name),),
@@ -301,6 +301,12 @@ def pod(name: str) -> Object:
     }
     metadata = {"namespace": NAMESPACE}
     return _object("Pod", name, "v1", metadata=metadata, spec=spec, status=status)
+
+
+def _gated_pod(name: str) -> Object:
+    """A pod that its gate keeps from all schedulers: such a pod has no node."""
+    spec = {"containers": [_container()], "schedulingGates": [{"name": "example.com/wait"}]}
+    return _object("Pod", name, "v1", metadata={"namespace": NAMESPACE}, spec=spec)
 
 
 def _budget(name: str) -> Object:
