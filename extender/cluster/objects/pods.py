@@ -564,7 +564,8 @@ _SPEC_FIELDS: Final = (
 """All fields that `_read_spec` reads."""
 
 _LONGEST_SPEC: Final = 16 * 1024
-_specs: Final[Recent[_OfSpec]] = Recent(1_000_000, lambda text, _: len(text))
+_SPEC_BYTES: Final = 1_000_000
+_specs: Final[Recent[_OfSpec]] = Recent(_SPEC_BYTES, lambda text, _: len(text))
 """By the JSON of `_SPEC_FIELDS`. What is read of it takes several times as many bytes."""
 
 

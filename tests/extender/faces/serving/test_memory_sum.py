@@ -15,6 +15,7 @@ from allocator.cel.selectors import Selectors
 from allocator.policies import usable_room
 from extender.answers.observe import device_history
 from extender.cluster import cluster_state, double_allocations
+from extender.cluster.objects import pods
 from extender.cluster.objects.claims import SpecCache
 from extender.cluster.writes.events import EventRates
 from extender.config.settings import Settings
@@ -69,7 +70,7 @@ ROOM_BYTES: Final = 25
 PART_BYTES: Final = 100
 NAME_BYTES: Final = 50
 SPEC_GROWTH: Final = 8
-"""Bytes that a byte of the JSON of a claim's spec takes when it is read."""
+"""Bytes that a byte of the JSON of a spec takes when it is read."""
 
 ENTRY_BYTES: Final = 1024
 """Of an entry with a name, a uid and some fields, or with a pod that the cluster has."""
@@ -118,7 +119,7 @@ def fixed() -> Mapping[str, int]:
         "room for what pods ask for": SOLVERS * room * ROOM_BYTES,
         "merits for prioritize": default(DecisionStore, "scored") * NODES * VERDICT_BYTES,
         "decisions": decision_log._MOST_WEIGHT + decisions,
-        "specs of claims": default(SpecCache, "limit") * SPEC_GROWTH,
+        "specs of claims and pods": (default(SpecCache, "limit") + pods._SPEC_BYTES) * SPEC_GROWTH,
         "use of quotas": 2 * totals._MOST_PARTS * PART_BYTES,
         "choices of victims in vain": fruitless_choices.MOST_NAMES * NAME_BYTES,
         "messages to the console": 2 * feed._KEPT_BYTES,
