@@ -32,30 +32,26 @@ from extender.framework.asked import Asked
 from extender.framework.background_runner import BackgroundRunner
 from extender.framework.bind.bind import Binder
 from extender.framework.bind.plan import BindTimes, Reports
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.decision_log import DecisionLog
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.shapes import Shapes
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
 from extender.framework.metrics import Metrics
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.service import Service
 from extender.framework.task import BackgroundTask
 from extender.kube.api import Api
 from extender.planning.changes import Suggest
 from extender.planning.templates.catalog import Catalog
-from extender.plugins import pool_requests
-from extender.plugins.binding_conditions import timeout
-from extender.plugins.claim_upkeep import lost_claims, orphans
+from extender.plugins import binding_conditions, immediate_claims, lost_claims, orphans, pinned_claims, pool_requests
 from extender.plugins.gangs import task as gangs
-from extender.plugins.immediate_claims import task as immediate_claims
-from extender.plugins.immediate_claims.allocating import ImmediateClaims
+from extender.plugins.immediate_claims import ImmediateClaims
 from extender.plugins.negotiation.controller import Controller
 from extender.plugins.negotiation.feature import NegotiatedClaims, negotiated_claims
 from extender.plugins.negotiation.known_controllers import Reach
 from extender.plugins.negotiation.negotiation import Negotiation
-from extender.plugins.pinned_claims import task as pinned_claims
-from extender.plugins.pinned_claims.serving import PinnedClaims
+from extender.plugins.pinned_claims import PinnedClaims
 from extender.plugins.preemption import preemptor as preemption
 from extender.plugins.quota import status as quota_status
 from extender.plugins.requeue import requeue, rescan, unserved
@@ -187,7 +183,7 @@ def _tasks(negotiated: NegotiatedClaims) -> Sequence[Callable[[Handle], Iterable
     """
     return (
         rescan.tasks,
-        timeout.tasks,
+        binding_conditions.tasks,
         orphans.tasks,
         unserved.tasks,
         lost_claims.tasks,

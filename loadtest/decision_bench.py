@@ -35,7 +35,7 @@ from extender.cluster.objects.pods import Pod, PodClaim
 from extender.config.settings import SchedulingSettings, Settings
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
-from extender.framework.nominated.held_devices import found_on
+from extender.framework.held_devices import found_on
 from extender.kube.resources import CLAIMS, CLASSES, DEVICE_QUOTAS, NODES, SLICES
 from tests.kit.objects.manifests import DEVICE_CLASS
 from tests.kit.objects.parts import api_object

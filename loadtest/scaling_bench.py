@@ -30,7 +30,7 @@ from extender.config.settings import Settings
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No
 from extender.framework.filter import filter_nodes
-from extender.framework.nominated.held_devices import found_on
+from extender.framework.held_devices import found_on
 from extender.kube.resources import CLAIMS, CLASSES, NODES, SLICES
 from loadtest.decision_bench import DisagreementError, pod_with
 from tests.kit.measure import alone

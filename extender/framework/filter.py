@@ -33,8 +33,8 @@ from extender.framework.decisions.verdict import (
     Verdict,
     Verdicts,
 )
+from extender.framework.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.late_nodes import LATE, LATE_SECONDS, LateNodes
-from extender.framework.nominated.held_devices import WAITING, awaits_kept, held_for_nominated
 from extender.framework.plugin import Check, Refusal, Refused
 from extender.framework.pods.extended_resources.special_claim import Needs, reaches_anywhere
 from extender.framework.ranking import Merits, Ranking

@@ -17,9 +17,9 @@ from extender.config.settings import Settings
 from extender.framework.asked import Asked
 from extender.framework.background_runner import BackgroundRunner
 from extender.framework.bind.bind import Binder
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.kube.api import Api, ObjectKey
 from extender.tools.faults import Faults
 from extender.tools.offload import Offload

@@ -8,9 +8,9 @@ from extender.cluster.kinds import Topic
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.cluster.timeline import Reach
+from extender.framework.cluster_with_kept import NominationReads, is_local
 from extender.framework.cycle import Cycle
-from extender.framework.nominated.cluster_with_kept import NominationReads, is_local
-from extender.framework.nominated.held_devices import nominated_near
+from extender.framework.held_devices import nominated_near
 from extender.kube.api import ObjectKey
 
 

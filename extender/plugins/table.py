@@ -3,7 +3,7 @@
 from typing import Final
 
 from extender.framework.plugin import Plugins
-from extender.plugins.binding_conditions.plugin import BindingConditionsPlugin
+from extender.plugins.binding_conditions import BindingConditionsPlugin
 from extender.plugins.gangs.plugin import GangPlugin
 from extender.plugins.preemption.plugin import PreemptionPlugin
 from extender.plugins.quota.plugin import QuotaPlugin

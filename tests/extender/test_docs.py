@@ -19,7 +19,7 @@ from extender.faces.commands.output import FOUND_PROBLEMS, OK, USAGE
 from extender.faces.http.endpoints.scheduler_verbs import VERBS
 from extender.framework.cycle import kept_elsewhere
 from extender.framework.decisions.verdict import OUT_OF_TIME, UNKNOWN_NODE
-from extender.framework.nominated.held_devices import WAITING
+from extender.framework.held_devices import WAITING
 from tests.extender.exported import Exported, exported
 from tests.extender.pair_scenes import FORMS
 from tests.extender.test_pairs import APART as NEVER_ON_ONE_DEVICE

@@ -15,8 +15,8 @@ from extender.cluster.writes.events import Note
 from extender.config.settings import Settings
 from extender.faces.simulation.scheduling import schedule
 from extender.framework.filter import filter_nodes
-from extender.framework.nominated.held_devices import held_for_nominated
-from extender.framework.queue.rejected_pods import PATIENCE
+from extender.framework.held_devices import held_for_nominated
+from extender.framework.rejected_pods import PATIENCE
 from extender.framework.victims import Victims
 from extender.framework.wire import BindArgs, FilterArgs, PreemptArgs
 from extender.kube.api import ObjectKey

@@ -24,7 +24,7 @@ from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot, pools_of
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, claims_of
 from extender.kube.api import ObjectKey
 from extender.planning.device_counts import free_devices, least_devices

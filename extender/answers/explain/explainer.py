@@ -31,7 +31,7 @@ from extender.framework.cycle import Cycle, open_cycle
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
-from extender.framework.nominated.held_devices import awaits_kept, found_on, held_for_nominated
+from extender.framework.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.framework.plugin import Check, Refused
 from extender.framework.pods.claims import Blocked, bound_pod
 from extender.framework.pods.extended_resources.requests import request_words

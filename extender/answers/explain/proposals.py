@@ -26,7 +26,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import open_cycle
 from extender.framework.decisions.solver import No, Solver
-from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, named_claims
 from extender.kube.api import ObjectKey
 from extender.planning.changes import ProposedChange, Suggest, combined, configured, invasiveness, size

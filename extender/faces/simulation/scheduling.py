@@ -33,8 +33,8 @@ from extender.kube.api import ObjectKey, OutcomeUnknownError, WriteRefusedError
 from extender.kube.resources import NODES, PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.planning.kube_scheduler import FirstNode, NodeChoice, no_attempt
-from extender.plugins.immediate_claims.allocating import ImmediateClaims, in_order
-from extender.plugins.pinned_claims.task import is_pinned, lacks_some
+from extender.plugins.immediate_claims import ImmediateClaims, in_order
+from extender.plugins.pinned_claims import is_pinned, lacks_some
 from extender.tools.faults import RefusedError
 
 _NOT_ALLOCATED: Final = (BindError, WriteRefusedError, OutcomeUnknownError)

@@ -23,8 +23,8 @@ from extender.framework.bind_errors import BindError, DoubleAllocationError, Plu
 from extender.framework.cycle import Cycle, found_at_hand, kept_elsewhere, open_cycle
 from extender.framework.decisions.solver import No, Solver
 from extender.framework.decisions.verdict import UNKNOWN_NODE
+from extender.framework.held_devices import confirmed, found_on
 from extender.framework.late_nodes import LateNodes
-from extender.framework.nominated.held_devices import confirmed, found_on
 from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import Blocked, PodClaims
 from extender.framework.pods.claims_to_come import foreseen

@@ -18,8 +18,8 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.decisions.solver import No
+from extender.framework.held_devices import held_for_nominated
 from extender.framework.likeness import likeness_of
-from extender.framework.nominated.held_devices import held_for_nominated
 from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.reduced_claims import have_choice, least_first, level
 from extender.kube.api import ObjectKey

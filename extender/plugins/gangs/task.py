@@ -30,7 +30,7 @@ from extender.framework.cycle import refreshed
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
 from extender.framework.handle import Handle
-from extender.framework.queue.queueing_hints import NO_HINT, queueing_hint
+from extender.framework.queueing_hints import NO_HINT, queueing_hint
 from extender.framework.task import BackgroundTask, Found, Rejection
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.gang import GANG, Gang, gang_at, is_alone

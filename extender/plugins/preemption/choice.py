@@ -18,7 +18,7 @@ from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import feasible_on, is_feasible
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.held_devices import held_for_nominated
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.evictions import Evictions, is_evictable_unbound, violations
 from extender.tools.smallest_set import Members

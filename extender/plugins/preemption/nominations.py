@@ -20,7 +20,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.pods import Nominator
 from extender.framework.bind_errors import BindError, ControllerRefusesError, PluginRefusesError
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.held_devices import are_leaving
+from extender.framework.held_devices import are_leaving
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError, revision
 from extender.planning.kube_scheduler import rejection
 from extender.plugins.preemption.eviction_limits import MOST_REFUSALS, Evicted, EvictionLimits

@@ -14,7 +14,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import is_feasible, open_cycle
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.held_devices import held_for_nominated
 from extender.framework.plugin import Plugin
 from extender.framework.pods.claims import Blocked
 from extender.framework.victims import Victims

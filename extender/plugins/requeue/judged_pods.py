@@ -10,13 +10,13 @@ from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cluster_with_kept import ClusterWithKept, WithKept
 from extender.framework.cycle import holding
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
+from extender.framework.held_devices import found_on
 from extender.framework.likeness import likeness_of
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept, WithKept
-from extender.framework.nominated.held_devices import found_on
-from extender.framework.queue.rejected_pods import LOOK_SECONDS, MOST_AT_ONCE, POD_SECONDS, Candidate, RejectedPod
+from extender.framework.rejected_pods import LOOK_SECONDS, MOST_AT_ONCE, POD_SECONDS, Candidate, RejectedPod
 from extender.planning.planner import Planner, UndecidedError
 from extender.tools.fairness.turns import Turns
 

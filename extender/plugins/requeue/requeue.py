@@ -14,11 +14,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import NOTHING_KEPT, Keeping, Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.cycle import refreshed
 from extender.framework.handle import Handle
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
-from extender.framework.queue.queueing_hints import NO_HINT, QueueingHint, queueing_hint
-from extender.framework.queue.rejected_pods import (
+from extender.framework.queueing_hints import NO_HINT, QueueingHint, queueing_hint
+from extender.framework.rejected_pods import (
     MOST_AT_ONCE,
     Attention,
     Candidate,

@@ -11,7 +11,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.handle import Handle
 from extender.framework.pods.extended_resources.requests import request_nouns
-from extender.framework.queue.rejected_pods import PATIENCE
+from extender.framework.rejected_pods import PATIENCE
 from extender.framework.task import BackgroundTask, Rejection, share_of
 from extender.tools.fairness.fair_memory import FairMemory
 from extender.tools.faults import Faults

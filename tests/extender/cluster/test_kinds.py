@@ -5,7 +5,7 @@ import pytest
 from extender.cluster.kinds import Topic, all_kinds
 from extender.cluster.snapshot import EMPTY
 from extender.cluster.timeline import Reach
-from extender.framework.queue.queueing_hints import EVERYWHERE, NO_HINT, queueing_hint
+from extender.framework.queueing_hints import EVERYWHERE, NO_HINT, queueing_hint
 from extender.kube.resources import RESOURCES
 
 

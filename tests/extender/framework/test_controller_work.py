@@ -8,9 +8,9 @@ from extender.cluster.objects.claims import MARK, MARK_FINALIZER
 from extender.framework.controller_work import ControllerWork
 from extender.kube.api import ObjectKey, timestamp
 from extender.kube.resources import LEASES
-from extender.plugins.immediate_claims.task import IMMEDIATE_CLAIMS
+from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS
 from extender.plugins.negotiation.protocol import ALLOCATE, DEALLOCATE, UNSUITABLE_NODES
-from extender.plugins.pinned_claims.task import PINNED_PODS
+from extender.plugins.pinned_claims import PINNED_PODS
 from extender.tools.faults import Faults
 from tests.extender.framework.poison import Told
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, Scene, negotiated_class, pods

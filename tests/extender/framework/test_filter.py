@@ -7,7 +7,7 @@ import pytest
 
 from allocator import Limits, SelectorError
 from extender.framework.filter import Bounds, FilterResult, filter_nodes
-from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.held_devices import held_for_nominated
 from tests.kit.clusters import (
     GPU,
     Object,

@@ -14,7 +14,7 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach
 from extender.framework.cycle import Cycle, open_cycle
-from extender.framework.nominated.held_devices import found_on
+from extender.framework.held_devices import found_on
 from extender.framework.pods.claims import PodClaims
 from extender.framework.still_holds import still_holds
 from tests.extender.framework.decisions.worlds import EXAMPLES, NODES, Asks, History, histories, play, synced, wishes

@@ -22,10 +22,10 @@ from extender.framework.pods.claims import ALLOCATED_ELSEWHERE
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError, revision_of
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
-from extender.plugins.claim_upkeep.orphans import OrphanCollector
 from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.deallocator import Deallocator
-from extender.plugins.pinned_claims.serving import PinnedClaims
+from extender.plugins.orphans import OrphanCollector
+from extender.plugins.pinned_claims import PinnedClaims
 from extender.tools.faults import Faults
 from tests.extender.framework.bind.interleaving import Step
 from tests.extender.framework.bind.replica_gates import Gate, Known, Late, Records, Stop, Watch

@@ -22,8 +22,7 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from extender.plugins.immediate_claims.allocating import ImmediateClaims
-from extender.plugins.immediate_claims.task import IMMEDIATE_CLAIMS, INVALID, WAITS, ImmediateAllocation
+from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS, INVALID, WAITS, ImmediateAllocation, ImmediateClaims
 from extender.plugins.negotiation.deallocator import claim_in_the_way
 from extender.tools.offload import Offload, at_once
 from tests.extender.faces.commands.scenes import RUNNER, written

@@ -12,8 +12,7 @@ from extender.cluster.objects.claims import ClaimObject, parse_claim_object, pri
 from extender.framework.leased_work import MOST_LONG, PIECE_SECONDS
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.plugins.immediate_claims.allocating import in_order
-from extender.plugins.immediate_claims.task import MOST_CLAIMS
+from extender.plugins.immediate_claims import MOST_CLAIMS, in_order
 from tests.extender.plugins.immediate_claims.test_immediate_claims import ROOM, Scene, immediate
 from tests.kit import virtualtime
 from tests.kit.binders import devices_of

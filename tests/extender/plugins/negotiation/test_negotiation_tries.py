@@ -8,7 +8,7 @@ import pytest
 from extender.cluster.writes.lease import LONG, SharedLease
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
-from extender.plugins.immediate_claims.task import IMMEDIATE_CLAIMS, WAITS
+from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS, WAITS
 from extender.plugins.negotiation.protocol import ALLOCATE, UNSUITABLE_NODES
 from tests.extender.plugins.immediate_claims.test_immediate_claims import ROOM
 from tests.extender.plugins.immediate_claims.test_immediate_claims import Scene as ImmediateScene

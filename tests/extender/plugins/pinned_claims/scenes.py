@@ -13,8 +13,7 @@ from extender.cluster.writes.lease import SharedLease
 from extender.framework.asked import Asked
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS
-from extender.plugins.pinned_claims.serving import PinnedClaims
-from extender.plugins.pinned_claims.task import PINNED_PODS, PinnedPods
+from extender.plugins.pinned_claims import PINNED_PODS, PinnedClaims, PinnedPods
 from tests.extender.framework.bind.scenes import Lagging
 from tests.kit import virtualtime
 from tests.kit.binders import binder_over, devices_of

@@ -6,7 +6,7 @@ import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.pinned_claims.serving import PinnedClaims
+from extender.plugins.pinned_claims import PinnedClaims
 from tests.extender.framework.bind.mortal import End, Process, killed
 from tests.extender.plugins.pinned_claims.scenes import POD, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime

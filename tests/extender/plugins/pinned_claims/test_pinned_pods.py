@@ -10,7 +10,7 @@ from extender.cluster.writes.lease import SHORT, SharedLease
 from extender.kube.api import ApiError, RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, LEASES, NODES, PODS, SLICES
-from extender.plugins.pinned_claims.task import PINNED_PODS, REASON
+from extender.plugins.pinned_claims import PINNED_PODS, REASON
 from tests.extender.plugins.negotiation.scenes import LICENSE, NAME, negotiated_class
 from tests.extender.plugins.pinned_claims.scenes import GPU, POD, PROTECT, ROOM, WRITE, Scene, scene
 from tests.kit import virtualtime

@@ -14,7 +14,7 @@ from extender.cluster.writes.events import Note
 from extender.cluster.writes.lease import SharedLease
 from extender.framework.decisions.verdict import PendingReason
 from extender.framework.filter import FilterResult, filter_nodes
-from extender.framework.queue.queueing_hints import queueing_hint
+from extender.framework.queueing_hints import queueing_hint
 from extender.kube.api import ApiError, Event, EventType, ObjectKey
 from extender.kube.claim_rules import check_expression
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, RESOURCES

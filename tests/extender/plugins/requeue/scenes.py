@@ -10,9 +10,9 @@ from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.cluster.writes.writer import Writer
 from extender.framework.asked import Asked
 from extender.framework.background_runner import PAUSE_SECONDS
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.filter import filter_nodes
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
 from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import PODS, RESOURCES

@@ -8,7 +8,7 @@ from allocator import Limits
 from extender.assembly import make_extender
 from extender.config.settings import Settings
 from extender.framework.filter import FilterResult
-from extender.framework.queue.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
+from extender.framework.rejected_pods import AGAIN_SECONDS, LONGEST_SECONDS, LOOK_SECONDS, MOST_AT_ONCE
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey

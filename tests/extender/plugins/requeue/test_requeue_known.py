@@ -6,7 +6,7 @@ from extender.assembly import make_extender
 from extender.cluster.writes.pods import DEVICES_CHANGED
 from extender.config.settings import Settings
 from extender.framework.filter import Code, FilterResult
-from extender.framework.queue.rejected_pods import AGAIN_SECONDS
+from extender.framework.rejected_pods import AGAIN_SECONDS
 from extender.framework.task import Rejection
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ApiError, ObjectKey, UnreachableError

@@ -13,7 +13,7 @@ from extender.framework.service import Service
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, revision
 from extender.kube.resources import LEASES, RESOURCES
-from extender.plugins.immediate_claims.task import IMMEDIATE_CLAIMS
+from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS
 from tests.extender.plugins.gangs.scenes import members
 from tests.extender.plugins.immediate_claims.test_immediate_claims import immediate
 from tests.extender.plugins.negotiation.scenes import LICENSE, Scene, negotiated_class

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from extender.cluster.writes.events import Note
-from extender.framework.queue.rejected_pods import PATIENCE
+from extender.framework.rejected_pods import PATIENCE
 from extender.framework.wire import FilterArgs
 from extender.kube.resources import EVENTS
 from extender.plugins.requeue.unserved import REASON, Unserved, summary

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from allocator import Allocation, DeviceId
 from extender.cluster.objects.pods import Keeping, Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Memories, Solver
 from extender.framework.filter import filter_nodes
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
-from extender.framework.nominated.held_devices import found_on, held_for_nominated
-from extender.framework.queue.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod
+from extender.framework.held_devices import found_on, held_for_nominated
+from extender.framework.rejected_pods import MOST_AT_ONCE, Attention, Candidate, RejectedPod
 from extender.kube.api import ObjectKey
 from extender.plugins.requeue.judged_pods import judge_pods
 from extender.tools.fairness.turns import Turns

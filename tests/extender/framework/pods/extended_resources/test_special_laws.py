@@ -9,7 +9,7 @@ from extender.kube.api import RawObject
 from extender.kube.claim_rules import FINALIZER
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
-from extender.plugins.claim_upkeep.orphans import IDLE, OrphanCollector
+from extender.plugins.orphans import IDLE, OrphanCollector
 from extender.tools.faults import Faults
 from tests.extender.framework.bind.mortal import ENDS, End, Process, live_and_die
 from tests.extender.framework.bind.worlds import everything, is_special

@@ -7,7 +7,7 @@ import orjson
 from extender.framework.pods.extended_resources.requests import demand, special_claim
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
-from extender.plugins.claim_upkeep.orphans import IDLE, PERIOD, OrphanCollector
+from extender.plugins.orphans import IDLE, PERIOD, OrphanCollector
 from extender.tools.faults import Faults
 from tests.extender.framework.pods.extended_resources.scenes import BIND, GPU, PROTECT, Scene, asking, left_behind
 from tests.kit import virtualtime

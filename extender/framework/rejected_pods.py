@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.pods import Pod
-from extender.framework.queue.queueing_hints import QueueingHint
+from extender.framework.queueing_hints import QueueingHint
 
 PATIENCE: Final = timedelta(seconds=5)
 """A pod that finds a node within this is not told of: its claim was not made yet, or devices were just released."""

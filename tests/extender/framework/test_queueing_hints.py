@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.timeline import ANYTHING
 from extender.framework.filter import filter_nodes
-from extender.framework.queue.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
+from extender.framework.queueing_hints import EVERYWHERE, NO_HINT, QueueingHint, queueing_hint
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import RESOURCES
 from tests.extender.plugins.quota.test_quota_account import keeping

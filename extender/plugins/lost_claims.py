@@ -3,7 +3,7 @@
 A Binding has no precondition on claims. So no bind can stop others who delete a claim and make it anew, or deallocate
 it, just before the Binding or at any time after it. Such a loss can only be noticed.
 
-A pod that has not started and was never seen with its claims is a pinned pod: `extender.plugins.pinned_claims.task`.
+A pod that has not started and was never seen with its claims is a pinned pod: `extender.plugins.pinned_claims`.
 """
 
 from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from extender.cluster.writes.events import Note
 from extender.framework.filter import FilterResult, filter_nodes
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.binding_conditions.timeout import BindingTimeout
+from extender.plugins.binding_conditions import BindingTimeout
 from extender.tools.faults import Faults
 from tests.kit import virtualtime
 from tests.kit.binders import BINDING_TIMEOUT, binder_over, unheard

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from extender.framework.decisions.solver import Remembered
-from extender.framework.nominated.held_devices import kept_reads
+from extender.framework.held_devices import kept_reads
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes

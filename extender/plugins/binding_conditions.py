@@ -1,7 +1,7 @@
-"""Binding timeout: gives back claims whose devices did not become ready in time.
+"""Binding conditions (KEP-5007): a pod whose claim is allocated waits until the devices are ready.
 
 Until then, filter rejects the pod of such a claim; the claim's update wakes it. No event reports that the time is up,
-and an allocation that is void stays so. The claims are deallocated, so that the pod is scheduled anew.
+and an allocation that is void stays so. The claims are deallocated then, so that the pod is scheduled anew.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +17,28 @@ from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.events import Note
 from extender.framework.bind.bind import Binder
+from extender.framework.decisions.solver import Solver
+from extender.framework.decisions.verdict import PendingReason
 from extender.framework.handle import Handle
-from extender.framework.pods.claims import Blocked, PodClaims, claims_of, unready
+from extender.framework.plugin import Plugin, Refusal
+from extender.framework.pods.claims import Blocked, PodClaims, claims_of, not_ready, unready
 from extender.framework.task import BackgroundTask, Rejection
 from extender.tools.faults import Faults
+
+
+class BindingConditionsPlugin(Plugin):
+    """Refuses a pod while the devices of one of its claims are not ready. Nodes could change nothing."""
+
+    name = "binding-conditions"
+    waits_for = PendingReason.CLAIMS
+    of_claims = ("has_allocated",)
+
+    def pre_filter(self, pod: Pod, claims: PodClaims, snapshot: Snapshot, solver: Solver) -> Refusal | None:
+        """Raises nothing: conditions of the claims are read."""
+        waiting = unready(claims, solver.features)
+        if waiting is None:
+            return None
+        return Refusal(not_ready(waiting), f"claim {waiting.key} waits until its devices are ready")
 
 
 class BindingTimeout(BackgroundTask):

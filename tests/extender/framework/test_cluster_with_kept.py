@@ -12,11 +12,11 @@ from extender.cluster.cluster_state import ClusterState
 from extender.cluster.indexes import ANY_NODE_SUITS
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
+from extender.framework.cluster_with_kept import ClusterWithKept
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Memories, Solver
 from extender.framework.filter import filter_nodes
-from extender.framework.nominated.cluster_with_kept import ClusterWithKept
-from extender.framework.nominated.held_devices import held_for_nominated
+from extender.framework.held_devices import held_for_nominated
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES, Resource
 from extender.plugins.gangs.gang import gang_at, gang_refusal

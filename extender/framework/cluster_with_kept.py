@@ -22,7 +22,7 @@ from extender.cluster.snapshot import EMPTY, Snapshot
 from extender.cluster.timeline import ChangeLog, Reach, Timeline
 from extender.framework.decisions.evaluate import Decider
 from extender.framework.decisions.solver import Solver
-from extender.framework.nominated.held_devices import Room
+from extender.framework.held_devices import Room
 from extender.framework.pods.negotiated_claims import names_controller
 from extender.framework.pods.node_resources import is_counted
 from extender.kube.api import ObjectKey

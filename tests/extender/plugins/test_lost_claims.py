@@ -10,7 +10,7 @@ from extender.cluster.cluster_state import ClusterState
 from extender.framework.bound_pods import AT_ONCE, PIECE, BoundPods, PodsWithClaims
 from extender.kube.api import ApiError, ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.claim_upkeep.lost_claims import LostClaims
+from extender.plugins.lost_claims import LostClaims
 from tests.kit import virtualtime
 from tests.kit.clusters import claim, node, pod
 from tests.kit.servers.memory import Fault, Transport, memory_api

@@ -1,1 +1,0 @@
-"""Rejected pods: which change wakes which pod, and in which order."""

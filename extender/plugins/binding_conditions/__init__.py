@@ -1,1 +1,0 @@
-"""Devices that have to become ready before their pod is bound."""

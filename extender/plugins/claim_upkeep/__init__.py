@@ -1,1 +1,0 @@
-"""Claims that a bind has left behind, or that are deleted while a pod uses them."""

@@ -1,1 +1,0 @@
-"""Claims that are allocated before any pod needs them."""

@@ -1,1 +1,0 @@
-"""Claims of pods that have a node before they have their claims."""
