@@ -44,13 +44,21 @@ from extender.framework.task import BackgroundTask
 from extender.kube.api import Api
 from extender.planning.changes import Suggest
 from extender.planning.templates.catalog import Catalog
-from extender.plugins import binding_conditions, immediate_claims, lost_claims, orphans, pinned_claims, pool_requests
+from extender.plugins import (
+    binding_conditions,
+    deallocate,
+    immediate_claims,
+    lost_claims,
+    orphans,
+    pinned_claims,
+    pool_requests,
+)
 from extender.plugins.gangs import task as gangs
 from extender.plugins.immediate_claims import ImmediateClaims
 from extender.plugins.negotiation.controller import Controller
-from extender.plugins.negotiation.feature import NegotiatedClaims, negotiated_claims
 from extender.plugins.negotiation.known_controllers import Reach
 from extender.plugins.negotiation.negotiation import Negotiation
+from extender.plugins.negotiation.tasks import NegotiatedClaims, negotiated_claims
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.plugins.preemption import preemptor as preemption
 from extender.plugins.quota import status as quota_status
@@ -190,6 +198,7 @@ def _tasks(negotiated: NegotiatedClaims) -> Sequence[Callable[[Handle], Iterable
         quota_status.tasks,
         resource_classes.tasks,
         pool_requests.tasks,
+        deallocate.tasks,
         negotiated.tasks,
         gangs.tasks,
         preemption.tasks,

@@ -5,7 +5,7 @@ means absent. Unknown fields are ignored: a newer API server may have more field
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import repeat
@@ -64,6 +64,10 @@ class Fields:
         """The path of a field, e.g. ``spec.driver``, or ``spec.capacity[memory]`` for the name ``capacity[memory]``."""
         path = self.path
         return f"{path}.{name}" if path else name
+
+    def only(self, names: Iterable[str]) -> "Fields":
+        """The same object with some of its fields alone: whatever is read of it depends on no other field."""
+        return Fields({name: self.data[name] for name in names if name in self.data}, self._place, self.problems)
 
     def problem(self, name: str, message: str) -> None:
         """Note what is wrong with a field; with an empty name, with the object."""

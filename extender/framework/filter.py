@@ -5,8 +5,8 @@ its dry run does not know devices. The exception is the node that a pod is nomin
 
 A reason is a value until it is shown. Its cause stands in the module of what refuses: each check in `allocator.checks`
 (one device), `allocator.reason` (a request), `allocator.errors` (a claim that no node can serve),
-`extender.framework.pods` (the pod's claims, its gang, what is kept for it), `extender.plugins`, and
-`extender.framework.decisions.verdict` (an unknown node, no time).
+`extender.framework.pods` (the pod's claims), `extender.framework.cycle` (its policy, what is kept for it),
+`extender.plugins` (what a feature refuses), and `extender.framework.decisions.verdict` (an unknown node, no time).
 """
 
 import math

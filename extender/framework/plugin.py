@@ -201,6 +201,14 @@ class WaitingPlugin:
         """
         return tuple(reservations)
 
+    async def deallocate(self, claim: ClaimObject) -> bool | None:
+        """Have a claim that no pod uses give back its devices, if the feature has allocated it by itself.
+
+        Returns:
+            whether that is on its way; None: the feature has not allocated the claim, so its allocation can be cleared.
+        """
+        return None
+
     async def close(self) -> None:
         """Close connections. A later call opens new ones."""
 

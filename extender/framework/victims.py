@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from extender.cluster.objects.pods import Pod
 
@@ -20,7 +21,7 @@ class VictimOrder:
     By itself, it knows no borrowers.
     """
 
-    def may_borrow(self, _namespace: str) -> bool:
+    def may_borrow(self, namespace: str) -> bool:
         """Whether some pod of the namespace borrows devices."""
         return False
 
@@ -31,7 +32,7 @@ class VictimOrder:
         """
         return list(pods)
 
-    def kind(self, _pod: Pod) -> Hashable:
+    def kind(self, pod: Pod) -> Hashable:
         """Equal for pods that give back the same amounts."""
         return None
 
@@ -57,4 +58,4 @@ class JoinedOrder(VictimOrder):
         return tuple(each.kind(pod) for each in self.orders)
 
 
-NO_BORROWERS = VictimOrder()
+NO_BORROWERS: Final = VictimOrder()

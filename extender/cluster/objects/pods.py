@@ -561,7 +561,7 @@ _SPEC_FIELDS: Final = (
     *("initContainers", "containers", "resourceClaims", "schedulingGates", "volumes", "nodeSelector", "affinity"),
     *("tolerations", "topologySpreadConstraints", "overhead", "resources"),
 )
-"""All fields that `_read_spec` reads."""
+"""The fields that `_read_spec` gets to see."""
 
 _LONGEST_SPEC: Final = 16 * 1024
 _SPEC_BYTES: Final = 1_000_000
@@ -574,11 +574,11 @@ def _of_spec(spec: Fields) -> _OfSpec:
     try:
         text = orjson.dumps(list(map(spec.data.get, _SPEC_FIELDS)))
     except orjson.JSONEncodeError:  # halves of surrogate pairs, and numbers of more than 64 bits
-        return _read_spec(spec)
+        return _read_spec(spec.only(_SPEC_FIELDS))
     found = _specs.find(text)
     if found is None:
         before = len(spec.problems)
-        found = _read_spec(spec)
+        found = _read_spec(spec.only(_SPEC_FIELDS))
         if len(text) <= _LONGEST_SPEC and len(spec.problems) == before:
             _specs.keep(memoryview(text).tobytes(), found)  # the buffer of orjson may be much longer
     return found

@@ -17,6 +17,7 @@ from allocator.tools import NO_TEXT, Printable, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.controller_marks import Mark
 from extender.cluster.indexes import ControllerAnswer
+from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.nodes import NodeObject
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
@@ -28,6 +29,7 @@ from extender.framework.pods.claims import Blocked, PodClaims, claims_of
 from extender.framework.pods.negotiated_claims import NegotiatedClaim, awaited, ready_to_bind, unanswered
 from extender.plugins.negotiation.allocating import Allocating
 from extender.plugins.negotiation.controller import ControllerAwayError, ControllerError, ControllerPendingError
+from extender.plugins.negotiation.deallocation import Deallocation
 from extender.plugins.negotiation.known_controller import KnownController
 from extender.plugins.negotiation.merging import only_on
 from extender.plugins.negotiation.parameters import ParametersError
@@ -147,6 +149,7 @@ class Negotiation(WaitingPlugin):
     def __init__(self, state: ClusterState, allocating: Allocating, clock: Callable[[], float]) -> None:
         self.controllers = allocating.controllers
         self.simulation = allocating.simulation
+        self.deallocation = Deallocation(allocating.controllers, allocating.claims)
         self._state = state
         self._allocating = allocating
         self._clock = clock
@@ -300,6 +303,10 @@ class Negotiation(WaitingPlugin):
             if each.uid in uids and not each.allocates:
                 self._state.forget(each.uid)  # the claim itself has its allocation
         return allocated
+
+    async def deallocate(self, claim: ClaimObject) -> bool | None:
+        """Ask the controller of a claim whose allocation it has written; None: no controller has."""
+        return await self.deallocation.request(claim) if self.deallocation.is_idle(claim) else None
 
     def has_ended(self, claim_uid: str, mark: Mark) -> bool:
         """Whether the attempt of a mark is over: it was made here and is over, or its time is."""

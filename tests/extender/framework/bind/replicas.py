@@ -15,15 +15,13 @@ from allocator import Reason
 from extender.cluster.consumers import claim_keys
 from extender.cluster.objects.claims import ClaimObject
 from extender.cluster.objects.pods import Pod
-from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.writer import Writer
 from extender.framework.bind_errors import BindError
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE
 from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObject, WriteRefusedError, revision_of
 from extender.kube.resources import CLAIMS, PODS
 from extender.lab.api import MemoryApi
-from extender.plugins.negotiation.deallocation import Deallocation
-from extender.plugins.negotiation.deallocator import Deallocator
+from extender.plugins.deallocate import Deallocator
 from extender.plugins.orphans import OrphanCollector
 from extender.plugins.pinned_claims import PinnedClaims
 from extender.tools.faults import Faults
@@ -105,14 +103,7 @@ class Replica:
         self.gate = self.state.gate = Gate(api, records, self.note)
         writer = Writer(self.gate, self.state, lambda: NOW)
         self.binder = binder_over(self.gate, self.state, deadline=1000)
-        self.deallocator = Deallocator(
-            self.state,
-            writer,
-            Deallocation({}, ClaimWrites(self.gate, self.state)),
-            self.binder.is_binding,
-            Faults(),
-            lambda _: None,
-        )
+        self.deallocator = Deallocator(self.state, writer, self.binder.is_binding, Faults(), lambda _: None)
         self.tasks = [asyncio.ensure_future(self._work(each)) for each in program]
 
     def note(self, what: Hashable) -> int:

@@ -22,8 +22,8 @@ from extender.framework.decisions.evaluate import Decider
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, CLASSES, NODES, PODS, SLICES
+from extender.plugins.deallocate import claim_in_the_way
 from extender.plugins.immediate_claims import IMMEDIATE_CLAIMS, INVALID, WAITS, ImmediateAllocation, ImmediateClaims
-from extender.plugins.negotiation.deallocator import claim_in_the_way
 from extender.tools.offload import Offload, at_once
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.extender.framework.bind.scenes import Lagging

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
-from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.claims import ClaimWrites
 from extender.cluster.writes.scheduling_contexts import ContextWrites
 from extender.cluster.writes.writer import Writer
@@ -15,8 +14,6 @@ from extender.framework.handle import Handle
 from extender.framework.task import BackgroundTask
 from extender.plugins.negotiation.allocating import Allocating
 from extender.plugins.negotiation.context_upkeep import SchedulingContexts
-from extender.plugins.negotiation.deallocation import Deallocation
-from extender.plugins.negotiation.deallocator import Deallocator
 from extender.plugins.negotiation.known_controllers import Reach, known_controllers
 from extender.plugins.negotiation.metrics import ControllerMetrics
 from extender.plugins.negotiation.negotiation import Negotiation
@@ -45,21 +42,12 @@ class NegotiatedClaims:
         """The background tasks. What they may help is tried by tasks that come after them."""
         state, clock, faults, background = handle.state, handle.clock, handle.faults, handle.background
         claims, controllers = ClaimWrites(handle.api, state), self.negotiation.controllers
-        deallocation = Deallocation(controllers, claims)
-        text = "Claims that gave back their devices because they kept their pod off every node."
-        deallocated = Counter("dra_extender_deallocated_claims", text, registry=handle.registry)
-
-        def on_woken(pod: Pod) -> None:
-            background.note_woken(pod)
-            deallocated.inc()
-
-        yield Deallocator(state, handle.writer, deallocation, handle.binder.is_binding, faults, on_woken)
         yield ControllerReleases(state, claims, self.negotiation, clock, faults, background.note_released)
         waits = ControllerWaits(state, self.negotiation, clock, faults, background.judge_anew)
         self.metrics.watch(waits.waiting, controllers)
         yield waits
         if any(each.writes_claims for each in controllers.values()):
-            yield SchedulingContexts(self.contexts, deallocation, clock)
+            yield SchedulingContexts(self.contexts, self.negotiation.deallocation, clock)
 
 
 def negotiated_claims(

@@ -9,7 +9,7 @@ from extender.framework.filter import filter_nodes
 from extender.framework.wire import FilterArgs
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, PODS
-from extender.plugins.negotiation.deallocator import claim_in_the_way
+from extender.plugins.deallocate import claim_in_the_way
 from tests.kit.clusters import GPU, Cluster, Object, claim, local_slice, node, parsed, pod, snapshot_of, solver
 
 WORLD = (GPU, node("a"), node("b"), local_slice("a"), local_slice("b"))

@@ -6,9 +6,10 @@ kube-scheduler's own plugin does so in PostFilter, which extenders have not (Kub
 The claim's update wakes the pod.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
+from prometheus_client import Counter
 
 from allocator import Reason
 from extender.cluster.cluster_state import ClusterState
@@ -17,10 +18,11 @@ from extender.cluster.objects.claims import ClaimObject, is_immediate
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.cluster.writes.writer import Writer
+from extender.framework.handle import Handle
+from extender.framework.plugin import WaitingPlugin
 from extender.framework.pods.claims import ALLOCATED_ELSEWHERE, Blocked, claims_of
 from extender.framework.task import BackgroundTask, Rejection
 from extender.kube.api import OutcomeUnknownError, WriteRefusedError
-from extender.plugins.negotiation.deallocation import Deallocation
 from extender.tools.faults import Faults
 
 logger = structlog.get_logger()
@@ -58,24 +60,24 @@ class Deallocator(BackgroundTask):
     Args:
         state: the cluster.
         writer: writes to it.
-        deallocation: asks the controllers that have allocated claims by themselves.
         is_binding: whether a bind of the pod with this uid is running.
         faults: gets unexpected errors, each with its pod.
         on_woken: told of each pod that is woken by this.
+        plugins: the features that allocate some claims by themselves, and give these back.
     """
 
     def __init__(
         self,
         state: ClusterState,
         writer: Writer,
-        deallocation: Deallocation,
         is_binding: Callable[[str], bool],
         faults: Faults,
         on_woken: Callable[[Pod], None],
+        plugins: Sequence[WaitingPlugin] = (),
     ) -> None:
         self._state = state
         self._writer = writer
-        self._deallocation = deallocation
+        self._plugins = plugins
         self._is_binding = is_binding
         self._faults = faults
         self._on_woken = on_woken
@@ -106,8 +108,9 @@ class Deallocator(BackgroundTask):
                     self._on_woken(pod)
 
     async def _is_deallocated(self, claim: ClaimObject, pod: Pod) -> bool:
-        if self._deallocation.is_idle(claim):
-            return await self._deallocation.request(claim)
+        for each in self._plugins:
+            if (is_asked := await each.deallocate(claim)) is not None:
+                return is_asked
         try:
             await self._writer.deallocate(claim, pod)
         except (WriteRefusedError, OutcomeUnknownError) as error:
@@ -115,3 +118,16 @@ class Deallocator(BackgroundTask):
             return False
         logger.info("claim deallocated", claim=str(claim.key), pod=str(pod))
         return True
+
+
+def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+    """The background task that deallocates claims, and counts them."""
+    text = "Claims that gave back their devices because they kept their pod off every node."
+    deallocated = Counter("dra_extender_deallocated_claims", text, registry=handle.registry)
+
+    def on_woken(pod: Pod) -> None:
+        handle.background.note_woken(pod)
+        deallocated.inc()
+
+    binder = handle.binder
+    return [Deallocator(handle.state, handle.writer, binder.is_binding, handle.faults, on_woken, binder.plugins)]
