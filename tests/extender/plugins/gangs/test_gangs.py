@@ -13,7 +13,7 @@ from extender.framework.task import Rejection
 from extender.kube.api import ApiError, ObjectKey
 from extender.kube.resources import CLAIMS, NODES, PODS
 from extender.plugins.gangs.gang import GANG
-from extender.plugins.gangs.time_limits import KEPT_SECONDS
+from extender.plugins.gangs.task import KEPT_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, pod, request
 from tests.kit.servers.memory import Fault

@@ -2,7 +2,7 @@
 
 from extender.cluster.objects.pods import GROUP, GROUP_SIZE
 from extender.kube.api import ObjectKey
-from extender.plugins.gangs.time_limits import ASKING_SECONDS
+from extender.plugins.gangs.task import ASKING_SECONDS
 from tests.extender.plugins.negotiation.scenes import NAME, TimedScene, pods
 from tests.kit.clusters import Object
 from tests.kit.controllers import NO_LICENSE, Licenses

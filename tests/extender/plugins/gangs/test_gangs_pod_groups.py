@@ -6,7 +6,7 @@ import pytest
 
 from extender.kube.api import ObjectKey
 from extender.kube.resources import POD_GROUPS
-from extender.plugins.gangs.time_limits import SEEN_SECONDS
+from extender.plugins.gangs.task import SEEN_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, member, members, nodes
 from tests.extender.plugins.preemption.scenes import Scene as Preempting
 from tests.extender.plugins.preemption.scenes import runs, waits

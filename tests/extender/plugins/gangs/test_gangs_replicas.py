@@ -6,7 +6,7 @@ from allocator import DeviceId
 from extender.cluster.objects.pods import GangKey, Keeping
 from extender.kube.api import ApiError
 from extender.plugins.gangs.gang import gang_at
-from extender.plugins.gangs.time_limits import IDLE_SECONDS, KEPT_SECONDS
+from extender.plugins.gangs.task import IDLE_SECONDS, KEPT_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.kit.clusters import DRIVER, GPU, Object, claim, local_slice, node, request
 from tests.kit.servers.memory import Fault

@@ -11,7 +11,7 @@ from allocator import DeviceId
 from extender.cluster.objects.pods import Keeping
 from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
-from extender.plugins.gangs.time_limits import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
+from extender.plugins.gangs.task import LONG_PLANS, LONGEST_PLAN_SECONDS, PLANNING_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene, members, nodes
 from tests.extender.plugins.quota.test_device_quota import limited, quota
 from tests.kit.clusters import DRIVER, Object, claim, local_slice, node, pod

@@ -16,8 +16,7 @@ from extender.framework.task import UNSEEN, Rejection, share_of
 from extender.kube.api import ObjectKey
 from extender.plugins.gangs.gang import GANG
 from extender.plugins.gangs.rejected_members import MOST_UNSEEN, RejectedMember
-from extender.plugins.gangs.task import Watch
-from extender.plugins.gangs.time_limits import KEPT_SECONDS
+from extender.plugins.gangs.task import KEPT_SECONDS, Watch
 from extender.plugins.requeue.requeue import MOST_PODS
 from extender.plugins.requeue.rescan import PAUSE_SECONDS
 from tests.extender.plugins.gangs.scenes import Scene as GangScene
