@@ -160,10 +160,11 @@ SUBJECTS: Final[dict[str, tuple[str, Running]]] = {
 async def _bound(client: Client, place: str, since: int) -> AsyncGenerator[str, None]:
     """The names of pods that have a node, without end."""
     while True:  # an API server may end a watch at any time
-        async for event in client.watch(PODS, ObjectKey(place, ""), since=since):
-            since = int(event.object["metadata"]["resourceVersion"])
-            if event.type != "BOOKMARK" and is_bound(event.object):
-                yield event.object["metadata"]["name"]
+        async with aclosing(client.watch(PODS, ObjectKey(place, ""), since=since)) as events:
+            async for event in events:
+                since = int(event.object["metadata"]["resourceVersion"])
+                if event.type != "BOOKMARK" and is_bound(event.object):
+                    yield event.object["metadata"]["name"]
 
 
 async def _play(client: Client, plane: ControlPlane, scene: Scene, subject: str, number: int) -> str:

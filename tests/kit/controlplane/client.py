@@ -5,7 +5,7 @@ It shares no code with the extender's client, so that a test which compares the 
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
 from http import HTTPStatus
@@ -141,7 +141,7 @@ class Client:
         binding: RawObject = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         await self._call("POST", self._path(RESOURCES["Pod"], key) + "/binding", binding)
 
-    async def watch(self, resource: Resource, key: ObjectKey, *, since: int) -> AsyncIterator[Event]:
+    async def watch(self, resource: Resource, key: ObjectKey, *, since: int) -> AsyncGenerator[Event, None]:
         """Events after a revision, until the server ends the watch.
 
         Args:
