@@ -20,6 +20,7 @@ from allocator.checks.in_use import state_if_held
 from allocator.checks.placement import unreached
 from allocator.checks.table import CHECK_OF, books, checks_for, circumstances, first_refusal
 from allocator.checks.taint_rules import NO_RULES, TaintRules
+from allocator.checks.taints import blocking_taint, taints_text
 from allocator.errors import CapacityError
 from allocator.model.claims import Claim, ClaimSpec, DeviceRequest
 from allocator.model.devices import Device, DeviceId, Slice
@@ -185,6 +186,10 @@ class PoolStates:
         """How many devices are in a state."""
         return self._states.count(state)
 
+    def is_tainted(self, device: Device) -> bool:
+        """Whether a taint keeps off further claims, whoever holds the device."""
+        return self._features.device_taints and blocking_taint(device, (), self._rules) is not None
+
     def capacities(self, device: Device) -> Iterator[tuple[str, str, str]]:
         """Each capacity of a device: its name, what is left of it, and all of it."""
         used = self._used.get(device.id.device, FREE)
@@ -200,8 +205,10 @@ class PoolStates:
         """
         if state in (DeviceState.SHARED, DeviceState.ALLOCATED, DeviceState.CLASH):
             is_shared = self._used.get(device.id.device, FREE).has_shares
-            left = (f"{left} of {total} {name} left" for name, left, total in self.capacities(device))
-            return Hindrance(", ".join(left) if is_shared else "")
+            rests = self.capacities(device) if is_shared else ()
+            left = (f"{left} of {total} {name} left" for name, left, total in rests)
+            tainted = (f"tainted {taints_text(device, self._rules)}",) if self.is_tainted(device) else ()
+            return Hindrance(", ".join((*left, *tainted)))
         if state is DeviceState.FREE:
             return Hindrance()
         for vantage in self.seen:

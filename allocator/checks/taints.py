@@ -83,11 +83,11 @@ def _obstacles(situation: Situation, asked: Asked, candidate: Candidate, *_: obj
             yield Seen(obstacle, remedies=partial(_tolerating, taint))
 
 
-def _words(situation: Situation, candidate: Candidate, _: Refusal) -> str:
+def taints_text(device: Device, rules: TaintRules) -> str:
     """The taints that block a device, each with the rule that it comes from."""
-    of_device = (taint_text(taint) for taint in candidate.device.taints if blocks(taint, ()))
-    rules = (rule for rule in situation.rules.selecting(candidate.device.id) if blocks(rule.taint, ()))
-    return ", ".join((*of_device, *(f"{taint_text(rule.taint)} by DeviceTaintRule {rule.name}" for rule in rules)))
+    of_device = (taint_text(taint) for taint in device.taints if blocks(taint, ()))
+    of_rules = (rule for rule in rules.selecting(device.id) if blocks(rule.taint, ()))
+    return ", ".join((*of_device, *(f"{taint_text(rule.taint)} by DeviceTaintRule {rule.name}" for rule in of_rules)))
 
 
 def _misspelling(taint: DeviceTaint, tolerations: Iterable[Toleration]) -> str:
@@ -113,7 +113,7 @@ TAINTS: Final = Check(
     fields=("taints",),
     gate=("device_taints", True),
     state=lambda _, __: DeviceState.TAINTED,
-    words=_words,
+    words=lambda situation, candidate, _: taints_text(candidate.device, situation.rules),
     obstacles=_obstacles,
     reads=lambda candidate: _without_times(candidate.device.taints),
     circumstances=_circumstances,

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from allocator import AllocatorError, Claim, Clock, LeftOut
 from allocator.audit import pod_findings
 from allocator.model.optional import not_served
-from allocator.tools import did_you_mean, hint, nearest
+from allocator.tools import did_you_mean, hint, meant_by, nearest
 from extender.answers.explain.explanation import Conclusion, Explanation, FittingNode, OfferedDevice, needs_no_devices
 from extender.answers.explain.judged_pod import JudgedPod
 from extender.answers.explain.pod_claims import (
@@ -24,7 +25,7 @@ from extender.answers.explain.pod_claims import (
     with_claims_made,
 )
 from extender.cluster.consumers import claim_keys
-from extender.cluster.objects.claims import ClaimObject, is_immediate, mode_problem, priority_of
+from extender.cluster.objects.claims import POD_CLAIM_NAME, ClaimObject, is_immediate, mode_problem, priority_of
 from extender.cluster.objects.pods import Pod
 from extender.cluster.snapshot import Snapshot
 from extender.framework.cycle import Cycle, open_cycle
@@ -262,10 +263,38 @@ def _blocked(pod: Pod, cause: str, advice: str = "") -> Explanation:
 _SUBJECT = "claim"
 
 
-def unknown_claim(key: ObjectKey, known: Iterable[ObjectKey]) -> str:
-    """A claim does not exist; names the one that was probably meant."""
-    near = nearest(str(key), map(str, known))
-    return f"claim {key} does not exist{did_you_mean(near)}"
+_RANDOM: Final = 5
+"""Letters that an API server puts after a generated name: the claim of entry gpu of pod p is ``p-gpu-x7k2p``."""
+
+
+def unknown_claim(key: ObjectKey, known: Iterable[ClaimObject]) -> str:
+    """A claim does not exist; names the one that was probably meant.
+
+    A claim from a template is known by its name without the random end, which changes whenever the claim is made again.
+
+    Args:
+        key: of the claim.
+        known: all claims that may be named.
+    """
+    there: dict[str, str] = {}
+    elsewhere = set()
+    for each in sorted(known, key=lambda each: each.key):
+        name = each.key.name
+        if each.key.namespace == key.namespace:
+            there.setdefault(_stem(name) if POD_CLAIM_NAME in each.claim.annotations else name, name)
+        elif name == key.name:
+            elsewhere.add(str(each.key))
+    if elsewhere:
+        return f"claim {key} does not exist{did_you_mean(nearest(str(key), elsewhere) or min(elsewhere))}"
+    stems = [each for each in (key.name, _stem(key.name)) if each in there]
+    meant = stems[0] if stems else meant_by(key.name, there) or meant_by(_stem(key.name), there)
+    return f"claim {key} does not exist{did_you_mean(meant and f'{key.namespace}/{there[meant]}')}"
+
+
+def _stem(name: str) -> str:
+    """A name without its random end, if it has one."""
+    stem, _, end = name.rpartition("-")
+    return stem if stem and len(end) == _RANDOM else name
 
 
 def explain_claim(claim: ClaimObject, explainer: Explainer, names: Sequence[str] | None = None) -> Explanation:

@@ -219,9 +219,10 @@ class Explanations:
         snapshot = self._state.known()
         found = snapshot.claims.get(key)
         if found is None:
-            problem = snapshot.problems.get((CLAIMS.kind, key))
-            known = [other for other in snapshot.claims if within in (None, other.namespace)]
-            return f"claim {key} can't be read: {problem}" if problem else unknown_claim(key, known)
+            if problem := snapshot.problems.get((CLAIMS.kind, key)):
+                return f"claim {key} can't be read: {problem}"
+            known = (each for other, each in snapshot.claims.items() if within in (None, other.namespace))
+            return await self._explaining.offload(in_thread, caller)(partial(unknown_claim, key, known))
         await self._negotiation.look(stand_in(found.claim))
         now = self._state.known()
 

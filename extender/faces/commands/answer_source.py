@@ -5,11 +5,11 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import httpx
 import typer
@@ -59,21 +59,23 @@ class Place:
     settings: Settings = field(default_factory=Settings)
     is_local: bool = False
 
-    def named(self, what: str) -> str:
-        """The one namespace of an object that a command names; ends the command if there is none."""
-        if not self.namespace:
-            fail(f"{what} is in one namespace: give -n NAMESPACE, not -A")
-        return self.namespace
+
+class _Service(NamedTuple):
+    """Whether a service is asked, and where it is."""
+
+    namespace: str
+    port: int
+    is_local: bool
+    remote: Remote | None
+
+    @property
+    def is_given(self) -> bool:
+        """A URL is given."""
+        return self.remote is not None
 
 
-def _place(
+def _service_options(
     *,
-    namespace: Annotated[
-        str,
-        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; default: that of the context."),
-    ] = "",
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")] = False,
-    kubeconfig: KubeconfigOptions,
     service_namespace: Annotated[
         str, typer.Option(metavar="NAME", help="The namespace of the pods of dra-extender.")
     ] = "kube-system",
@@ -83,11 +85,30 @@ def _place(
     local: Annotated[
         bool, typer.Option("--local", help="Ask no service: compute from the objects of the API server.")
     ] = False,
-    config: ConfigOption = None,
     server: Annotated[
         str, typer.Option(metavar="URL", help="The service is here: no pod is looked for, and no port is forwarded.")
     ] = "",
     remote: RemoteOptions,
+) -> _Service:
+    remote = remote.at(server)
+    if server and local:
+        fail("--server and --local: only one of them")
+    return _Service(service_namespace, service_port, local, remote if server else None)
+
+
+_ServiceOptions = Annotated[_Service, OptionGroup(_service_options)]
+_NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="The namespace; default: that of the context.")
+]
+
+
+def _place(
+    *,
+    namespace: _NamespaceOption = "",
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")] = False,
+    kubeconfig: KubeconfigOptions,
+    config: ConfigOption = None,
+    service: _ServiceOptions,
 ) -> Place:
     """The place by the options; ends the command if they contradict each other.
 
@@ -97,15 +118,44 @@ def _place(
     """
     if namespace and all_namespaces:
         fail("-n and -A: only one of them")
-    remote = remote.at(server)
-    if server and local:
-        fail("--server and --local: only one of them")
-    if server and kubeconfig.is_given:
+    found = _named_place(namespace=namespace, kubeconfig=kubeconfig, config=config, service=service)
+    return replace(found, namespace="") if all_namespaces else found
+
+
+def _named_place(
+    *,
+    namespace: _NamespaceOption = "",
+    kubeconfig: KubeconfigOptions,
+    config: ConfigOption = None,
+    service: _ServiceOptions,
+) -> Place:
+    if service.is_given and kubeconfig.is_given:
         fail("--server needs no --kubeconfig and no --context")
-    origin, own = (None, "") if server else _origin(kubeconfig)
-    where = "" if all_namespaces else namespace or own or _DEFAULT_NAMESPACE
-    settings = settings_of(config)
-    return Place(origin, where, service_namespace, service_port, remote if server else None, settings, local)
+    origin, own = (None, "") if service.is_given else _origin(kubeconfig)
+    return Place(
+        origin,
+        namespace or own or _DEFAULT_NAMESPACE,
+        service.namespace,
+        service.port,
+        service.remote,
+        settings_of(config),
+        service.is_local,
+    )
+
+
+class ClusterPlace(NamedTuple):
+    """A live cluster, for a command that asks no service; the namespace of what is named without one."""
+
+    origin: Origin
+    namespace: str
+    settings: Settings
+
+
+def _cluster_place(
+    *, namespace: _NamespaceOption = "", kubeconfig: KubeconfigOptions, config: ConfigOption = None
+) -> ClusterPlace:
+    origin, own = _origin(kubeconfig)
+    return ClusterPlace(origin, namespace or own or _DEFAULT_NAMESPACE, settings_of(config))
 
 
 def _origin(kubeconfig: Kubeconfig) -> tuple[Origin, str]:
@@ -117,6 +167,9 @@ def _origin(kubeconfig: Kubeconfig) -> tuple[Origin, str]:
 
 
 PlaceOptions = Annotated[Place, OptionGroup(_place)]
+NamedPlaceOptions = Annotated[Place, OptionGroup(_named_place)]
+"""For commands about one object: it is in one namespace."""
+ClusterPlaceOptions = Annotated[ClusterPlace, OptionGroup(_cluster_place)]
 
 
 _SECONDS: Final = 60.0

@@ -23,7 +23,7 @@ from extender.cluster.live import connect
 from extender.cluster.objects.pods import parse_pod
 from extender.cluster.snapshot import Snapshot
 from extender.config.settings import Settings
-from extender.faces.commands.answer_source import AnswerSource, Place, PlaceOptions, run
+from extender.faces.commands.answer_source import AnswerSource, NamedPlaceOptions, Place, run
 from extender.faces.commands.audit import listed
 from extender.faces.commands.options import (
     ConfigOption,
@@ -45,10 +45,9 @@ from extender.planning.templates.catalog import read_catalog
 from extender.tools.logs import log_quietly
 from extender.tools.user_error import UserError
 
-_CLAIM: Final = "claim"
-
 _CLAIM_WORDS: Final = frozenset({"claim", "claims", "resourceclaim", "resourceclaims"})
 _POD_WORDS: Final = frozenset({"pod", "pods", "po"})
+_KIND_WORDS: Final = _CLAIM_WORDS | _POD_WORDS
 
 _GOOD: Final = frozenset(
     {Conclusion.FITS.value, Conclusion.BOUND.value, Conclusion.NEEDS_NOTHING.value, Conclusion.ALLOCATED.value}
@@ -98,7 +97,7 @@ class ExplainedObject:
     def path(self) -> str:
         """The path at a running service."""
         what = "claims/" if self.is_claim else ""
-        return f"/explain/{quote(self.pod.namespace)}/{what}{quote(self.pod.name)}"
+        return f"/explain/{quote(self.pod.namespace, safe='')}/{what}{quote(self.pod.name, safe='')}"
 
 
 @command(
@@ -107,16 +106,19 @@ class ExplainedObject:
     "dra-extender explain demo/training-3 --server http://127.0.0.1:8888 -o json",
     "dra-extender explain demo/training-3 --server https://localhost:8443 --cacert ca.crt --token-file token",
     "dra-extender explain team-a/trainer --context production",
-    "dra-extender explain claim team-a/fpga --context production",
+    "dra-extender explain claim/team-a/fpga --context production",
 )
 def explain(
     *,
-    pod: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; its namespace is default if none is given.")
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TYPE/][NAMESPACE/]NAME",
+            help="A pod, or claim/NAME; its namespace is default if none is given. pod/claim/NAME is a pod in a "
+            "namespace that is called claim.",
+        ),
     ] = "",
-    claim: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE/]CLAIM", help="After the word claim: explain this claim.")
-    ] = "",
+    own: Annotated[str, typer.Argument(metavar="[NAMESPACE/]NAME", help="The name, after the word claim or pod.")] = "",
     node: Annotated[list[str] | None, typer.Option(help="Explain this node only; can be repeated.")] = None,
     manifests: ManifestsOption = None,
     config: ConfigOption = None,
@@ -127,7 +129,7 @@ def explain(
 ) -> None:
     """Explain where a pod fits and why; or why it fits nowhere, and what would help. Nothing is written.
 
-    After the word claim, the same for a claim: what it holds, or where it can be allocated.
+    For a claim: what it holds, or where it can be allocated.
 
     An object of the manifests with errors is named and left out, and the exit code is 1.
 
@@ -139,7 +141,7 @@ def explain(
     if server and config:
         fail("--config: a running service (--server) has its own settings")
     remote = remote.at(server)
-    inquiry, paths = _inquiry(pod, claim, manifests or [], node)
+    inquiry, paths = _inquiry([each for each in (name, own) if each], manifests or [], node)
     log_quietly()
     problems: list[str] = []
     try:
@@ -162,14 +164,15 @@ def explain(
 def explain_at_place(
     *,
     name: Annotated[str, typer.Argument(metavar="[TYPE/]NAME", help="A pod, or claim/NAME.")],
+    own: Annotated[str, typer.Argument(metavar="NAME", help="The name, after the word claim or pod.")] = "",
     node: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Explain this node only; can be repeated.")
     ] = None,
     output: ExplainOutputOption = ExplainOutput.TEXT,
-    place: PlaceOptions,
+    place: NamedPlaceOptions,
 ) -> None:
     """Where a pod or a claim fits and why; or why it fits nowhere, and what would help."""
-    _explain(place, name, node or (), output)
+    _explain(place, [each for each in (name, own) if each], node or (), output)
 
 
 @command("kubectl dra why-not gpu-east-1 training-3 -n demo")
@@ -178,23 +181,33 @@ def why_not(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The node.")],
     pod: Annotated[str, typer.Argument(metavar="POD", help="The pod.")],
     output: ExplainOutputOption = ExplainOutput.TEXT,
-    place: PlaceOptions,
+    place: NamedPlaceOptions,
 ) -> None:
     """Why a pod does not fit on one node, device for device, and what would help there."""
-    _explain(place, pod, (node,), output)
+    _explain(place, [pod], (node,), output)
 
 
-def _inquiry(pod: str, claim: str, values: list[Path], node: list[str] | None) -> tuple[ExplainedObject, list[Path]]:
+def _inquiry(words: list[str], values: list[Path], node: list[str] | None) -> tuple[ExplainedObject, list[Path]]:
     """What is to be explained, and the manifests. In ``-m PATH... claim CLAIM``, all are values of -m."""
-    if claim and pod != _CLAIM:
-        fail(f"explain {pod} {claim}: write explain claim {claim}, or name one pod")
-    is_claim = bool(claim)
-    if not pod and values[:-1] and str(values[-2]) == _CLAIM:
-        is_claim, values = True, [*values[:-2], values[-1]]
-    name, paths = _told_apart(claim or pod, values)
+    if not words:
+        at = -2 if values[-2:-1] and str(values[-2]).lower() in _KIND_WORDS and not values[-2].exists() else -1
+        words, values = [*map(str, values[at:])], values[:at]
+        if not values or not words or Path(words[-1]).exists():
+            fail("which pod? The command needs [NAMESPACE/]POD")
+    is_claim, name = _named(words)
     check_pod_name(name)
     namespace, _, own = name.rpartition("/")
-    return ExplainedObject(ObjectKey(namespace or "default", own), tuple(node) if node else None, is_claim), paths
+    return ExplainedObject(ObjectKey(namespace or "default", own), tuple(node) if node else None, is_claim), values
+
+
+def _named(words: Sequence[str]) -> tuple[bool, str]:
+    """Whether ``TYPE NAME``, ``TYPE/NAME`` or ``NAME`` means a claim, and the name."""
+    kind, _, name = words[0].partition("/") if len(words) == 1 else (words[0], "", words[1])
+    if kind.lower() in _KIND_WORDS and name:
+        return kind.lower() in _CLAIM_WORDS, name
+    if len(words) > 1:
+        fail(f"explain {' '.join(words)}: write explain claim {name}, or name one pod")
+    return False, words[0]
 
 
 def explained_in(cluster: Cluster, inquiry: ExplainedObject) -> ExplanationJson:
@@ -204,15 +217,6 @@ def explained_in(cluster: Cluster, inquiry: ExplainedObject) -> ExplanationJson:
         return ExplanationJson(as_json(explain(str(inquiry.pod), inquiry.nodes)))
     except (UnknownPodError, UnknownClaimError) as error:
         raise InquiryError(str(error)) from error
-
-
-def _told_apart(pod: str, values: list[Path]) -> tuple[str, list[Path]]:
-    """The pod and the manifests: in ``-m PATH... POD``, the pod is the last value of -m."""
-    if pod:
-        return pod, values
-    if len(values) < 2 or values[-1].exists():
-        fail("which pod? The command needs [NAMESPACE/]POD")
-    return str(values[-1]), values[:-1]
 
 
 async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedObject) -> ExplanationJson:
@@ -251,7 +255,7 @@ async def explained_live(origin: Origin, settings: Settings, inquiry: ExplainedO
 def _of_claim(inquiry: ExplainedObject, snapshot: Snapshot, solver: Solver) -> ExplanationJson:
     found = snapshot.claims.get(inquiry.pod)
     if found is None:
-        raise InquiryError(unknown_claim(inquiry.pod, snapshot.claims))
+        raise InquiryError(unknown_claim(inquiry.pod, snapshot.claims.values()))
     return ExplanationJson(as_json(explain_claim(found, Explainer.alone(snapshot, solver), inquiry.nodes)))
 
 
@@ -272,12 +276,11 @@ def asked(inquiry: ExplainedObject, remote: Remote) -> ExplanationJson:
     return ExplanationJson(document)
 
 
-def _explain(place: Place, name: str, nodes: Sequence[str], output: ExplainOutput) -> None:
-    kind, slash, own = name.rpartition("/")
-    if (slash and kind.lower() not in _POD_WORDS | _CLAIM_WORDS) or not own:
-        fail(f"{name}: expected POD, pod/POD or claim/CLAIM; the namespace is the option -n")
-    what = "claims/" if kind.lower() in _CLAIM_WORDS else ""
-    path = f"/explain/{quote(place.named(name), safe='')}/{what}{quote(own, safe='')}"
+def _explain(place: Place, words: Sequence[str], nodes: Sequence[str], output: ExplainOutput) -> None:
+    is_claim, name = _named(words)
+    if "/" in name or not name:
+        fail(f"{'/'.join(words)}: expected POD, pod/POD or claim/CLAIM; the namespace is the option -n")
+    path = ExplainedObject(ObjectKey(place.namespace, name), is_claim=is_claim).path
 
     async def ask(source: AnswerSource) -> Mapping[str, Any]:
         document = await source.get(path, {"node": nodes} if nodes else {})

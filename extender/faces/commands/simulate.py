@@ -13,7 +13,7 @@ from extender.answers.observe.device_states import DeviceStates
 from extender.answers.pictures import WaitingPod, fleet_of, fleet_picture
 from extender.cluster.live import connect
 from extender.config.settings import Settings
-from extender.faces.commands.answer_source import PlaceOptions
+from extender.faces.commands.answer_source import ClusterPlaceOptions
 from extender.faces.commands.explain import ExplanationJson, print_explanation
 from extender.faces.commands.options import (
     ConfigOption,
@@ -122,7 +122,7 @@ def simulate_live(
     ] = False,
     output: WideOutputOption = WideOutput.TABLE,
     picture: PictureOption = None,
-    place: PlaceOptions,
+    place: ClusterPlaceOptions,
 ) -> None:
     """Where the pods of manifests would get a node and devices in this cluster. Nothing is written.
 
@@ -130,10 +130,8 @@ def simulate_live(
     manifests that the cluster has already is not read: the one of the cluster counts. CPU, memory and volumes are
     ignored. The settings of dra-extender are those of --config.
     """
-    if place.origin is None:
-        fail("simulate reads the objects of the API server: leave out --server")
     logs.log_quietly()
-    namespace = place.named("an object of the manifests without a namespace")
+    namespace = place.namespace
     loaded = manifests_of(filename, namespace)
     problems = list(loaded.problems)
     objects, settings = asyncio.run(_listed(place.origin, place.settings))

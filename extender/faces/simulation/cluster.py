@@ -272,7 +272,7 @@ class Cluster:
         key = ObjectKey(namespace or "default", name)
         found = self.snapshot.claims.get(key)
         if found is None:
-            raise UnknownClaimError(unknown_claim(key, self.snapshot.claims))
+            raise UnknownClaimError(unknown_claim(key, self.snapshot.claims.values()))
         self._ask_controllers(stand_in(found.claim))
         return explain_claim(found, Explainer.alone(self.snapshot, self._solver), nodes)
 

@@ -34,7 +34,7 @@ class DeviceFilter:
 
     Attributes:
         node: the only node that reaches the device.
-        state: a value of `DeviceState`.
+        state: a value of `DeviceState`. Devices in use that are tainted are wanted as tainted ones, too.
         free: whether the device is free.
         members: the class to which the device belongs.
         device: its name within its pool.
@@ -56,14 +56,15 @@ class DeviceFilter:
         """Whether devices in a state are wanted."""
         return matches(self.state, state.value) and self.free in (None, state is DeviceState.FREE)
 
-    def has(self, origin: Slice, device: Device, state: DeviceState) -> bool:
-        """Whether a device of a wanted pool is wanted.
+    def has(self, origin: Slice, device: Device, state: DeviceState, of_pool: PoolStates) -> bool:
+        """Whether a device of a wanted pool with these states is wanted.
 
         Raises:
             SearchLimitError: the selectors of the class took too long.
         """
         is_named = matches(self.device, device.id.device) and (not self.node or self.node == node_of(device, origin))
-        is_wanted = is_named and self.has_state(state)
+        is_tainted = self.state == DeviceState.TAINTED.value and self.free is not True and of_pool.is_tainted(device)
+        is_wanted = is_named and (is_tainted or self.has_state(state))
         return is_wanted and (self.members is None or self.members.has(device))
 
     def note(self) -> str:
@@ -102,7 +103,7 @@ def devices(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilter = ALL
         for pool_id in sorted(filter(wanted.has_pool, snapshot.inventory.pools)):
             of_pool = _PoolRows(pool_id, snapshot, states_of(pool_id), wide=wide)
             for origin, device, state in sorted(of_pool.states, key=row_order):
-                if wanted.has(origin, device, state):
+                if wanted.has(origin, device, state, of_pool.states):
                     yield Row((*device.id, origin.name), partial(of_pool.item, origin, device, state))
 
     return TableView(_COLUMNS + (_WIDE if wide else ()), rows(), CELLS, wanted.note)
@@ -116,9 +117,9 @@ def device_numbers(snapshot: Snapshot, states: DeviceStates, wanted: DeviceFilte
         states_of = states.at(snapshot)
         for pool_id in filter(wanted.has_pool, snapshot.inventory.pools):
             found = states_of(pool_id)
-            numbers.update(state for origin, device, state in found if wanted.has(origin, device, state))
+            numbers.update(state for origin, device, state in found if wanted.has(origin, device, state, found))
         for rank, state in enumerate(DeviceState):
-            if wanted.has_state(state) and (numbers[state] or state is DeviceState.FREE):
+            if numbers[state] or (state is DeviceState.FREE and wanted.has_state(state)):
                 yield Row((f"{rank:02}",), partial(dict, state=state.value, devices=numbers[state]))
 
     return TableView(("state", "devices"), rows(), note=wanted.note)

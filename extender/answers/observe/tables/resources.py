@@ -119,7 +119,8 @@ def resources(
     def judged() -> Iterator[_Judged]:
         states_of = states.at(snapshot)
         for pool_id in filter(wanted.has_pool, snapshot.inventory.pools):
-            yield from (each for each in states_of(pool_id) if wanted.has(*each))
+            of_pool = states_of(pool_id)
+            yield from (each for each in of_pool if wanted.has(*each, of_pool))
 
     def rows() -> Iterator[Row]:
         groups = _of_classes(judged(), snapshot, classes) if by is By.CLASS else _alike(judged(), by, properties)

@@ -7,9 +7,10 @@ import pytest
 
 from extender import Cluster, UnknownClaimError
 from extender.answers.explain.output import as_json, as_text
-from extender.cluster.objects.claims import ALLOCATION_MODE, PRIORITY
+from extender.cluster.objects.claims import ALLOCATION_MODE, POD_CLAIM_NAME, PRIORITY
 from extender.config.settings import Settings
 from extender.faces.commands.main import app
+from extender.faces.commands.options import spread
 from tests.extender.faces.commands.scenes import RUNNER, written
 from tests.kit.clusters import GPU, Object, claim, client_of, local_slice, node, pod, request
 from tests.kit.clusters import Cluster as Scene
@@ -109,9 +110,25 @@ def test_document_names_the_claim() -> None:
     assert (found["claim"], found["verdict"], "pod" in found) == ("ns/c", "fits", False)
 
 
-def test_unknown_claim_is_told_with_the_name_that_is_near() -> None:
-    with pytest.raises(UnknownClaimError, match="claim ns/cc does not exist; did you mean ns/c"):
-        Cluster.from_objects([*ROOM, immediate("c")]).explain_claim("ns/cc")
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    {
+        "a letter is wrong": ("ns/trainning", "; did you mean ns/training?"),
+        "another namespace": ("default/training", "; did you mean ns/training?"),
+        "nothing is alike": ("ns/fpga", ""),
+        "the entry of a pod": ("ns/job-3-gpu", "; did you mean ns/job-3-gpu-x7k2p?"),
+        "a claim that was made again": ("ns/job-3-gpu-9q4zt", "; did you mean ns/job-3-gpu-x7k2p?"),
+        "a misspelled pod": ("ns/jbo-3-gpu", "; did you mean ns/job-3-gpu-x7k2p?"),
+        "the claim of another pod": ("ns/job-4-gpu-x7k2p", ""),
+        "another claim with an end of five letters": ("ns/plain-dddd0", ""),
+    }.values(),
+)
+def test_unknown_claim_is_told_with_the_name_that_was_meant(asked: str, meant: str) -> None:
+    made = claim("job-3-gpu-x7k2p", metadata={"annotations": {POD_CLAIM_NAME: "gpu"}})
+    cluster = Cluster.from_objects([*ROOM, claim("training"), made, claim("plain-aaaa0")])
+    with pytest.raises(UnknownClaimError) as error:
+        cluster.explain_claim(asked)
+    assert str(error.value) == f"claim {asked} does not exist{meant}"
 
 
 async def test_service_explains_a_claim_as_text_and_as_json() -> None:
@@ -120,25 +137,40 @@ async def test_service_explains_a_claim_as_text_and_as_json() -> None:
         assert text.text.startswith("claim ns/c fits on 1 of 1 node: n\n")
         document = await client.get("/explain/ns/claims/c?node=n", headers={"accept": "application/json"})
         assert document.json()["claim"] == "ns/c"
-        missing = await client.get("/explain/ns/claims/cc")
-        assert (missing.status_code, "did you mean ns/c" in missing.text) == (404, True)
+        missing = await client.get("/explain/other/claims/c")
+        assert (missing.status_code, "did you mean ns/c?" in missing.text) == (404, True)
 
 
-def test_command_explains_a_claim_after_the_word_claim(tmp_path: Path) -> None:
-    file = written(tmp_path / "c.yaml", *ROOM, immediate(), immediate("big", 3))
-    fits = RUNNER.invoke(app, ["explain", "claim", "ns/c", "-m", str(file)])
-    assert (fits.exit_code, fits.stdout.splitlines()[0]) == (0, "claim ns/c fits on 1 of 1 node: n")
-    last = RUNNER.invoke(app, ["explain", "-m", str(file), "claim", "ns/c"])
-    assert last.stdout == fits.stdout
+@pytest.mark.parametrize("name", [["claim", "ns/c"], ["claim/ns/c"], ["ResourceClaims/ns/c"]], ids=" ".join)
+def test_command_explains_a_claim_in_both_forms_before_and_after_the_manifests(tmp_path: Path, name: list[str]) -> None:
+    file = written(tmp_path / "c.yaml", *ROOM, immediate())
+    for arguments in ([*name, "-m", str(file)], ["-m", str(file), *name]):
+        result = RUNNER.invoke(app, spread(["explain", *arguments], "-m"))
+        assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "claim ns/c fits on 1 of 1 node: n")
+
+
+def test_command_ends_with_1_for_a_claim_that_fits_nowhere(tmp_path: Path) -> None:
+    file = written(tmp_path / "c.yaml", *ROOM, immediate("big", 3))
     lacks = RUNNER.invoke(app, ["explain", "claim", "ns/big", "-m", str(file), "-o", "json"])
     assert (lacks.exit_code, json.loads(lacks.stdout)["verdict"]) == (1, "fits nowhere")
+
+
+def test_command_finds_a_pod_in_a_namespace_that_is_called_claim(tmp_path: Path) -> None:
+    waiting = pod("p", "c")
+    waiting["metadata"]["namespace"] = "claim"
+    file = written(tmp_path / "c.yaml", *ROOM, waiting)
+    for name in (["pod/claim/p"], ["pod", "claim/p"]):
+        result = RUNNER.invoke(app, ["explain", *name, "-m", str(file)])
+        assert result.stdout.startswith("pod claim/p ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["claim", "ns/none"], "claim ns/none does not exist"),
-        (["pods", "ns/c"], "explain pods ns/c: write explain claim ns/c, or name one pod"),
+        (["claim/none"], "claim default/none does not exist"),
+        (["claim/"], "claim/: expected POD or NAMESPACE/POD"),
+        (["node", "ns/c"], "explain node ns/c: write explain claim ns/c, or name one pod"),
     ],
 )
 def test_command_says_what_is_wrong(tmp_path: Path, arguments: list[str], error: str) -> None:

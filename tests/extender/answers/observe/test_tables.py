@@ -10,7 +10,20 @@ from extender.config.sources import load
 from extender.kube.api import Event, EventType, ObjectKey
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, NODES, SLICES
 from tests.extender.answers.observe.scenes import ALL_DEVICES, SHOWN, ask, device_list, items
-from tests.kit.clusters import DRIVER, GPU, Cluster, Object, asking, binding, claim, client_of, local_slice, node, pod
+from tests.kit.clusters import (
+    DRIVER,
+    GPU,
+    Cluster,
+    Object,
+    asking,
+    binding,
+    claim,
+    client_of,
+    local_slice,
+    node,
+    pod,
+    taint_rule,
+)
 from tests.kit.objects.parts import api_object
 
 OBJECTS = SHOWN
@@ -44,6 +57,21 @@ async def test_a_device_names_its_holders_and_taints(client: AsyncClient) -> Non
     assert found["a/gpu-0"]["claims"] == ["ns/held"]
     assert found["b/gpu-0"]["claims"] == []
     assert found["c/gpu-1"]["taints"] == ["broken:NoSchedule"]
+
+
+async def test_tainted_devices_in_use_are_found_by_their_taint() -> None:
+    world = Cluster.of(*SHOWN, taint_rule("worn", driver=DRIVER, pool="a", device="gpu-0"))
+    async with client_of(world.app()) as client:
+        assert await device_list(client, "state=tainted") == ["a/gpu-0 allocated", "c/gpu-1 tainted"]
+        assert await device_list(client, "state=tainted&free=true") == []
+        assert [each["why"] for each in await items(client, "/devices?pool=a")] == [
+            "tainted broken:NoSchedule by DeviceTaintRule worn",
+            "",
+        ]
+        assert await items(client, "/devices?state=tainted&count=true") == [
+            {"state": "tainted", "devices": 1},
+            {"state": "allocated", "devices": 1},
+        ]
 
 
 async def test_what_is_in_flight_is_held(client: AsyncClient, cluster: Cluster) -> None:

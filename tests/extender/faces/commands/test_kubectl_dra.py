@@ -65,10 +65,10 @@ def source(*pages: Mapping[str, Any], asked: list[Query] | None = None) -> Answe
         (("pending", "--token-file", "t"), "--token-file, --cacert, --cert and --key are for --server"),
         (("pending", "--server", "http://x", "--local"), "--server and --local: only one of them"),
         (("pending", "--server", "http://x", "--context", "y"), "--server needs no --kubeconfig and no --context"),
-        (("explain", "p", "-A", "--server", "http://x"), "p is in one namespace: give -n NAMESPACE, not -A"),
+        (("explain", "node", "a", "--server", "http://x"), "explain node a: write explain claim a, or name one pod"),
+        (("explain", "claim", "ns/c", "--server", "http://x"), "claim/ns/c: expected POD, pod/POD or claim/CLAIM"),
         (("explain", "demo/p", "--server", "http://x"), "demo/p: expected POD, pod/POD or claim/CLAIM"),
         (("explain", "claim/", "--server", "http://x"), "claim/: expected POD, pod/POD or claim/CLAIM"),
-        (("simulate", "-f", "x", "--server", "http://x"), "simulate reads the objects of the API server"),
         (("pending", "--kubeconfig", "/none"), "/none: no such file"),
     ],
 )
@@ -76,6 +76,28 @@ def test_mistakes_are_named(line: Sequence[str], text: str) -> None:
     code, output, messages = called(*line)
     assert (code, output) == (2, "")
     assert text in messages
+
+
+@pytest.mark.parametrize(
+    ("command", "refused"),
+    {
+        "simulate": ("--all-namespaces", "--server", "--local", "--service-port", "--cacert"),
+        "explain": ("--all-namespaces",),
+        "why-not": ("--all-namespaces",),
+    }.items(),
+)
+def test_options_that_a_command_refuses_are_not_in_its_help(command: str, refused: Sequence[str]) -> None:
+    _, text, _ = called(command, "-h")
+    assert "--kubeconfig" in text
+    for option in refused:
+        assert option not in text
+        assert "No such option" in called(command, "x", option)[2]
+
+
+@pytest.mark.parametrize("words", [("claim", "c"), ("claim/c",), ("resourceclaim/c",)], ids=" ".join)
+def test_a_claim_is_explained_in_both_forms(words: Sequence[str]) -> None:
+    _, _, messages = called("explain", *words, "-n", "demo", "--server", "http://127.0.0.1:1")
+    assert "http://127.0.0.1:1/explain/demo/claims/c" in messages
 
 
 def test_an_api_server_that_does_not_answer_is_named(tmp_path: Path) -> None:
