@@ -156,10 +156,21 @@ def test_an_answer_that_the_pod_before_would_make_wrong_waits_for_its_bind() -> 
     assert seconds == pytest.approx(SOON, abs=0.01)
 
 
+def like_a(others: int) -> list[Object]:
+    """Node a, and so many other nodes, with one device each."""
+    return nodes(a=1, **{f"b-{number}": 1 for number in range(others)})
+
+
+def test_some_nodes_that_are_as_good_do_not_make_the_answer_right() -> None:
+    passed, seconds = answered(*like_a(20), *pods("p", "q"))
+    assert "a" not in passed
+    assert seconds == pytest.approx(SOON, abs=0.01)
+
+
 TAKEN = claim("r", allocated=["a/gpu-0"], at="a", users=["p", "q"])
 NOTHING_AT_STAKE = {
     "a device is left for the next one": [*nodes(a=2, b=2), *pods("p", "q")],
-    "many nodes are as good": [*nodes(**dict.fromkeys("abcdefghi", 1)), *pods("p", "q")],
+    "many nodes are as good": [*like_a(64), *pods("p", "q")],
     "the one before has its claim already": [*nodes(a=2, b=1), pod("p", "r"), TAKEN, *pods("q")],
     "this one has its claim already": [*nodes(a=2, b=1), *pods("p"), pod("q", "r"), TAKEN],
     "the one before needs no devices": [*nodes(a=1, b=1), pod("p"), *pods("q")],
