@@ -42,8 +42,8 @@ _MOST_PODS: Final = 16
 """Pods that are remembered. A scheduler filters one pod at a time, and binds or nominates it soon."""
 
 _MOST_NODES: Final = 64
-"""If more nodes than these are the best ones, two pods seldom get the same of them. With 64, one pod in 64 would have to
-be tried again after a second or two, which is more than what all of them wait for binds: some milliseconds each."""
+"""If more nodes than these are the best ones, two pods seldom get the same of them. With 64, one pod in 64 would be
+tried again after a second or two: more than what all of them wait for binds, some milliseconds each."""
 
 _Matters: TypeAlias = Callable[[Pod], bool]
 """Whether a call has to know what becomes of an open pod."""

@@ -18,14 +18,23 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from uvicorn.server import ServerState
 
 from extender.cluster.objects.pods import MOST_MEMBERS
+from extender.config.settings import Settings
 from extender.config.sources import load
 from extender.faces.http import callers as handshaking
 from extender.faces.http.callers import Handshake, Refusals, end_trust
 from extender.faces.http.limits import connections
-from extender.faces.http.limits.connections import VERBS, ListenerLimits, Pacer, verbs_within
-from extender.faces.serving.listeners import RECEIVED_BYTES, allowed_descriptors, open_ports
+from extender.faces.http.limits.connections import (
+    VERBS,
+    BoundedProtocol,
+    ListenerLimits,
+    Pacer,
+    PieceTurns,
+    verbs_within,
+)
+from extender.faces.serving.listeners import RECEIVED_BYTES, allowed_descriptors, open_ports, server_config
 from extender.kube.access import RefusalReason
 from extender.kube.certificates import CertificateFiles, Certificates
 from tests.extender.faces.http.connection_scenes import CHUNKED, GET, POST, Scene, on_uvloop, scene
@@ -348,6 +357,80 @@ async def test_requests_with_long_bodies_begin_one_after_the_other_and_short_one
         await short.send(POST + b"content-length: 65536\r\n\r\n" + b"x" * 65536)
         assert await short.answer() == (200, b"POST 65536")
         assert len(on.app.seen) == 2
+
+
+@in_virtual_time
+async def test_one_long_piece_is_read_in_each_cycle_of_the_loop() -> None:
+    loop, turns, events = asyncio.get_running_loop(), PieceTurns(), list[str]()
+    for _ in range(2):
+        assert turns.is_free(loop)
+        for _ in range(3):
+            assert not turns.is_free(loop)
+            turns.wait(lambda: events.append("read"))
+        for _ in range(4):
+            await asyncio.sleep(0)
+            events.append("cycle")
+    assert events == ["read", "cycle", "read", "cycle", "read", "cycle", "cycle"] * 2
+
+
+class Wire(asyncio.Transport):
+    """A transport that is read, or is not."""
+
+    is_read = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("size", "read"), [(connections.LONG_PIECE_BYTES, [True] * 3), (20_000, [True, False, False])])
+@in_virtual_time
+async def test_connections_wait_for_their_turn_with_long_pieces_and_take_nothing_more(
+    size: int, read: list[bool]
+) -> None:
+    async def app(_: Any, receive: Any, __: Any) -> None:
+        bodies.append((await receive())["body"])
+        await asyncio.Event().wait()
+
+    bodies: list[bytes] = []
+    config, wires = server_config(app, Settings(), VERBS), [Wire() for _ in range(3)]
+    config.load()
+    state, head = ServerState(), POST + b"content-length: 20000\r\n\r\n"
+    for wire in wires:
+        protocol = BoundedProtocol(config, state, {})
+        protocol.connection_made(wire)
+        protocol.data_received(head + b"x" * (size - len(head)))
+    assert [each.is_read for each in wires] == read
+    for _ in range(6):
+        await asyncio.sleep(0)
+    assert all(each.is_read for each in wires)
+    assert bodies == [b"x" * (size - len(head))] * 3
+    for task in state.tasks:
+        task.cancel()
+
+
+@on_uvloop
+async def test_bodies_of_many_connections_are_all_read() -> None:
+    async with scene() as on:
+        many = [await on.client() for _ in range(30)]
+        body = POST + b"content-length: 200000\r\n\r\n" + b"x" * 200_000
+        await asyncio.gather(*(each.send(body) for each in many))
+        assert [await each.answer() for each in many] == [(200, b"POST 200000")] * 30
+
+
+@on_uvloop
+async def test_what_has_come_from_a_client_that_has_left_is_not_read() -> None:
+    async with scene() as on:
+        many = [await on.client() for _ in range(30)]
+        for each in many:
+            each.writer.write(POST + b"content-length: 200000\r\n\r\n" + b"x" * 200_000)
+            each.writer.transport.abort()
+        await on.until(lambda: not on.connections and not on.server.server_state.tasks)
 
 
 # --- clients that have nothing more to say -------------------------------------------------------------------
