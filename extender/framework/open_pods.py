@@ -7,7 +7,8 @@ devices of the one before. Sometimes the next answer would be wrong for that:
   no other pod may get its devices. They are safe when the scheduler has nominated the pod for the node (Kubernetes
   1.35, feature NominatedNodeNameForExpectation) or binds it.
 - last devices: if the best nodes of a pod have devices for one pod alone, the pod before takes them. The next bind
-  would fail, and the scheduler would try that pod again after a backoff of a second or more.
+  would fail, and the scheduler would try that pod again after a backoff of a second or more. If they have devices for
+  some pods, and several pods before are open, the same may happen.
 
 Then the call waits for the outcome of the pods before. A tenant's pods whose outcome is never known must not delay the
 pods of others without end: so each namespace has a part of the time that calls may wait for open pods.
@@ -44,6 +45,9 @@ _MOST_PODS: Final = 16
 _MOST_NODES: Final = 64
 """If more nodes than these are the best ones, two pods seldom get the same of them. With 64, one pod in 64 would be
 tried again after a second or two: more than what all of them wait for binds, some milliseconds each."""
+
+_SCARCE: Final = 0.5
+"""If no larger share of a node's devices stays free than this, they may be too few for several open pods."""
 
 _Matters: TypeAlias = Callable[[Pod], bool]
 """Whether a call has to know what becomes of an open pod."""
@@ -93,32 +97,35 @@ class OpenPods:
             Whether the cluster may have changed, so that the pod has to be decided again.
         """
         snapshot = self._state.snapshot
-        if not (_takes_devices(pod, snapshot) and _takes_last_devices(merits, policy)):
+        if not _takes_devices(pod, snapshot):
             return False
-        await self._wait(lambda other: _decides_soon(other, self._state.snapshot))
+        least = _least_free(merits, policy)
+        if least > _SCARCE:
+            return False
+        await self._wait(lambda other: _decides_soon(other, self._state.snapshot), spared=1 if least else 0)
         return self._state.snapshot is not snapshot
 
-    async def _wait(self, matters: _Matters) -> None:
-        """Wait until no pod is open that matters. A pod that is open after the longest time is forgotten."""
+    async def _wait(self, matters: _Matters, spared: int = 0) -> None:
+        """Wait until no more pods that matter are open than are spared. A pod is forgotten after the longest time."""
         now = asyncio.get_running_loop().time
-        began, waited_for = now(), self._still_open(matters)
+        began, waited_for = now(), self._still_open(matters, spared)
         until = {each: began + min(MOST_SECONDS, self._budget.left(each, began)) for each in waited_for}
         while waited_for:
             await asyncio.sleep(_POLL_SECONDS)
             late = {each for each in waited_for if now() >= until[each]}
             self.open = {uid: each for uid, each in self.open.items() if not (matters(each) and each.namespace in late)}
-            known = waited_for - self._still_open(matters)
+            known = waited_for - self._still_open(matters, spared)
             for namespace in known:
                 self._budget.spend(namespace, now() - began)
             waited_for -= known
 
-    def _still_open(self, matters: _Matters) -> set[str]:
-        """Of the pods that matter, forget those whose outcome is known, and return the namespaces of the others."""
+    def _still_open(self, matters: _Matters, spared: int) -> set[str]:
+        """Of the pods that matter, forget those whose outcome is known; the namespaces of the others but the latest."""
         mattering = {uid: each for uid, each in self.open.items() if matters(each)}
         unknown = {uid: each for uid, each in mattering.items() if self._is_unknown(each)}
         if len(unknown) < len(mattering):
             self.open = {uid: each for uid, each in self.open.items() if uid in unknown or uid not in mattering}
-        return {each.namespace for each in unknown.values()}
+        return {each.namespace for each in list(unknown.values())[: len(unknown) - spared]}
 
     def _is_unknown(self, pod: Pod) -> bool:
         """Whether no bind has decided for the pod, and nothing has changed it: nominations and failures do."""
@@ -147,7 +154,7 @@ def _takes_devices(pod: Pod, snapshot: Snapshot) -> bool:
     )
 
 
-def _takes_last_devices(merits: Merits, policy: Policy) -> bool:
-    """Whether few nodes are the best ones for a pod, and the pod leaves no device free on one of them."""
+def _least_free(merits: Merits, policy: Policy) -> float:
+    """If few nodes are the best ones for a pod: the smallest share of devices that it leaves free on one; else 1."""
     best = merits.best(policy)
-    return sum(count for _, count in best) <= _MOST_NODES and any(merit.free == 0.0 for merit, _ in best)
+    return 1.0 if sum(count for _, count in best) > _MOST_NODES else min((merit.free for merit, _ in best), default=1.0)

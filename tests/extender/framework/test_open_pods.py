@@ -203,6 +203,22 @@ async def test_nobody_waits_for_devices_of_a_pod_whose_controller_may_take_secon
     assert asyncio.get_running_loop().time() == pytest.approx(expected, abs=0.003)
 
 
+@pytest.mark.parametrize(
+    ("before", "free", "expected"),
+    [("ab", 0.5, SOON), ("a", 0.5, 0.0), ("ab", 0.75, 0.0)],
+    ids=["two pods may take what is left", "one pod leaves some", "much is left"],
+)
+@in_virtual_time
+async def test_where_few_devices_are_left_one_pod_alone_may_be_open(before: str, free: float, expected: float) -> None:
+    binding, loop = set[str](), asyncio.get_running_loop()
+    turns = OpenPods(state_of([GPU, *pods(*before, "now")]), binding.__contains__)
+    for each in before:
+        turns.add(parsed(pod(each, each)))
+    loop.call_later(SOON, binding.add, "uid-a")
+    await turns.wait_for_devices(parsed(pod("now", "now")), Merits("n", [Merit(free=free)], [0]), POLICIES["first-fit"])
+    assert loop.time() == pytest.approx(expected, abs=0.01)
+
+
 # --- shares by namespace ------------------------------------------------------------------------------------
 
 
