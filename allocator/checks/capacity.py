@@ -124,10 +124,18 @@ def _obstacles(
     for name, amount in taken.items():
         if amount.nano > rests[name]:
             full = device.capacity[name].value
-            text = f"with too little capacity {name}: {amount} needed"
-            short = Obstacle(_CAUSE, text, name, str(amount), held=Held.SHARED)
+            named, rounding = amounts.get(name, amount), _rounding(amount, amounts.get(name))
+            text = f"with too little capacity {name}: {named} needed{rounding}"
+            short = Obstacle(_CAUSE, text, name, str(amount), str(named), rounding, held=Held.SHARED)
             values = ((name, f"{Quantity.from_nano(rests[name], full.format)} of {full} free"),)
             yield Seen(short, values, partial(asking_for_less, device, rests, {name: amount}, amounts))
+
+
+def _rounding(taken: Quantity, asked: Quantity | None) -> str:
+    """How devices come from the amount that a request names to the amount that it would take; empty if it is equal."""
+    if asked is None:
+        return ", which is what these devices give if no amount is named"
+    return "" if asked == taken else f", which these devices round up to {taken}"
 
 
 def _unobtainable(

@@ -10,3 +10,4 @@ from allocator.obstacles.selector_conditions import ReadValues as ReadValues
 from allocator.obstacles.selector_conditions import conditions_of as conditions_of
 from allocator.obstacles.selector_conditions import value_in_words as value_in_words
 from allocator.obstacles.selector_conditions import values_read as values_read
+from allocator.obstacles.unmet_conditions import condition_in_words as condition_in_words

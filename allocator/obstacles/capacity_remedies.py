@@ -1,6 +1,6 @@
 """Requests for amounts of a capacity: how to ask for less, or for another capacity."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from allocator.model.claims import DeviceRequest
@@ -23,7 +23,7 @@ def naming(name: str, meant: str) -> Iterator[Remedy]:
 
 
 def asking_for_less(
-    device: Device, rests: Mapping[str, int], needs: Mapping[str, Quantity], asked: Collection[str]
+    device: Device, rests: Mapping[str, int], needs: Mapping[str, Quantity], asked: Mapping[str, Quantity]
 ) -> Iterator[Remedy]:
     """Ask for what a device can still give.
 
@@ -31,12 +31,12 @@ def asking_for_less(
         device: has all the capacities.
         rests: capacity to what is left of it, in units of 10**-9.
         needs: capacity to the amount that is too large, or that may be.
-        asked: the capacities that the request names. Of others it takes a default amount.
+        asked: the amounts that the request names. Of other capacities it takes a default amount.
     """
     for name, need in needs.items():
         most = _most(device.capacity[name], rests[name])
         if most is not None and 0 < most.nano < need.nano:
-            yield _asking(name, most, need)
+            yield _asking(name, most, asked.get(name, need))
         if name in asked:
             yield _without(name)
 

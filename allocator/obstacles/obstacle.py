@@ -26,10 +26,14 @@ class Obstacle:
     Attributes:
         text: for people, to follow a number of devices: ``in use``.
         subject: the capacity or counter that is short.
-        need: how much of the subject is asked for.
+        need: how much of the subject the request would take.
+        asked: how much of it the request names; empty: as much as it would take, or nothing.
+        rounding: how devices come from one to the other: ``, which these devices round up to 50Gi``.
         condition: the part of a selector that does not hold.
         wanted: the one value that satisfies the condition, where the condition is as simple as that.
         of_class: the DeviceClass is at fault, not the request.
+        missing: the attribute that a selector reads and that the device lacks.
+        meant: the attribute that was probably meant, as the end of a sentence; or empty.
         held: whether claims are in the way.
         gate: the feature gate that is off.
         node_feature: the feature that the node does not declare.
@@ -39,9 +43,13 @@ class Obstacle:
     text: str
     subject: str = ""
     need: str = ""
+    asked: str = ""
+    rounding: str = ""
     condition: str = ""
     wanted: str = ""
     of_class: bool = False
+    missing: str = ""
+    meant: str = ""
     held: Held = Held.NOT
     gate: str = ""
     node_feature: str = ""

@@ -91,6 +91,33 @@ def wanted(condition: str) -> str:
     return value_in_words(found.constants[0].value) if found is not None and found.relation == "==" else ""
 
 
+_RELATIONS: Final = {
+    (">=", False): "of at least",
+    (">=", True): "of more than",
+    ("<=", False): "of at most",
+    ("<=", True): "of less than",
+}
+"""A relation, and whether it excludes the constant itself."""
+
+
+def condition_in_words(condition: str, name: str) -> str:
+    """What a device has that meets a condition: ``model b200``, ``memory of at least 80Gi``.
+
+    Args:
+        condition: a part of a selector.
+        name: the only attribute or capacity that the condition reads.
+
+    Returns:
+        Empty: the condition is no comparison with a constant.
+    """
+    found = _comparison(condition) if name else None
+    if found is None:
+        return ""
+    constants = [value_in_words(each.value) for each in found.constants]
+    relation = _RELATIONS.get((found.relation, bool(found.including)))
+    return f"{name} {relation} {constants[0]}" if relation else f"{name} {' or '.join(constants)}"
+
+
 def rewritten(condition: str, name: str, value: object) -> Rewritten | None:
     """A condition with a constant that a device satisfies.
 
@@ -324,7 +351,8 @@ def _obstacle(
         text = f"without attribute {missing}, which is read by {where}{did_you_mean(meant)}"
     else:
         text = f"on which {where} fails: {error}" if error else f"not matching {where}"
-    return Obstacle(NO_MATCH, text, condition=condition, wanted=wanted, of_class=selector.of_class)
+    of_class, near = selector.of_class, did_you_mean(meant) if missing else ""
+    return Obstacle(NO_MATCH, text, condition=condition, wanted=wanted, of_class=of_class, missing=missing, meant=near)
 
 
 def _correcting(selector: Selector, missing: str, meant: str) -> Remedy:

@@ -168,6 +168,8 @@ class Survey:
             most=(most, self.free(most, number)) if good else ("", 0),
             fallouts=tuple(fallouts),
             pools=tuple(self._unusable(way)),
+            device_class=way.request.device_class,
+            takes_all=takes_all,
         )
 
     def _verdicts(self, way: int) -> dict[DeviceId, Seen | None]:

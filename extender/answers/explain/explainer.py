@@ -35,7 +35,7 @@ from extender.framework.decisions.verdict import UNKNOWN_NODE
 from extender.framework.held_devices import awaits_kept, found_on, held_for_nominated
 from extender.framework.plugin import Check, Refused
 from extender.framework.pods.claims import Blocked, bound_pod
-from extender.framework.pods.extended_resources.requests import request_words
+from extender.framework.pods.extended_resources.requests import in_words, request_words
 from extender.framework.pods.extended_resources.special_claim import without_devices
 from extender.framework.pods.stand_in import is_open, stand_in
 from extender.kube.api import ObjectKey
@@ -106,7 +106,9 @@ class Explainer:
         found: list[Explanation] = []
         with self.solver.faults.of(f"pod {pod}", lambda fault: found.append(_blocked(pod, fault))):
             found.append(self._explained(pod, nodes, admission))
-        return replace(found[0], words=request_words(pod))
+        words = request_words(pod)
+        told, summary = (in_words(text, words) for text in (found[0].headline, found[0].summary))
+        return replace(found[0], headline=told, summary=summary, words=words)
 
     def _explained(self, pod: Pod, nodes: Sequence[str] | None, admission: Admission) -> Explanation:
         if pod.node_name:
@@ -214,7 +216,9 @@ class Explainer:
             cause = f"kubelet does not start it: {'; '.join(lacks)}"
             notes = notes if pod.has_started else (self._prospect(pod), *notes)
             summary = f"{text}, and {cause}"
-            return Explanation(str(pod), Conclusion.BOUND_WITHOUT_CLAIMS, summary, cause, notes=notes, places=places)
+            return Explanation(
+                str(pod), Conclusion.BOUND_WITHOUT_CLAIMS, summary, cause, cause, notes=notes, places=places
+            )
         return Explanation(str(pod), Conclusion.BOUND, text, notes=notes, places=places)
 
     def _prospect(self, pod: Pod) -> str:
@@ -257,7 +261,9 @@ def _refused(pod: Pod, waiting: Sequence[str], admission: Admission) -> Explanat
 
 
 def _blocked(pod: Pod, cause: str, advice: str = "") -> Explanation:
-    return Explanation(str(pod), Conclusion.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause, advice)
+    return Explanation(
+        str(pod), Conclusion.BLOCKED, f"pod {pod} cannot be placed: {cause}", cause, cause.partition("\n")[0], advice
+    )
 
 
 _SUBJECT = "claim"
@@ -347,7 +353,7 @@ def _allocated(found: ClaimObject) -> Explanation:
 
 
 def _told(claim: ClaimObject, verdict: Conclusion, text: str, *, cause: str = "") -> Explanation:
-    return Explanation(str(claim.key), verdict, f"claim {claim.key} {text}", cause, subject=_SUBJECT)
+    return Explanation(str(claim.key), verdict, f"claim {claim.key} {text}", cause, cause, subject=_SUBJECT)
 
 
 def _of_claim(found: Explanation, claim: ClaimObject) -> Explanation:

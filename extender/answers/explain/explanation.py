@@ -75,6 +75,8 @@ class RequestReport:
     Attributes:
         source: kind and name of the object where the request stands.
         asks: the number of devices and their class.
+        device_class: the class.
+        takes_all: every device of the right kind on a node is asked for.
         considered: the number of devices that the nodes reach, in usable pools.
         free: the number of suitable devices; `examples` are the first few.
         most: the node with the most suitable devices, and their number.
@@ -91,6 +93,8 @@ class RequestReport:
     most: tuple[str, int]
     fallouts: tuple[Fallout, ...]
     pools: tuple[UnusablePool, ...]
+    device_class: str = ""
+    takes_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +229,7 @@ class Explanation:
     Attributes:
         pod: namespace/name of the pod, or of the claim.
         summary: one line.
+        headline: what is wrong, without the name of the pod; empty if nothing is.
         cause: why the pod cannot be placed on any node; it may have several lines.
         advice: what to do for a pod that cannot be placed.
         nodes: that have not the devices, or cannot be decided; without those that kube-scheduler rejects.
@@ -240,6 +245,7 @@ class Explanation:
     verdict: Conclusion
     summary: str
     cause: str = ""
+    headline: str = ""
     advice: str = ""
     notes: tuple[str, ...] = ()
     nodes: tuple[NodesByReason, ...] = ()

@@ -37,7 +37,9 @@ from extender.answers.explain.explanation import (
     PreemptionReport,
     Proposal,
     Rejections,
+    RequestReport,
 )
+from extender.answers.explain.headline import headline
 from extender.answers.explain.holders import Holders, held_by
 from extender.answers.explain.node_changes import Bundles, constraint_text
 from extender.answers.explain.pod_claims import targets_of
@@ -73,8 +75,26 @@ def with_rejections(
         return explanation
     ways = {name: _remedies(name, cycle) for name in rejected if name in with_devices}
     found = Rejections(node_groups(rejected), tuple(name for name, way in ways.items() if way))
-    fits_nowhere = explanation.verdict is Conclusion.FITS_NOWHERE
-    return replace(explanation, rejections=found, advice=_advice(ways) if fits_nowhere else "")
+    if explanation.verdict is not Conclusion.FITS_NOWHERE:
+        return replace(explanation, rejections=found)
+    near, told = {name: rejected[name] for name in found.with_devices}, explanation.headline
+    if near or not explanation.nodes:
+        told = _of_rejections(near, found.groups, of_one=len(rejected) == 1 and not explanation.nodes)
+    return replace(explanation, rejections=found, advice=_advice(ways), headline=told)
+
+
+def _of_rejections(near: Mapping[str, str], groups: Sequence[NodesByReason], *, of_one: bool) -> str:
+    """The headline if kube-scheduler rejects the nodes that have devices for the pod, or all nodes."""
+    if of_one and not near:
+        return f"kube-scheduler rejects it: {groups[0].reason}"
+    reasons = [group.reason for group in node_groups(near)] or [group.reason for group in groups]
+    why = reasons[0] if len(reasons) == 1 else f"{reasons[0]}, and {len(reasons) - 1} other reasons"
+    if not near:
+        return f"kube-scheduler rejects all nodes: {why}"
+    if of_one:
+        return f"it has devices for the pod, but kube-scheduler rejects it: {why}"
+    who, them = (f"node {next(iter(near))} has", "it") if len(near) == 1 else (f"{len(near)} nodes have", "them")
+    return f"{who} devices for the pod, but kube-scheduler rejects {them}: {why}"
 
 
 def node_groups(reasons: Mapping[str, str]) -> tuple[NodesByReason, ...]:
@@ -191,7 +211,10 @@ class JudgedPod:
         found = self._judged()
         if found.verdict is Conclusion.FITS_NOWHERE and self.suggest:
             found = self._with_suggestions(found)
-        return with_rejections(found, self.rejected, self._verdicts(list(self.rejected)).merits, self.cycle)
+        found = with_rejections(found, self.rejected, self._verdicts(list(self.rejected)).merits, self.cycle)
+        if found.verdict is not Conclusion.FITS_NOWHERE:
+            return found
+        return replace(found, summary=self._summary(found.headline))
 
     def _judged(self) -> Explanation:
         verdicts = self._verdicts([node.name for node in self.nodes])
@@ -273,10 +296,14 @@ class JudgedPod:
         known = {name: cause for name, cause in causes.items() if cause not in (STOPPED, OUT_OF_TIME.cause)}
         within = {name: cause for name, cause in known.items() if name not in verdicts.over}
         proposals, all_tried = self._proposals(bundles)
+        reports = survey.reports(targets, holders)
+        told = () if verdicts.cause else tuple(islice(clashes(survey, targets, within), MAX_CLASHES))
+        short = self._short(verdicts, *self._notes(len(able) - len(known)))
         return replace(
-            self._short(verdicts, *self._notes(len(able) - len(known))),
-            requests=survey.reports(targets, holders),
-            clashes=() if verdicts.cause else tuple(islice(clashes(survey, targets, within), MAX_CLASHES)),
+            short,
+            headline=self._headline(reports, told, short.nodes, verdicts),
+            requests=reports,
+            clashes=told,
             preemption=self._preemption(),
             proposals=proposals,
             all_tried=all_tried,
@@ -291,8 +318,29 @@ class JudgedPod:
     def _short(self, verdicts: _Verdicts, *notes: str) -> Explanation:
         """The answers of filter, and notes."""
         groups = node_groups(Reasons.of(verdicts.reasons).in_words())
-        summary, pod = self._summary(groups, verdicts.cause), str(self.cycle.pod)
-        return Explanation(pod, Conclusion.FITS_NOWHERE, summary, verdicts.cause, notes=notes, nodes=groups)
+        told, pod = headline((), (), groups, verdicts.cause), str(self.cycle.pod)
+        return Explanation(pod, Conclusion.FITS_NOWHERE, "", verdicts.cause, told, notes=notes, nodes=groups)
+
+    def _headline(
+        self,
+        reports: Sequence[RequestReport],
+        told: Sequence[Clash],
+        nodes: Sequence[NodesByReason],
+        verdicts: _Verdicts,
+    ) -> str:
+        """What is wrong: on a node with the devices, what else refuses the pod there."""
+        if not verdicts.cause and verdicts.over:
+            return self._refusal(min(verdicts.over)) or headline((), (), nodes, "")
+        return headline(reports, told, nodes, verdicts.cause)
+
+    def _refusal(self, name: str) -> str:
+        """What a plugin says of what is found on a node, with what is in use now."""
+        node = self.cycle.snapshot.nodes[name]
+        needs, found = self.cycle.claims.on(node), self.cycle.at(node)
+        if isinstance(needs, Reason) or not isinstance(found, Allocation):
+            return ""
+        refusals = (check(needs, found) for _, check in self.checks)
+        return next((str(each) for each in refusals if each is not None), "")
 
     def _asked(self, nodes: Iterable[NodeObject]) -> tuple[ClaimObject, ...]:
         """The claims to allocate: the same on all nodes, except the special claim for extended resources."""
@@ -319,14 +367,11 @@ class JudgedPod:
     def _asked_about(self) -> int:
         return len(self.nodes) + len(self.rejected)
 
-    def _summary(self, groups: Sequence[NodesByReason], cause: str) -> str:
+    def _summary(self, told: str) -> str:
         if self._asked_about == 1:
             (node,) = (*self.rejected, *(node.name for node in self.nodes))
-            reason = f"kube-scheduler rejects it: {self.rejected[node]}" if self.rejected else cause or groups[0].reason
-            return f"pod {self.cycle.pod} does not fit on node {node}: {reason}"
-        every = (*groups, *node_groups(self.rejected))
-        counted = cause or ", ".join(f"{len(group.nodes)} {group.reason}" for group in every)
-        return f"pod {self.cycle.pod} fits on none of {self._asked_about} nodes: {counted}"
+            return f"pod {self.cycle.pod} does not fit on node {node}: {told}"
+        return f"pod {self.cycle.pod} fits nowhere: {told}"
 
     def _proposals(self, bundles: Bundles) -> tuple[tuple[Proposal, ...], bool]:
         """The best proposals, and whether no limit kept a change from being tried."""

@@ -35,17 +35,13 @@ def as_text(explanation: Explanation) -> str:
 
 
 def _lines(explanation: Explanation) -> Iterator[str]:
-    listed = bool(explanation.nodes) and not explanation.cause and not explanation.is_of_one_node
-    yield explanation.summary.partition(": ")[0] + ":" if listed and not explanation.places else explanation.summary
+    yield explanation.summary
     if not explanation.rejections.groups:
         yield from _advice_lines(explanation)
     yield from (f"Note: {note}." for note in explanation.notes)
     for place in explanation.places:
         yield from _place_lines(place)
-    if explanation.places and explanation.nodes:
-        yield f"The {explanation.subject} does not fit on the other nodes:"
-    if listed:
-        yield from _node_lines(explanation.nodes)
+    yield from _reason_lines(explanation)
     if explanation.rejections.groups and not explanation.is_of_one_node:
         yield from _rejection_lines(explanation.rejections)
     if explanation.rejections.groups:
@@ -62,6 +58,20 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     ):
         yield ""
         yield from block
+
+
+def _reason_lines(explanation: Explanation) -> Iterator[str]:
+    """What filter says of the nodes, or of all of them at once."""
+    count = sum(len(group.nodes) for group in explanation.nodes)
+    if explanation.cause:
+        yield from (f"  {line}" for line in explanation.cause.split("\n") if line not in explanation.summary)
+    elif explanation.is_of_one_node:
+        told = (group.reason for group in explanation.nodes if group.reason not in explanation.summary)
+        yield from (f"  kube-scheduler is told: {reason}" for reason in told)
+    elif explanation.nodes:
+        none = f"It fits on none of {count + explanation.rejections.count} nodes:"
+        yield f"The {explanation.subject} does not fit on the other nodes:" if explanation.places else none
+        yield from _node_lines(explanation.nodes)
 
 
 def _node_lines(groups: Iterable[NodesByReason]) -> Iterator[str]:
@@ -208,6 +218,7 @@ def as_json(explanation: Explanation) -> dict[str, object]:
         explanation.subject: explanation.pod,
         "verdict": explanation.verdict.value,
         "summary": explanation.summary,
+        "headline": explanation.headline or None,
         "cause": explanation.cause or None,
         "advice": explanation.advice or None,
         "notes": list(explanation.notes),

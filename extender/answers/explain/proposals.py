@@ -244,7 +244,7 @@ class ProposalTrials:
         return None
 
 
-MAX_PROPOSALS: Final = 5
+MAX_PROPOSALS: Final = 3
 MAX_ALIKE: Final = 2
 """Proposals of changes of the same kinds."""
 

@@ -26,6 +26,7 @@ from tests.extender.answers.explain.scenes import (
     partition,
     pool,
     reserved_for_experiment,
+    sharing,
     two_gpus,
     versioned,
     with_fields,
@@ -215,6 +216,47 @@ OF_DEVICES: Mapping[str, Case] = {
     ),
     "a share, where the request names no amount": Case(
         (*asking(), node("a"), pool("a", {"name": "gpu-0", **SHARED}), *consuming("x", "7G"))
+    ),
+    "an amount that devices round up": Case(
+        (
+            *asking(with_fields(request(), capacity={"requests": {"memory": "45Gi"}})),
+            node("a"),
+            pool(
+                "a",
+                {
+                    "name": "gpu-0",
+                    "allowMultipleAllocations": True,
+                    "capacity": {
+                        "memory": {
+                            "value": "80Gi",
+                            "requestPolicy": {
+                                "default": "10Gi",
+                                "validRange": {"min": "10Gi", "max": "80Gi", "step": "10Gi"},
+                            },
+                        }
+                    },
+                },
+            ),
+            *sharing("x", memory="40Gi"),
+        )
+    ),
+    "busy devices of the model": Case(
+        (
+            *asking(request(selectors=[f'{MODEL} == "h100"'])),
+            node("a"),
+            pool("a", gpu("gpu-0", "h100"), gpu("gpu-1", "h100"), gpu("gpu-2", "a100")),
+            *held("x", "a/gpu-0"),
+            *held("y", "a/gpu-1"),
+        )
+    ),
+    "requests that different nodes serve": Case(
+        (
+            *asking(request("h", selectors=[f'{MODEL} == "h100"']), request("v", selectors=[f'{MODEL} == "v100"'])),
+            node("a"),
+            pool("a", gpu("gpu-0", "h100")),
+            node("b"),
+            pool("b", gpu("gpu-0", "v100")),
+        )
     ),
     "an amount that the policy forbids": Case(
         (

@@ -215,11 +215,16 @@ PARTITIONS = (pool("a", counters={"memory": {"value": "40Gi"}}, resourceSliceCou
 
 
 def consuming(name: str, bandwidth: str, device: str = "a/gpu-0", **more: str) -> tuple[Object, Object]:
+    """A running pod with a share of a device, some bandwidth."""
+    return sharing(name, device, bandwidth=bandwidth, **more)
+
+
+def sharing(name: str, device: str = "a/gpu-0", **amounts: str) -> tuple[Object, Object]:
     """A running pod with a share of a device."""
     user, own = held(name, device)
     result = own["status"]["allocation"]["devices"]["results"][0]
     share = str(uuid5(NAMESPACE_URL, name))
-    result |= {"shareID": share, "consumedCapacity": {"bandwidth": bandwidth, **more}}
+    result |= {"shareID": share, "consumedCapacity": amounts}
     return user, own
 
 

@@ -55,7 +55,7 @@ def test_claim_without_the_annotation_waits_for_a_pod() -> None:
 
 def test_claim_that_fits_nowhere_has_the_reason_and_what_would_help() -> None:
     lines = told(*ROOM, immediate(count=3))
-    assert lines[0] == "claim ns/c does not fit on node n: not enough free devices for request gpu"
+    assert lines[0] == "claim ns/c does not fit on node n: no node has 3 free devices: at most 2 (n), 2 in all"
     assert "Changes that make the claim fit, the smallest first (each was tried out):" in lines
 
 
@@ -101,7 +101,7 @@ def test_pod_that_waits_for_the_claim_is_told_what_to_do(annotations: dict[str, 
 
 def test_only_the_nodes_that_are_asked_about_count() -> None:
     world = (*ROOM, node("m"), immediate())
-    assert told(*world, nodes=("m",))[0] == "claim ns/c does not fit on node m: no device for request gpu"
+    assert told(*world, nodes=("m",))[0] == "claim ns/c does not fit on node m: the nodes have no devices for class gpu"
     assert "node x is not known" in told(*world, nodes=("x",))[0]
 
 

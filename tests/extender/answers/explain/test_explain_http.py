@@ -61,7 +61,7 @@ async def test_text_for_terminals_and_json_where_it_is_accepted(client: AsyncCli
     reply = await client.get("/explain/ns/p", headers={"accept": accept})
     assert reply.status_code == 200
     assert reply.headers["content-type"].partition(";")[0] == kind
-    assert "pod ns/p fits on none of 2 nodes" in reply.text
+    assert "pod ns/p fits nowhere: all 2 devices are in use" in reply.text
 
 
 async def test_both_forms_say_the_same(client: AsyncClient) -> None:
@@ -176,7 +176,7 @@ async def test_any_pod_can_be_asked_about_and_nothing_is_written(client: AsyncCl
     mine = pod("other", "c")
     del mine["metadata"]["uid"]
     as_kubectl_prints_it = await client.post("/explain", content=orjson.dumps(mine))
-    assert as_kubectl_prints_it.text.startswith("pod ns/other fits on none of 2 nodes")
+    assert as_kubectl_prints_it.text.startswith("pod ns/other fits nowhere: all 2 devices are in use\n")
     as_filter_is_sent_it = await client.post("/explain", content=orjson.dumps({"Pod": mine, "NodeNames": ["b"]}))
     assert as_filter_is_sent_it.text.startswith("pod ns/other does not fit on node b")
     by_query = await client.post("/explain?node=a", content=orjson.dumps({"Pod": mine, "NodeNames": ["b"]}))
@@ -246,7 +246,7 @@ FORM = "application/x-www-form-urlencoded"
 async def test_a_pod_may_be_written_in_yaml(client: AsyncClient, body: str, content_type: str) -> None:
     headers = {"content-type": content_type} if content_type else {}
     reply = await client.post("/explain", content=body.encode(), headers=headers)
-    assert reply.text.startswith("pod ns/other fits on none of 2 nodes")
+    assert reply.text.startswith("pod ns/other fits nowhere: all 2 devices are in use\n")
 
 
 @pytest.mark.parametrize(

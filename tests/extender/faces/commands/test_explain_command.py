@@ -33,7 +33,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 def test_a_pod_of_manifests(manifests: str) -> None:
     code, text, _ = run("ns/p", "--manifests", manifests)
     assert code == FOUND_PROBLEMS
-    assert text.startswith("pod ns/p fits on none of 2 nodes:\n")
+    assert text.startswith("pod ns/p fits nowhere: all 2 devices are in use\nIt fits on none of 2 nodes:\n")
     assert "Delete pod ns/somebody (no controller makes it again), which frees" in text
     assert run("ns/somebody", "--manifests", manifests)[:2][0] == OK
 
