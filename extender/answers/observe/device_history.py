@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from allocator import AllocationResult, DeviceId
@@ -15,6 +16,7 @@ from extender.cluster.timeline import Reach, Timeline, View
 from extender.framework.task import BackgroundTask
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
+from extender.tools.offload import Offload
 
 KEPT: Final = timedelta(hours=1)
 
@@ -155,13 +157,15 @@ class HistoryKeeper(BackgroundTask):
     Args:
         state: has the claims. While they are not known, there is nothing to compare.
         history: is told of them.
+        off_loop: where they are compared: all of them first, and after many changes.
     """
 
-    def __init__(self, state: ClusterState, history: DeviceHistory) -> None:
+    def __init__(self, state: ClusterState, history: DeviceHistory, off_loop: Offload) -> None:
         self._state = state
         self._history = history
+        self._off_loop = off_loop
 
     async def tick(self) -> None:
         """Look at the claims that have changed."""
         if not self._state.doubt_of(CLAIMS):
-            self._history.look(self._state.snapshot)
+            await self._off_loop(partial(self._history.look, self._state.snapshot))

@@ -1,5 +1,6 @@
 """The states of a cluster's devices, worked out again only for pools where something has changed."""
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -137,6 +138,9 @@ def _look_alike(nodes: _Nodes, others: _Nodes) -> bool:
 TURN_SECONDS: Final = 0.05
 """The longest turn, but for the last pool. With four turns a second, the work takes a fifth of a core at most."""
 
+PAUSE: Final = 3.0
+"""The least pause after a turn, in times of its length: a pool may be so large that it alone takes many turns' time."""
+
 
 class StatesKeeper(BackgroundTask):
     """Follows the pools: those that have changed are worked out again, a few in each turn.
@@ -157,6 +161,7 @@ class StatesKeeper(BackgroundTask):
         self._off_loop = off_loop
         self._version = -1
         self._left: dict[PoolId, None] = {}
+        self._next = -math.inf
 
     async def tick(self) -> None:
         """Work for a moment, if something is left to work out."""
@@ -166,8 +171,11 @@ class StatesKeeper(BackgroundTask):
         changed = self._state.since(self._version).pools(snapshot)
         self._left.update(dict.fromkeys(snapshot.inventory.pools if changed is None else changed))
         self._version = snapshot.version
-        if self._left:
+        began = self._clock()
+        if self._left and began >= self._next:
             await self._off_loop(partial(self._work, snapshot))
+            now = self._clock()
+            self._next = now + PAUSE * (now - began)
 
     def _work(self, snapshot: Snapshot) -> None:
         states_of, until = self._states.at(snapshot), self._clock() + TURN_SECONDS

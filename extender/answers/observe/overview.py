@@ -249,9 +249,9 @@ class Overview:
     def keepers(self) -> Sequence[BackgroundTask]:
         """The background tasks that keep it up. They wait for no search, so the clock is a plain one."""
         return [
-            HistoryKeeper(self.state, self.history),
+            HistoryKeeper(self.state, self.history, self.off_loop),
             StatesKeeper(self.state, self.devices, time.monotonic, self.off_loop),
-            SizesKeeper(self.state, self.sizes),
+            SizesKeeper(self.state, self.sizes, self.off_loop),
         ]
 
     def kinds(self) -> tuple[KindHealth, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 import structlog
@@ -14,6 +15,7 @@ from extender.cluster.snapshot import Snapshot
 from extender.cluster.timeline import Reach, View, nodes_of
 from extender.framework.task import BackgroundTask
 from extender.kube.resources import SLICES
+from extender.tools.offload import Offload
 
 logger = structlog.get_logger()
 
@@ -83,12 +85,20 @@ class SizesKeeper(BackgroundTask):
     Args:
         state: has the pools. While they are not known, there is nothing to look at.
         sizes: finds what is too large.
+        off_loop: where that is done: all pools are looked at first, and after many changes.
         tell: gets each that becomes too large.
     """
 
-    def __init__(self, state: ClusterState, sizes: PoolSizes, tell: Callable[[TooLarge], None] | None = None) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        sizes: PoolSizes,
+        off_loop: Offload,
+        tell: Callable[[TooLarge], None] | None = None,
+    ) -> None:
         self._state = state
         self._sizes = sizes
+        self._off_loop = off_loop
         self._tell = tell or _warn
         self._told: frozenset[tuple[str, str]] = frozenset()
 
@@ -96,7 +106,7 @@ class SizesKeeper(BackgroundTask):
         """Look at the pools that have changed."""
         if self._state.doubt_of(SLICES):
             return
-        found = self._sizes.too_large(self._state.snapshot)
+        found = await self._off_loop(partial(self._sizes.too_large, self._state.snapshot))
         for each in found:
             if (each.kind, each.name) not in self._told:
                 self._tell(each)

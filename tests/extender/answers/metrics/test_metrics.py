@@ -22,6 +22,7 @@ from extender.kube.api import ApiError, Event, EventType
 from extender.kube.connection.transport import NO_ANSWER
 from extender.kube.resources import CLAIMS, NODES, SLICES
 from extender.lab.api import MemoryApi
+from extender.tools.offload import at_once
 from extender.tools.version import __version__
 from tests.extender.kube.live_scenes import default, following, make_claim
 from tests.kit.clusters import (
@@ -106,7 +107,7 @@ def test_pools_and_nodes_with_too_many_devices(devices: int, found: dict[str, in
 async def test_a_pool_that_becomes_too_large_is_told_once_each_time() -> None:
     told: list[str] = []
     state = state_of([node("a"), *large(MOST_OF_NODE)])
-    keeper = SizesKeeper(state, PoolSizes(state), lambda found: told.append(str(found)))
+    keeper = SizesKeeper(state, PoolSizes(state), at_once, lambda found: told.append(str(found)))
     one_more = large(MOST_OF_NODE + 128)[-1]
     for kind in (EventType.ADDED, EventType.DELETED, EventType.ADDED):
         state.apply(Event(kind, SLICES, one_more))

@@ -9,6 +9,7 @@ from allocator import DeviceId
 from extender.answers.observe.device_history import KEPT, DeviceHistory, HistoryKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import CLAIMS
+from extender.tools.offload import at_once
 from tests.kit.clusters import DRIVER, GPU, Cluster, Object, app_over, claim, client_of, local_slice, node
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -106,7 +107,7 @@ async def test_more_holds_than_are_remembered_shorten_the_time_that_is_known() -
 async def test_nothing_is_noted_before_the_claims_are_known() -> None:
     scene = Scene()
     history = DeviceHistory(scene.cluster.state, lambda: scene.now)
-    keeper = HistoryKeeper(scene.cluster.state, history)
+    keeper = HistoryKeeper(scene.cluster.state, history, at_once)
     scene.cluster.state.doubt(CLAIMS, "claims are not synced")
     scene.change(held("early"))
     await keeper.tick()

@@ -8,7 +8,7 @@ import pytest
 
 from allocator import Features, PoolId
 from allocator.checks import DeviceState
-from extender.answers.observe.device_states import TURN_SECONDS, DeviceStates, StatesKeeper
+from extender.answers.observe.device_states import PAUSE, TURN_SECONDS, DeviceStates, StatesKeeper
 from extender.kube.api import ObjectKey
 from extender.kube.resources import NODES, SLICES
 from tests.kit.clusters import DRIVER, Cluster, Object, claim, local_slice, node, taint_rule
@@ -17,6 +17,9 @@ _T = TypeVar("_T")
 POOLS = 20
 A_TURN = 3
 """Pools that are worked out in one turn, at the pace of the scene."""
+
+A_TICK = 0.25
+"""Seconds between two turns of the background tasks."""
 
 TURNS_FOR_ALL = ceil(POOLS / A_TURN)
 
@@ -29,7 +32,7 @@ class Scene:
         self.cluster = Cluster.of(*map(node, names), *map(local_slice, names))
         self.states = DeviceStates(Features())
         self.worked = 0
-        self.now = 0.0
+        self.now = self.extra = 0.0
         self.keeper = StatesKeeper(self.cluster.state, self.states, self.clock, self.off_loop)
 
     def clock(self) -> float:
@@ -38,12 +41,14 @@ class Scene:
 
     async def off_loop(self, work: Callable[[], _T]) -> _T:
         self.worked += 1
+        self.now += self.extra
         return work()
 
     async def turns(self, number: int = POOLS) -> int:
         """In how many of some turns something was worked out."""
         before = self.worked
         for _ in range(number):
+            self.now += A_TICK
             await self.keeper.tick()
         return self.worked - before
 
@@ -57,6 +62,14 @@ async def test_a_turn_works_out_a_few_pools_until_none_is_left() -> None:
     scene = Scene()
     assert await scene.turns() == TURNS_FOR_ALL
     assert await scene.turns() == 0
+
+
+async def test_after_a_turn_that_took_long_there_is_a_pause_in_proportion() -> None:
+    scene = Scene()
+    scene.extra = 2.0
+    assert await scene.turns(1) == 1
+    assert await scene.turns(int(PAUSE * scene.extra / A_TICK) - 1) == 0
+    assert await scene.turns(3) == 1
 
 
 async def test_a_label_of_a_node_concerns_the_pools_of_the_node() -> None:
