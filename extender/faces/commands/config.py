@@ -74,6 +74,10 @@ app = command_group("Print or check the settings.", {"print": config_print, "che
 _PLUGIN: Final = "DynamicResources"
 _KIND: Final = "KubeSchedulerConfiguration"
 _ALL_NODES: Final = 100
+_ENOUGH_REQUESTS: Final = 200
+_DEFAULT_REQUESTS: Final = 50
+"""Requests a second of kube-scheduler's client, if `clientConnection.qps` is not set. A negative number is no limit."""
+
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DEFAULT_TIMEOUT: Final = 5.0
@@ -123,7 +127,7 @@ def check_scheduler(text: str, settings: Settings) -> tuple[SchedulerFinding, ..
     if not extenders:
         return (_unsafe("extenders", "no extender is named, so the scheduler never asks dra-extender"),)
     profiles = _mappings(config.get("profiles"))
-    found = [*_of_extenders(extenders, settings)]
+    found = [*_of_client(_mapping(config.get("clientConnection"))), *_of_extenders(extenders, settings)]
     if not profiles:
         found.append(_unsafe("profiles", _ALLOCATES_TWICE))
     for number, profile in enumerate(profiles):
@@ -138,6 +142,15 @@ _NO_GATE: Final = (
     f"{_PLUGIN} is not enabled there: each pod with a claim template is first rejected, because its claim is not made "
     "yet, and waits for the end of its backoff"
 )
+
+
+def _of_client(client: Mapping[str, Any]) -> Iterator[SchedulerFinding]:
+    said = client.get("qps") or 0
+    requests = said or _DEFAULT_REQUESTS
+    if isinstance(requests, int | float) and 0 <= requests < _ENOUGH_REQUESTS:
+        number = f"{requests:g}" if said else f"it is not set, which means {requests:g}"
+        problem = "requests a second: each pod that is rejected takes one, and all other pods wait meanwhile"
+        yield _slow("clientConnection.qps", f"{number} {problem}")
 
 
 def _of_profile(at: str, profile: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[SchedulerFinding]:

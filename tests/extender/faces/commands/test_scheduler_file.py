@@ -56,6 +56,9 @@ def test_nothing_is_wrong_with_the_file_that_we_ship() -> None:
             True,
         ),
         (lambda c: profile(c).pop("percentageOfNodesToScore"), "profiles[0].percentageOfNodesToScore", False),
+        (lambda c: c.pop("clientConnection"), "clientConnection.qps", False),
+        (lambda c: c["clientConnection"].update(qps=199.5), "clientConnection.qps", False),
+        (lambda c: c["clientConnection"].update(qps=0), "clientConnection.qps", False),
         (lambda c: c.pop("extenders"), "extenders", True),
         (lambda c: extender(c).pop("bindVerb"), "extenders[0].bindVerb", True),
         (lambda c: extender(c).pop("prioritizeVerb"), "extenders[0].prioritizeVerb", False),
@@ -84,8 +87,12 @@ def test_each_field_that_matters_is_checked(edit: Edit, field: str, is_error: bo
         lambda c: extender(c).update(httpTimeout="1m0.5s"),
         lambda c: c.update(percentageOfNodesToScore=profile(c).pop("percentageOfNodesToScore")),
         lambda c: c["extenders"].insert(0, {"urlPrefix": "http://other:80"}),
+        lambda c: c["clientConnection"].update(qps=-1),
     ],
-    ids=["all plugins disabled", "default timeout", "a long timeout", "percentage of all profiles", "another extender"],
+    ids=[
+        *("all plugins disabled", "default timeout", "a long timeout", "percentage of all profiles"),
+        *("another extender", "no limit on requests"),
+    ],
 )
 def test_other_ways_to_write_the_same_are_right(edit: Edit) -> None:
     assert found_in(edit) == []
