@@ -7,7 +7,7 @@ MANIFESTS ?= config/example
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
+.PHONY: help serve test coverage nightly check format lock house docs-modules corpus bench loadtest test-cluster test-cluster-long test-older test-node test-console test-loadtest test-kill test-kill-controllers test-waiting soak-kwok test-karpenter test-upstream test-laws test-hostile test-memory test-tenants krew clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -43,7 +43,10 @@ coverage: $(VENV)/.dev  ## run the quick suites, and print the lines and branche
 test-cluster: export KUBERNETES ?= $(if $(KUBEBUILDER_ASSETS),,1.37)
 test-cluster: $(VENV)/.dev  ## run the suite on two real control planes side by side (of Kubernetes 1.37, or KUBERNETES=1.36), which is built from Go modules (once, minutes) or taken from KUBEBUILDER_ASSETS; ARGS of pytest
 	$(BIN)/python -m tests.kit.controlplane.binaries
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/cluster $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not nightly" tests/cluster $(ARGS)
+
+test-cluster-long:  ## run the tests of that suite that take too long for each commit: kills, and API servers that are away
+	$(MAKE) test-cluster ARGS='-m nightly'
 
 test-older:  ## run those tests of the suite that every version of Kubernetes has to pass, on Kubernetes 1.36
 	env -u KUBEBUILDER_ASSETS $(MAKE) test-cluster KUBERNETES=1.36 ARGS='-m every_version'
@@ -53,7 +56,7 @@ test-node: $(VENV)/.dev  ## run pods on a real node (kubelet, containerd, a DRA 
 	$(BIN)/python -m tests.kit.node.sandbox tests/node/.logs $(BIN)/python -m pytest -p no:cacheprovider tests/node
 
 # Each target runs, whatever became of the one before; the last lines say which failed.
-SUITES := coverage test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-tenants
+SUITES := coverage test-cluster-long test-older test-node test-loadtest test-hostile test-memory test-laws test-waiting soak-kwok test-karpenter test-kill test-kill-controllers test-tenants
 nightly: export HOSTILE :=
 nightly:  ## run what takes too long for each commit: hours; SUITES="test-older test-node" runs some of it
 	@failed=; for each in $(SUITES); do \

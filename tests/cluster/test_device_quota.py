@@ -219,6 +219,7 @@ class TestReplicas:
                 await verbs.wait_in_step(client)
             yield first, second
 
+    @pytest.mark.nightly
     @pytest.mark.usefixtures("site")
     async def test_both_allocate_the_last_device_and_at_most_one_keeps_it(
         self, client: Client, verbs: Verbs, namespace: str, both: tuple[Verbs, Verbs]

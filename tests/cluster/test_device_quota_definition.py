@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 import httpx
+import pytest
 
 from extender.kube.api import ObjectKey, RawObject
 from extender.kube.resources import CLAIMS, DEVICE_QUOTAS, PODS, Resource
@@ -62,6 +63,7 @@ async def test_a_definition_limits_once_it_is_there_and_no_longer_when_it_is_gon
     await noticed(client, PODS, waiting, is_bound)
 
 
+@pytest.mark.nightly
 async def test_without_the_right_to_list_quotas_nothing_is_decided_and_the_reason_is_named(
     client: Client, namespace: str, gpu: Driver, site: Extender
 ) -> None:

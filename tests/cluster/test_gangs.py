@@ -114,6 +114,7 @@ async def test_sixteen_gangs_run_whole_and_none_half(client: Client, namespace: 
     assert await findings(client, namespace) == []
 
 
+@pytest.mark.nightly
 async def test_sixteen_gangs_run_whole_although_the_extender_is_killed_amid(
     client: Client, namespace: str, fleet: Pair
 ) -> None:
@@ -224,6 +225,7 @@ def pod_group(name: str, version: str) -> RawObject:
     return api_object("PodGroup", name, apiVersion=f"scheduling.k8s.io/{version}", namespace="gangs", spec=spec)
 
 
+@pytest.mark.nightly
 @pytest.mark.every_version
 async def test_sixteen_pod_groups_run_whole_with_the_plugin_of_the_scheduler(
     binaries: Binaries, logs: Path, tmp_path: Path, kubernetes: str

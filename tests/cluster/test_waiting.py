@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,17 @@ async def _defined(plane: ControlPlane) -> None:
         await define(admin, DEVICE_QUOTA)
 
 
-@pytest.mark.parametrize(("happens", "most"), LONGEST.items(), ids=LONGEST)
+def each_of(*happenings: str) -> list[Any]:
+    """The kill of the extender for each commit, the others in the night."""
+    return [
+        pytest.param(each, marks=() if each == "the extender is killed" else pytest.mark.nightly, id=each)
+        for each in happenings
+    ]
+
+
+@pytest.mark.parametrize("happens", each_of(*LONGEST))
 async def test_no_pod_that_could_run_waits_for_long(
-    client: Client, plane: ControlPlane, namespace: str, happens: str, most: float
+    client: Client, plane: ControlPlane, namespace: str, happens: str
 ) -> None:
     setting = scene(client, plane, namespace, relays=1, seed=1, away_seconds=AWAY_SECONDS)
     async with setting as running, going(running):
@@ -66,12 +75,12 @@ async def test_no_pod_that_could_run_waits_for_long(
         waits = longest(await running.disturbed(DISTURBANCES[happens]))
     print(f"\n{happens}: {waits}")  # noqa: T201 - `-s` shows the figures
     assert waits.keys() == KINDS.keys()
-    assert max(waits.values()) < most, waits
+    assert max(waits.values()) < LONGEST[happens], waits
     assert flushed(running.replicas) == 0
 
 
 @pytest.mark.parametrize(
-    "happens", ["the extender is killed", "both are killed", "both are told to end", "the API server is killed"]
+    "happens", each_of("the extender is killed", "both are killed", "both are told to end", "the API server is killed")
 )
 async def test_in_a_quiet_cluster_nobody_is_forgotten(
     client: Client, plane: ControlPlane, namespace: str, happens: str

@@ -424,13 +424,16 @@ async def test_bodies_of_many_connections_are_all_read() -> None:
 
 
 @on_uvloop
-async def test_what_has_come_from_a_client_that_has_left_is_not_read() -> None:
+async def test_clients_that_leave_while_their_pieces_wait_leave_nothing() -> None:
     async with scene() as on:
         many = [await on.client() for _ in range(30)]
         for each in many:
             each.writer.write(POST + b"content-length: 200000\r\n\r\n" + b"x" * 200_000)
             each.writer.transport.abort()
         await on.until(lambda: not on.connections and not on.server.server_state.tasks)
+        another = await on.client()
+        await another.send(GET + b"\r\n")
+        assert await another.answer() == (200, b"GET 0")
 
 
 # --- clients that have nothing more to say -------------------------------------------------------------------
