@@ -83,7 +83,7 @@ async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]
     chosen = [each for each in attacks() if each.name in plan.names]
     namespaces = [f"tenant-{number}" for number in range(_TENANTS)]
     await build(client, namespaces, {each.namespace: each.quota for each in attacks()})
-    settling, alone, beside = Phase("settling"), Phase("alone"), Phase("beside the hostile one")
+    settling, alone, preparing, beside = map(Phase, ("settling", "alone", "preparing", "beside the hostile one"))
     tenants = [Tenant(client, each, plan.every, plan.life, settling) for each in namespaces]
     async with AsyncExitStack() as stack:
         known = await stack.enter_async_context(controllers())
@@ -95,6 +95,8 @@ async def scenario(plan: Plan, plane: ControlPlane, client: Client) -> list[str]
         tasks += [asyncio.create_task(each.run()) for each in tenants]
         await pause(10.0)
         await _measured(alone, tenants, plan.calm, site)
+        for each in tenants:
+            each.phase = preparing
         for attack in chosen:
             await asyncio.wait_for(attack.prepare(attack, client), _PREPARING_SECONDS)
             tasks.append(asyncio.create_task(attack.run(client)))
