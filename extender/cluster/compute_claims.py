@@ -400,8 +400,8 @@ def _softened(request: Object) -> Object:
     return {"name": request["name"], "firstAvailable": [{"name": _NEAR, **own}, {"name": _ANY, **own}]}
 
 
-_FILE: Final = "config.json"
-_CONFIG_MAP: Final = "ConfigMap"
+FILE: Final = "config.json"
+CONFIG_MAP: Final = "ConfigMap"
 
 
 def has_parameters(obj: Mapping[str, object]) -> bool:
@@ -416,7 +416,7 @@ def with_cores(obj: Mapping[str, object]) -> Mapping[str, object]:
     Raises:
         InvalidObjectError: all that is wrong with the parameters.
     """
-    if obj.get("kind") == _CONFIG_MAP and obj.get("apiVersion") == "v1":
+    if obj.get("kind") == CONFIG_MAP and obj.get("apiVersion") == "v1":
         template = _template(obj)
         return obj if template is None else _expanded(template, template["spec"]["spec"], 0, obj)
     spec = _claim_spec(obj)
@@ -443,8 +443,8 @@ def _expanded(obj: Mapping[str, object], spec: Object, number: int, written: Map
     devices = spec["devices"]
     configs = [dict(each) for each in _configs(spec)]
     problems: list[Problem] = []
-    is_text = written.get("kind") == _CONFIG_MAP
-    place = f"data[{_FILE}]" if is_text else f"{_path(obj)}.devices.config[{number}].opaque.parameters"
+    is_text = written.get("kind") == CONFIG_MAP
+    place = f"data[{FILE}]" if is_text else f"{_path(obj)}.devices.config[{number}].opaque.parameters"
     groups = read_parameters(Fields(configs[number]["opaque"]["parameters"], place, problems))
     others = devices.get("requests") or []
     for index, each in enumerate(others):
@@ -500,17 +500,17 @@ def _unusable(request: object, groups: Sequence[CoreGroup]) -> str:
 def _template(config_map: Mapping[str, object]) -> Object | None:
     """The claim template for a ConfigMap of the text; None if the ConfigMap has no parameters of a compute claim."""
     data = config_map.get("data")
-    text = data.get(_FILE) if isinstance(data, dict) else None
+    text = data.get(FILE) if isinstance(data, dict) else None
     if not isinstance(text, str) or f'"{CORES}"' not in text:
         return None
     try:
         parameters = loads(text.encode(errors="surrogatepass"))
     except ValueError as error:
-        problem = Problem(f"data[{_FILE}]", f"is not JSON: {error}")
-        raise InvalidObjectError(_CONFIG_MAP, _name(config_map), (problem,)) from error
+        problem = Problem(f"data[{FILE}]", f"is not JSON: {error}")
+        raise InvalidObjectError(CONFIG_MAP, _name(config_map), (problem,)) from error
     if not isinstance(parameters, dict):
-        problem = Problem(f"data[{_FILE}]", f"expected an object, not {shown(parameters)}")
-        raise InvalidObjectError(_CONFIG_MAP, _name(config_map), (problem,))
+        problem = Problem(f"data[{FILE}]", f"expected an object, not {shown(parameters)}")
+        raise InvalidObjectError(CONFIG_MAP, _name(config_map), (problem,))
     metadata = config_map.get("metadata")
     config = [{"opaque": {"driver": CLASS, "parameters": parameters}}]
     return {

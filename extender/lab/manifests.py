@@ -7,7 +7,7 @@ import errno
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +21,6 @@ from extender.cluster.compute_claims import with_cores
 from extender.cluster.kinds import all_kinds
 from extender.cluster.objects.claims import parse_claim_object
 from extender.cluster.objects.pods import parse_pod
-from extender.cluster.objects.resource_classes import VERSION
 from extender.cluster.resource_quotas import Account, Charge, Extended, ResourceQuota, charges_of, parse_resource_quota
 from extender.kube.api import ObjectKey
 from extender.kube.claim_rules import admin_problems
@@ -31,11 +30,11 @@ from extender.kube.resources import (
     NAMESPACES,
     PODS,
     QUOTAS,
-    RESOURCE_CLASSES,
     RESOURCES,
     TEMPLATES,
     Resource,
 )
+from extender.lab.old_forms import changes_of, from_text_form
 from extender.tools.yamltext import SyntaxProblem, documents
 
 LOADED: Final[Mapping[str, Resource]] = {**RESOURCES, NAMESPACES.kind: NAMESPACES, QUOTAS.kind: QUOTAS}
@@ -100,6 +99,7 @@ class FileProblem:
     Attributes:
         document: number of the document in the file, from 1; 0 for the file itself.
         kind, key: of the object, if a cluster in memory has objects of this kind; else empty.
+        rejected: the object as it was written; None if the problem is that of a file or of no object.
     """
 
     problem: Problem
@@ -107,6 +107,7 @@ class FileProblem:
     document: int = 0
     kind: str = ""
     key: ObjectKey = _NO_KEY
+    rejected: ManifestObject | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.problem}" if self.subject else str(self.problem)
@@ -144,6 +145,20 @@ class Loaded:
     def problems(self) -> tuple[str, ...]:
         """All problems of all files, each with its file."""
         return _told(self.files)
+
+    @property
+    def rejected(self) -> tuple[ManifestObject, ...]:
+        """The objects with problems, as they were written."""
+        found = [each.rejected for report in self.files for each in report.problems if each.rejected is not None]
+        return tuple({id(each): each for each in found}.values())
+
+    def problems_of_others(self, objects: Iterable[ManifestObject]) -> tuple[str, ...]:
+        """All problems but those of some rejected objects, each with its file."""
+        known = set(map(id, objects))
+        return _told(
+            replace(report, problems=tuple(each for each in report.problems if id(each.rejected) not in known))
+            for report in self.files
+        )
 
     @property
     def refused(self) -> Mapping[tuple[str, ObjectKey], Problem]:
@@ -272,7 +287,12 @@ class _FileReader:
     def read_document(self, document: object, number: int) -> None:
         """One document: an object, or a list of objects."""
         for each in _expanded(document):
+            before = len(self.problems)
             self._sort(each, number)
+            if len(self.problems) > before and isinstance(each, dict):
+                kind = str(each.get("kind") or "")
+                rejected = ManifestObject(kind, _namespace(each), _name(each), each, self.path, number)
+                self.problems[before:] = [replace(problem, rejected=rejected) for problem in self.problems[before:]]
 
     @property
     def report(self) -> FileReport:
@@ -283,6 +303,9 @@ class _FileReader:
         """Use an object, skip it, or note its problems."""
         if not isinstance(obj, dict):
             self._note(number, "", [Problem("", f"document {number} is not an object")])
+            return
+        if old := changes_of(obj):
+            self._note(number, _subject(str(obj.get("kind")), obj, number), [each.problem for each in old])
             return
         try:
             obj = dict(with_cores(from_text_form(obj)))
@@ -423,23 +446,6 @@ def parse_namespace(obj: Mapping[str, object]) -> Mapping[str, str]:
     labels = reader.metadata.text_mapping("labels")
     reader.finish()
     return labels
-
-
-_SELECTOR: Final = "resourceSelector"
-_NAMES: Final = (_SELECTOR, "labelSelector", "resourceSelectorRequirements")
-"""The names of the field in the examples of the text."""
-
-
-def from_text_form(obj: Mapping[str, object]) -> dict[str, object]:
-    """A ResourceClass without ``apiVersion`` as an object of our kind; any other object as it is."""
-    if obj.get("kind") != RESOURCE_CLASSES.kind or obj.get("apiVersion") is not None:
-        return dict(obj)
-    spec = obj.get("spec")
-    if isinstance(spec, dict):
-        written = [name for name in _NAMES if name in spec]
-        if len(written) == 1:
-            spec = {_SELECTOR if name in written else name: value for name, value in spec.items()}
-    return {**obj, "apiVersion": VERSION, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)

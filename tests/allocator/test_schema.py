@@ -243,7 +243,10 @@ def container(**resources: object) -> dict[str, Any]:
         ({"resourceClaims": CLAIMS * 2}, 'resourceClaims[1]: "gpu" is there twice'),
         (
             {"containers": [container(limits={"gpu": 1})]},
-            "containers[0].resources.limits[gpu]: unknown resource; extended resources have a domain",
+            (
+                "containers[0].resources.limits[gpu]: unknown resource; extended resources have a domain: "
+                "the devices of a ResourceClass of this name are dra-extender.dev/gpu"
+            ),
         ),
     ],
 )

@@ -12,6 +12,8 @@ from allocator.model.json.common import GROUP, V1BETA1
 from allocator.model.slices.validation import check_slice
 from allocator.model.validation.claims import ClaimRules
 from allocator.model.validation.device_classes import check_class, check_taint_rule
+from allocator.model.validation.pods import POD_SPECS as POD_SPECS
+from allocator.model.validation.pods import is_resource_of_containers as is_resource_of_containers
 from allocator.model.validation.pods import pod_problems as pod_problems
 from allocator.model.validation.schema import schema_problems as schema_problems
 from allocator.tools.fields import Fields, Problem

@@ -12,7 +12,7 @@ from allocator.tools.fields import Fields, Problem
 from allocator.tools.printable import shown
 from allocator.tools.spelling import did_you_mean, nearest
 
-_SPECS: Final[Mapping[str, str]] = {
+POD_SPECS: Final[Mapping[str, str]] = {
     "v1 Pod": "spec",
     "v1 ReplicationController": "spec.template.spec",
     "apps/v1 DaemonSet": "spec.template.spec",
@@ -26,6 +26,8 @@ _SPECS: Final[Mapping[str, str]] = {
 
 _OF_CONTAINERS: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _HUGE_PAGES: Final = "hugepages-"
+_DOMAIN: Final = "dra-extender.dev"
+"""Of the extended resources that stand for ResourceClasses (KEP-14)."""
 
 
 def pod_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
@@ -34,7 +36,7 @@ def pod_problems(obj: Mapping[str, object]) -> tuple[Problem, ...]:
     Args:
         obj: decoded JSON of a pod or a workload; other objects have no problem here.
     """
-    path = _SPECS.get(f"{obj.get('apiVersion')} {obj.get('kind')}", "")
+    path = POD_SPECS.get(f"{obj.get('apiVersion')} {obj.get('kind')}", "")
     if not path:
         return ()
     spec = Fields(obj, "", [])
@@ -63,5 +65,11 @@ def _resources(resources: Fields, claims: Collection[str]) -> None:
             )
     for kind in ("limits", "requests"):
         for name in resources.child(kind).data:
-            if "/" not in name and name not in _OF_CONTAINERS and not name.startswith(_HUGE_PAGES):
-                resources.problem(f"{kind}[{name}]", "unknown resource; extended resources have a domain")
+            if "/" not in name and not is_resource_of_containers(name):
+                domain = f"the devices of a ResourceClass of this name are {_DOMAIN}/{name}"
+                resources.problem(f"{kind}[{name}]", f"unknown resource; extended resources have a domain: {domain}")
+
+
+def is_resource_of_containers(name: str) -> bool:
+    """Whether a resource without a domain is one that containers can ask for."""
+    return name in _OF_CONTAINERS or name.startswith(_HUGE_PAGES)

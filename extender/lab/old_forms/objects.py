@@ -1,0 +1,438 @@
+"""Objects of earlier APIs, written anew with the fields of today; what has no counterpart is told.
+
+A field of another object may decide what becomes of a field: claims name their parameters, and pods name classes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from allocator.model.json import CONTROLLER, PARAMETERS_REF, SUITABLE_NODES
+from allocator.model.validation import POD_SPECS, is_resource_of_containers
+from allocator.tools import did_you_mean, jsontext, nearest
+from extender.cluster.compute_claims import CONFIG_MAP, has_parameters
+from extender.cluster.objects.claims import ALLOCATION_MODE, DELAYED, IMMEDIATE
+from extender.kube.api import ObjectKey
+from extender.kube.resources import CLAIMS, CLASSES, CONTEXTS, PODS, RESOURCE_CLASSES, TEMPLATES
+from extender.lab.old_forms.changes import Change, Changes, Object, mapping, mappings, without
+from extender.lab.old_forms.structured import CLAIM_PARAMETERS, CLASS_PARAMETERS, class_spec, requests_of
+
+_PARAMETERS: Final = frozenset({CLAIM_PARAMETERS, CLASS_PARAMETERS})
+_GROUPS: Final = frozenset({"core.k8s.io", "resource.k8s.io"})
+_DEVICES_VERSION: Final = "resource.k8s.io/v1alpha3"
+"""The last version with controllers; its requests are those of v1beta1."""
+_OLD_VERSIONS: Final = frozenset({"v1alpha1", "v1alpha2", "v1alpha3"})
+_TOP: Final = ("apiVersion", "kind", "metadata")
+_CONTROLLER_FIELDS: Final = ("controllerName", "controller")
+"""As KEP-3063 has it, and as Kubernetes 1.31 did."""
+_CLAIM_FIELDS: Final = ("resourceClassName", "parametersRef", "allocationMode", *_CONTROLLER_FIELDS)
+_STATUS: Final[Mapping[str, str]] = {
+    "driverName": "the annotation of the device class names the controller",
+    "allocation": "the claim is allocated again",
+    "reservedFor": "the claim is reserved again",
+    "deallocationRequested": "dra-extender asks for it by an annotation, once the claim is allocated",
+}
+_DEFAULT_NAMESPACE: Final = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """An object that is written anew.
+
+    Attributes:
+        before: the object as it was.
+        made: the object of today; None: another one has it, as the changes say.
+        changes: what became of each old field.
+    """
+
+    before: Mapping[str, Any]
+    made: Mapping[str, Any] | None
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What the other objects say.
+
+    Attributes:
+        are_known: False: only one object is looked at.
+        named: all of them, by kind and key.
+        resources: the extended resource of each ResourceClass (KEP-14).
+        controllers: the controllers that claims name, by device class.
+        read: the identities of the structured parameters that have become parts of other objects.
+    """
+
+    are_known: bool = False
+    named: Mapping[tuple[str, ObjectKey], Mapping[str, Any]] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
+    controllers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)
+
+    def find(self, kind: str, ref: Mapping[str, Any], namespace: str) -> Mapping[str, Any] | None:
+        """The structured parameters that a reference names, or that a driver has made of what it names."""
+        key = ObjectKey(namespace, str(ref.get("name")))
+        if ref.get("kind") == kind:
+            return self.named.get((kind, key))
+        names = ("apiGroup", "kind", "name")
+        for (other, place), each in self.named.items():
+            made_of = mapping(each.get("generatedFrom"))
+            is_of = all((made_of.get(name) or "") == (ref.get(name) or "") for name in names)
+            if other == kind and place.namespace == namespace and made_of and is_of:
+                return each
+        return None
+
+
+_Writer: TypeAlias = Callable[[Mapping[str, Any], Changes, _Others], Object | None]
+
+
+def changes_of(obj: Mapping[str, Any]) -> tuple[Change, ...]:
+    """The old fields of an object; none if it is an object of today."""
+    changes, write = Changes(), _writer_of(obj)
+    if write is not None:
+        write(obj, changes, _Others())
+    return tuple(changes.found)
+
+
+def rewritten(
+    objects: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]], resources: Mapping[str, str]
+) -> Iterator[Rewritten]:
+    """Objects with old fields, written anew; objects of today are left out, unless claims name their controller.
+
+    Args:
+        objects: those that may have old fields.
+        there: objects of today.
+        resources: the extended resource of each ResourceClass of today.
+    """
+    every = [*objects, *there]
+    named = {(str(each.get("kind")), _key(each)): each for each in every}
+    others = _Others(are_known=True, named=named, resources=resources, controllers=_controllers(objects))
+    for each in sorted(objects, key=lambda one: one.get("kind") in _PARAMETERS):  # after those that name them
+        changes, write = Changes(), _writer_of(each)
+        made = None if write is None else write(each, changes, others)
+        if changes.found:
+            yield Rewritten(each, made, tuple(changes.found))
+    for each in there:
+        names = others.controllers.get(_name(each), frozenset())
+        if each.get("kind") == CLASSES.kind and len(names) == 1 and CONTROLLER not in _annotations(each):
+            made = _annotated(each, {CONTROLLER: min(names)})
+            told = Change(f"metadata.annotations[{CONTROLLER}]", f"{min(names)}, which claims name")
+            yield Rewritten(each, made, (told,))
+
+
+def _writer_of(obj: Mapping[str, Any]) -> _Writer | None:
+    version, kind = obj.get("apiVersion"), str(obj.get("kind"))
+    if kind == PODS.kind and version is None:
+        return partial(_workload, "spec")
+    if f"{version} {kind}" in POD_SPECS:
+        return partial(_workload, POD_SPECS[f"{version} {kind}"])
+    if kind == RESOURCE_CLASSES.kind and version is None and "driverName" in obj:
+        return _resource_class
+    return _WRITERS.get(kind) if str(version).rpartition("/")[0] in _GROUPS else None
+
+
+def _controllers(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, frozenset[str]]:
+    found: dict[str, frozenset[str]] = {}
+    for each in objects:
+        spec = mapping(each.get("spec"))
+        spec = mapping(spec.get("spec")) if each.get("kind") == TEMPLATES.kind else spec
+        for name in _CONTROLLER_FIELDS:
+            for class_name in _class_names(spec) if spec.get(name) else ():
+                found[class_name] = found.get(class_name, frozenset()) | {str(spec[name])}
+    return found
+
+
+def _class_names(spec: Mapping[str, Any]) -> Iterator[str]:
+    """The device classes of a claim, in any version."""
+    for request in mappings(mapping(spec.get("devices")).get("requests")):
+        for each in (request, mapping(request.get("exactly")), *mappings(request.get("firstAvailable"))):
+            if isinstance(each.get("deviceClassName"), str):
+                yield each["deviceClassName"]
+
+
+# --- classes ------------------------------------------------------------------------------------------------
+
+
+def _resource_class(obj: Mapping[str, Any], changes: Changes, others: _Others) -> Object:
+    driver, ref = str(obj.get("driverName") or ""), mapping(obj.get("parametersRef"))
+    known = (*_TOP, "driverName", "parametersRef", "suitableNodes", "structuredParameters")
+    changes.become("kind", f"{CLASSES.kind} of {CLASSES.api_versions()[0]}")
+    changes.lose_others(obj, "", known)
+    made: Object = {"apiVersion": CLASSES.api_versions()[0], "kind": CLASSES.kind, "metadata": _metadata(obj)}
+    if obj.get("structuredParameters") is True:
+        return _structured_class(obj, {**made, "spec": {}}, changes, others)
+    changes.become("driverName", f"metadata.annotations[{CONTROLLER}]")
+    annotations = {CONTROLLER: driver}
+    if ref:
+        changes.become("parametersRef", f"metadata.annotations[{PARAMETERS_REF}]")
+        annotations[PARAMETERS_REF] = jsontext.dumps(ref)
+    if obj.get("suitableNodes"):
+        changes.become("suitableNodes", f"metadata.annotations[{SUITABLE_NODES}]")
+        annotations[SUITABLE_NODES] = jsontext.dumps(obj["suitableNodes"])
+    return _annotated({**made, "spec": {}}, annotations)
+
+
+def _structured_class(obj: Mapping[str, Any], made: Object, changes: Changes, others: _Others) -> Object:
+    driver, ref = str(obj.get("driverName") or ""), mapping(obj.get("parametersRef"))
+    changes.become("driverName", "spec.selectors")
+    changes.become("structuredParameters", "what every device class has")
+    if obj.get("suitableNodes"):
+        changes.lose("suitableNodes", "devices say on which nodes they are; give the pods a node selector otherwise")
+    namespace = str(ref.get("namespace") or _DEFAULT_NAMESPACE)
+    parameters = others.find(CLASS_PARAMETERS, ref, namespace) if ref else {}
+    if ref and others.are_known and parameters is None:
+        changes.lose("parametersRef", f"{_told(ref)} is not among the files, nor are {CLASS_PARAMETERS} made of it")
+    elif ref:
+        changes.become("parametersRef", "spec.selectors and spec.config")
+    others.read.add(id(parameters))
+    return {**made, "spec": class_spec(driver, parameters or {}, _place("parametersRef", parameters), changes)}
+
+
+def _device_class(obj: Mapping[str, Any], changes: Changes, others: _Others) -> Object:
+    spec, version = mapping(obj.get("spec")), _version(obj, changes)
+    made = {**obj, "apiVersion": version, "spec": without(spec, ("suitableNodes",))}
+    names = others.controllers.get(_name(obj), frozenset())
+    annotations = {CONTROLLER: min(names)} if len(names) == 1 and CONTROLLER not in _annotations(obj) else {}
+    if "suitableNodes" in spec:
+        changes.become("spec.suitableNodes", f"metadata.annotations[{SUITABLE_NODES}]")
+        annotations[SUITABLE_NODES] = jsontext.dumps(spec["suitableNodes"])
+    return _annotated(made, annotations)
+
+
+def _parameters(obj: Mapping[str, Any], changes: Changes, others: _Others) -> None:
+    """Structured parameters stand in the claims and classes that name them."""
+    place = "claims" if obj.get("kind") == CLAIM_PARAMETERS else "classes"
+    if others.are_known and id(obj) not in others.read:
+        changes.lose("kind", f"it becomes a part of the {place} that name it, and none among the files does")
+    else:
+        changes.become("kind", f"a part of the {place} that name it")
+
+
+def _scheduling_context(obj: Mapping[str, Any], changes: Changes, _: _Others) -> Object:
+    version = CONTEXTS.api_versions()[0]
+    changes.become("apiVersion", version)
+    if obj.get("kind") != CONTEXTS.kind:
+        changes.become("kind", CONTEXTS.kind)
+    changes.lose_others(obj, "", (*_TOP, "spec", "status"))
+    return {**obj, "apiVersion": version, "kind": CONTEXTS.kind}
+
+
+# --- claims -------------------------------------------------------------------------------------------------
+
+
+def _claim(obj: Mapping[str, Any], changes: Changes, others: _Others) -> Object:
+    version = _version(obj, changes)
+    spec, annotations = _claim_spec(mapping(obj.get("spec")), "spec", _key(obj), changes, others)
+    made = {**obj, "apiVersion": version, "spec": spec}
+    status = {name: value for name, value in mapping(obj.get("status")).items() if value}
+    lost = status.keys() & (_STATUS if _is_of_old_api(obj) else {"deallocationRequested"})
+    for name in sorted(lost):
+        changes.lose(f"status.{name}", _STATUS[name])
+    allocation = mapping(status.get("allocation"))
+    for name in sorted(allocation.keys() & set(_CONTROLLER_FIELDS) - lost):
+        changes.lose(f"status.allocation.{name}", "the annotation of the device class names the controller")
+    if "allocation" in status and "allocation" not in lost:
+        status = {**status, "allocation": without(allocation, _CONTROLLER_FIELDS)}
+    kept = {name: value for name, value in status.items() if name not in lost}
+    made = {**made, "status": kept} if kept else without(made, ("status",))
+    return _annotated(made, annotations)
+
+
+def _template(obj: Mapping[str, Any], changes: Changes, others: _Others) -> Object:
+    version, outer = _version(obj, changes), mapping(obj.get("spec"))
+    spec, annotations = _claim_spec(mapping(outer.get("spec")), "spec.spec", _key(obj), changes, others)
+    inner = without(outer, ("metadata",)) if outer.get("metadata") is None else outer
+    return {**obj, "apiVersion": version, "spec": _annotated({**inner, "spec": spec}, annotations)}
+
+
+def _claim_spec(
+    spec: Object, path: str, key: ObjectKey, changes: Changes, others: _Others
+) -> tuple[Object, dict[str, str]]:
+    """The spec of a claim, and the annotations of the claim."""
+    made, annotations = without(spec, _CLAIM_FIELDS), dict[str, str]()
+    mode = spec.get("allocationMode")
+    if mode in {IMMEDIATE, DELAYED}:
+        changes.become(f"{path}.allocationMode", f"the annotation {ALLOCATION_MODE} of the claim")
+        annotations[ALLOCATION_MODE] = mode
+    elif "allocationMode" in spec:
+        changes.lose(f"{path}.allocationMode", f"there are {IMMEDIATE} and {DELAYED}")
+    for name in _CONTROLLER_FIELDS:
+        if name in spec:
+            _controller(str(spec[name]), list(_class_names(spec)), f"{path}.{name}", changes, others)
+    class_name = str(spec.get("resourceClassName") or "")
+    if class_name and "devices" in spec:
+        changes.lose(f"{path}.resourceClassName", "the claim has requests for devices already")
+    elif class_name:
+        changes.become(f"{path}.resourceClassName", f"{path}.devices.requests[].exactly.deviceClassName")
+        made["devices"] = {"requests": [{"name": "request-0", "exactly": {"deviceClassName": class_name}}]}
+    ref = mapping(spec.get("parametersRef"))
+    if ref:
+        devices, reference = _parametrized(ref, class_name, f"{path}.parametersRef", key, changes, others)
+        annotations |= reference
+        made["devices"] = devices or made.get("devices", {})
+    return made, annotations
+
+
+def _parametrized(
+    ref: Object, class_name: str, path: str, key: ObjectKey, changes: Changes, others: _Others
+) -> tuple[Object, dict[str, str]]:
+    """The devices that parameters ask for, if they are known; and the annotation that names them, if they are not."""
+    structured = others.find(CLAIM_PARAMETERS, ref, key.namespace)
+    if structured is not None:
+        changes.become(path, "the requests of the claim")
+        others.read.add(id(structured))
+        parts = requests_of(structured, class_name, _place(path, structured), changes)
+        return {"requests": list(parts.requests), **({"config": list(parts.config)} if parts.config else {})}, {}
+    is_config_map = ref.get("kind") == CONFIG_MAP and not ref.get("apiGroup")
+    computing = others.named.get((TEMPLATES.kind, ObjectKey(key.namespace, str(ref.get("name")))))
+    if is_config_map and computing is not None and has_parameters(computing):
+        changes.become(path, "the requests for the cores, and the configuration of the claim")
+        return dict(computing["spec"]["spec"]["devices"]), {}
+    if others.are_known and (is_config_map or ref.get("kind") == CLAIM_PARAMETERS):
+        kind = str(ref["kind"])
+        if (kind, ObjectKey(key.namespace, str(ref.get("name")))) not in others.named:
+            kinds = (kind, TEMPLATES.kind) if is_config_map else (kind,)
+            near = nearest(str(ref.get("name")), [other.name for of, other in others.named if of in kinds])
+            changes.lose(path, f"{_told(ref)} is not among the files{did_you_mean(near)}")
+            return {}, {}
+    changes.become(path, f"the annotation {PARAMETERS_REF} of the claim")
+    return {}, {PARAMETERS_REF: jsontext.dumps(ref)}
+
+
+def _controller(name: str, classes: Sequence[str], path: str, changes: Changes, others: _Others) -> None:
+    """A claim names no controller itself: its device classes do."""
+    annotation = f"{CONTROLLER}: {name}"
+    for each in dict.fromkeys(classes):
+        is_there = (CLASSES.kind, ObjectKey(_DEFAULT_NAMESPACE, each)) in others.named
+        if others.are_known and (not is_there or others.controllers.get(each) != frozenset({name})):
+            changes.lose(path, f"annotate a device class of the claim such as {each} with {annotation}")
+        else:
+            changes.become(path, f"the annotation {annotation} of DeviceClass {each}")
+    if not classes:
+        changes.lose(path, "the claim has no device class")
+
+
+# --- pods ---------------------------------------------------------------------------------------------------
+
+
+def _workload(place: str, obj: Mapping[str, Any], changes: Changes, others: _Others) -> Object:
+    made = dict(obj)
+    if obj.get("apiVersion") is None and others.are_known:
+        changes.become("apiVersion", PODS.api_versions()[0])
+        made = {"apiVersion": PODS.api_versions()[0], **made}
+    return _within(made, place.split("."), lambda spec: _pod_spec(spec, place, changes, others))
+
+
+def _within(obj: Object, place: Sequence[str], change: Callable[[Object], Object]) -> Object:
+    """The object, with what stands at a place changed, if it is an object."""
+    if not place:
+        return change(obj)
+    inner = obj.get(place[0])
+    return {**obj, place[0]: _within(inner, place[1:], change)} if isinstance(inner, dict) else obj
+
+
+def _pod_spec(spec: Object, path: str, changes: Changes, others: _Others) -> Object:
+    made = dict(spec)
+    claims = spec.get("resourceClaims")
+    if isinstance(claims, list):
+        made["resourceClaims"] = [
+            _pod_claim(each, f"{path}.resourceClaims[{index}]", changes) for index, each in enumerate(claims)
+        ]
+    for kind in ("initContainers", "containers"):
+        if isinstance(spec.get(kind), list):
+            made[kind] = [
+                _container(each, f"{path}.{kind}[{index}]", changes, others) for index, each in enumerate(spec[kind])
+            ]
+    return made
+
+
+def _pod_claim(claim: object, path: str, changes: Changes) -> object:
+    if not isinstance(claim, dict):
+        return claim
+    for name in ("source", "template"):
+        inner = claim.get(name)
+        if isinstance(inner, dict):
+            for each in inner:
+                changes.become(f"{path}.{name}.{each}", f"{path}.{each}")
+            claim = {**without(claim, (name,)), **inner}
+    return claim
+
+
+def _container(container: object, path: str, changes: Changes, others: _Others) -> object:
+    resources = mapping(mapping(container).get("resources"))
+    made = dict(resources)
+    claims = resources.get("claims")
+    for index, each in enumerate(claims if isinstance(claims, list) else ()):
+        if isinstance(each, str):
+            changes.become(f"{path}.resources.claims[{index}]", f"an object with a name: {{name: {each}}}")
+            made["claims"] = [{"name": one} if isinstance(one, str) else one for one in claims or ()]
+    for kind in ("limits", "requests"):
+        amounts = mapping(resources.get(kind))
+        for name in amounts:
+            today = others.resources.get(name)
+            if today is not None and not is_resource_of_containers(name):
+                changes.become(f"{path}.resources.{kind}[{name}]", today)
+                made[kind] = {today if key == name else key: value for key, value in made[kind].items()}
+    return {**mapping(container), "resources": made} if made != resources else container
+
+
+# --- parts of objects ---------------------------------------------------------------------------------------
+
+
+def _is_of_old_api(obj: Mapping[str, Any]) -> bool:
+    group, _, version = str(obj.get("apiVersion")).rpartition("/")
+    return group == "core.k8s.io" or version in _OLD_VERSIONS
+
+
+def _version(obj: Mapping[str, Any], changes: Changes) -> str:
+    """The version of today with the same fields for devices."""
+    version = str(obj.get("apiVersion"))
+    if not _is_of_old_api(obj):
+        return version
+    today = "resource.k8s.io/v1beta1" if version == _DEVICES_VERSION else CLAIMS.api_versions()[0]
+    changes.become("apiVersion", today)
+    return today
+
+
+def _metadata(obj: Mapping[str, Any]) -> Object:
+    return mapping(obj.get("metadata"))
+
+
+def _name(obj: Mapping[str, Any]) -> str:
+    return str(_metadata(obj).get("name") or "")
+
+
+def _key(obj: Mapping[str, Any]) -> ObjectKey:
+    return ObjectKey(str(_metadata(obj).get("namespace") or _DEFAULT_NAMESPACE), _name(obj))
+
+
+def _annotations(obj: Mapping[str, Any]) -> Object:
+    return mapping(_metadata(obj).get("annotations"))
+
+
+def _annotated(obj: Mapping[str, Any], annotations: Mapping[str, str]) -> Object:
+    if not annotations:
+        return dict(obj)
+    return {**obj, "metadata": {**_metadata(obj), "annotations": {**_annotations(obj), **annotations}}}
+
+
+def _place(path: str, parameters: Mapping[str, Any] | None) -> str:
+    """The path of a field, with the object that it names."""
+    return f"{path} ({_told({'kind': parameters.get('kind'), 'name': _name(parameters)})})" if parameters else path
+
+
+def _told(ref: Mapping[str, Any]) -> str:
+    return f"{ref.get('kind')} {ref.get('name')}"
+
+
+_WRITERS: Final[Mapping[str, _Writer]] = {
+    RESOURCE_CLASSES.kind: _resource_class,
+    CLASSES.kind: _device_class,
+    CLAIMS.kind: _claim,
+    TEMPLATES.kind: _template,
+    CONTEXTS.kind: _scheduling_context,
+    "PodScheduling": _scheduling_context,
+    CLAIM_PARAMETERS: _parameters,
+    CLASS_PARAMETERS: _parameters,
+}
+"""By kind, in the groups that had it."""
