@@ -173,27 +173,30 @@ def make_extender(
         has_schedulers=around.has_schedulers,
     )
     overview = make_overview(api, state, decider, settings, now=around.now, live=around.live, off_loop=off_loop)
-    for tasks in _tasks(negotiated):
+    explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
+    for tasks in _tasks(negotiated, explanations):
         handle.background.tasks.extend(tasks(handle))
     handle.background.tasks.extend(overview.keepers())
     metrics.registry.register(ClusterMetrics(overview))
     service = Service(handle, metrics, overview.verb_priority.offload(off_loop))
-    explanations = Explanations(overview, negotiation, settings.scheduling, suggestions(around.catalog, settings))
     pinned, immediate = PinnedClaims(binder.claims), ImmediateClaims(state, decider, binder, off_loop)
     return Extender(service, overview, explanations, negotiation, pinned, immediate)
 
 
-def _tasks(negotiated: NegotiatedClaims) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:
+def _tasks(
+    negotiated: NegotiatedClaims, explanations: Explanations
+) -> Sequence[Callable[[Handle], Iterable[BackgroundTask]]]:
     """What makes the background tasks of each feature, in the order of their turns.
 
     A task comes before those that it may help. So the first ones give devices back; then come those that ask
     controllers, that plan gangs and evictions, that wake pods, and that allocate what no scheduler asks about.
     """
+    told = explanations.overview.told
     return (
         rescan.tasks,
         binding_conditions.tasks,
         orphans.tasks,
-        unserved.tasks,
+        partial(unserved.tasks, headline=explanations.headline, told=told),
         lost_claims.tasks,
         quota_status.tasks,
         resource_classes.tasks,

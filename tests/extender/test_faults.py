@@ -23,7 +23,7 @@ from extender.kube.api import ObjectKey
 from extender.kube.resources import PODS
 from extender.lab.cluster import EmbeddedCluster
 from extender.lab.manifests import load_objects
-from extender.plugins.requeue.unserved import Unserved
+from extender.plugins.requeue.unserved import ToldPods, Unserved
 from extender.tools.faults import Faults, RefusedError
 from tests.extender.autoscaler.scenes import group_of, node_template, pending, pod_of, world_of
 from tests.extender.framework.poison import FAULT, POISON, Told, poison_claim, poisoned
@@ -156,7 +156,7 @@ async def test_a_simulation_places_the_others() -> None:
     assert found["ns/sick"].reason == f"2 {REASON}"
 
 
-def test_a_pod_that_cannot_be_told_keeps_no_other_from_being_told() -> None:
+async def test_a_pod_that_cannot_be_told_keeps_no_other_from_being_told() -> None:
     told, heard = Told(), list[str]()
 
     def record(of: Pod, _note: Note) -> None:
@@ -164,11 +164,16 @@ def test_a_pod_that_cannot_be_told_keeps_no_other_from_being_told() -> None:
             raise ZeroDivisionError("poison")
         heard.append(of.name)
 
-    times = iter([NOW, NOW, NOW + PATIENCE, NOW + PATIENCE])
-    unserved = Unserved(state_of([SICK, WELL]), record, lambda: next(times), Faults(told))
+    async def headline(_: Pod) -> str:
+        return ""
+
+    now = NOW
+    state = state_of([SICK, WELL])
+    unserved = Unserved(state, record, lambda: now, lambda: 0.0, Faults(told), headline, ToldPods())
     for each in (SICK, WELL):
         unserved.rejected(parsed(each), ["no device"])
-    unserved.look()
+    now = NOW + PATIENCE
+    await unserved.look()
     assert heard == ["well"]
     assert told.lines == ["pod ns/sick: poison"]
 

@@ -9,6 +9,7 @@ import asyncio
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Final, cast
@@ -29,7 +30,7 @@ from extender.kube.api import ApiError, ObjectKey, OutcomeUnknownError, RawObjec
 from extender.kube.resources import CLAIMS, PODS
 from extender.planning.changes import Suggest
 from extender.plugins.negotiation.negotiation import Negotiation
-from extender.tools.fairness.places import Places
+from extender.tools.fairness.places import CrowdedError, Places
 from extender.tools.faults import RefusedError
 from extender.tools.offload import in_thread
 
@@ -131,6 +132,12 @@ class _Reader:
 _EXPLAINING_SECONDS: Final = 10.0
 """The longest time of one explanation. Other explanations wait meanwhile."""
 
+_HEADLINE_SECONDS: Final = 2.0
+"""The longest time to find what an Event tells."""
+
+_HEADLINES: Final = "events"
+"""The caller in whose turn that is found."""
+
 _ASKING_SECONDS: Final = 5.0
 """The longest wait for the API server to say whether a pod exists, with the wait for answers about other pods."""
 
@@ -206,6 +213,23 @@ class Explanations:
             return _readable(self._explainer(snapshot).explain(known, nodes, admission), within, snapshot)
 
         return await self._explaining.offload(in_thread, caller)(explained)
+
+    async def headline(self, pod: Pod) -> str:
+        """What is wrong with a pod that fits nowhere, for who may read its namespace alone; empty: it is not known.
+
+        Neither the API server nor controllers are asked, and no change is tried.
+        """
+        snapshot = self._state.snapshot
+        known = refreshed(pod, snapshot)
+
+        def explained() -> str:
+            until = self._decider.solver.clock() + _HEADLINE_SECONDS
+            brief = replace(self._explainer(snapshot), until=until, seconds=0.0, preempts=False, suggest=())
+            return _readable(brief.explain(known), known.namespace, snapshot).headline
+
+        with suppress(CrowdedError):
+            return await self._explaining.offload(self.overview.off_loop, _HEADLINES)(explained)
+        return ""
 
     async def of_claim(
         self, key: ObjectKey, nodes: Sequence[str] | None = None, *, within: str | None = None, caller: str = ""

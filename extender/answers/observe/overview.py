@@ -28,6 +28,7 @@ from extender.kube.api import Api, ObjectKey
 from extender.kube.resources import RESOURCES
 from extender.planning.kube_scheduler import no_attempt
 from extender.plugins.quota.limit_use import quota_use
+from extender.plugins.requeue.unserved import ToldPods
 from extender.tools.fairness.places import Places, VerbPriority
 from extender.tools.offload import Offload, in_thread
 
@@ -199,6 +200,7 @@ class Overview:
         pages: places for making tables and pages of the console.
         selections: places for those with selectors on all devices, which may take seconds.
         verb_priority: knows when verbs run.
+        told: what pods that fit nowhere were told.
     """
 
     api: Api
@@ -218,6 +220,7 @@ class Overview:
     pages: Places = field(default_factory=_places)
     selections: Places = field(default_factory=_places)
     verb_priority: VerbPriority = field(default_factory=VerbPriority)
+    told: ToldPods = field(default_factory=ToldPods)
 
     def offload(self, caller: str, *, selects: bool = False) -> Offload:
         """Where a table or a page is made for a caller.

@@ -83,7 +83,7 @@ class Feed:
         self._overview = overview
         self._fleet = fleet
         self._is_stopping = is_stopping
-        self._waiting = WaitingReasons(overview.decision_log.latest, overview.schedulers)
+        self._waiting = WaitingReasons(overview.decision_log.latest, overview.schedulers, overview.told.line)
         self._messages: deque[_Message] = deque()
         self._number = first
         self._version = self._decision = 0

@@ -1,30 +1,85 @@
-"""Events on pods that no node can serve, once that has lasted for a while."""
+"""Events on pods that no node can serve, once that has lasted for a while: the first line of the pod's explanation.
 
-from collections.abc import Callable, Iterable, Sequence
+Numbers in that line change all the time. So a pod is told once for each set of reasons of its scheduler, which have no
+such numbers, and the line is kept for tables.
+"""
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from allocator.tools import printable
+from allocator import Clock
+from allocator.tools import Recent, printable
 from extender.cluster.cluster_state import ClusterState
 from extender.cluster.objects.pods import Pod
 from extender.cluster.writes.events import Note
 from extender.framework.handle import Handle
+from extender.framework.likeness import likeness_of
 from extender.framework.pods.extended_resources.requests import request_nouns
 from extender.framework.rejected_pods import PATIENCE
 from extender.framework.task import BackgroundTask, Rejection, share_of
 from extender.tools.fairness.fair_memory import FairMemory
+from extender.tools.fairness.turns import Turns
 from extender.tools.faults import Faults
 
 REASON: Final = "DevicesUnavailable"
 
-_KEPT: Final = 4096
+KEPT: Final = 4096
+"""Pods that wait to be told, and pods that were told."""
+
+LIKE_PODS: Final = 256
+"""Kinds of pods whose line is known for `_FRESH_SECONDS`: pods of a Job get the same line."""
+
+_FRESH_SECONDS: Final = 60.0
+
+_SHARE: Final = 10
+"""Lines take at most this part of the time: after each, nine times as long passes until the next one."""
+
+_LATE: Final = 6 * PATIENCE
+"""After this, a pod is told the reasons of its scheduler alone."""
+
+Headline = Callable[[Pod], Awaitable[str]]
+"""What is wrong with a pod that fits nowhere, in one line; empty if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rejection:
-    text: str
+    reasons: str
     since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The reasons for which a pod was told, and its line."""
+
+    reasons: str
+    line: str = ""
+
+
+class ToldPods:
+    """The line that each pod was told, as long as the reasons of its scheduler stay."""
+
+    def __init__(self) -> None:
+        self._told = FairMemory[_Told](KEPT)
+
+    def line(self, pod: Pod, reasons: Iterable[str]) -> str:
+        """The line of a pod; empty if it has none, or if it was rejected for other reasons then."""
+        found = self._told.get(pod.uid)
+        return found.line if found is not None and found.reasons == joined(reasons) else ""
+
+    def has(self, pod: Pod, reasons: str) -> bool:
+        """Whether a pod was told for these reasons, or is being told."""
+        found = self._told.get(pod.uid)
+        return found is not None and found.reasons == reasons
+
+    def keep(self, pod: Pod, reasons: str, line: str = "") -> None:
+        """The pod is told for these reasons."""
+        self._told.keep(pod.namespace, pod.uid, _Told(reasons, line))
+
+    def forget(self, pod: Pod) -> None:
+        """The pod has a node, or is gone."""
+        self._told.pop(pod.uid)
 
 
 class Unserved(BackgroundTask):
@@ -34,7 +89,10 @@ class Unserved(BackgroundTask):
         state: tells which pods are still pending.
         record: writes Events, in the background.
         now: the time.
+        clock: measures durations, in seconds.
         faults: gets unexpected errors, each with its pod.
+        headline: finds the lines.
+        told: keeps the lines.
     """
 
     def __init__(
@@ -42,14 +100,22 @@ class Unserved(BackgroundTask):
         state: ClusterState,
         record: Callable[[Pod, Note], None],
         now: Callable[[], datetime],
+        clock: Clock,
         faults: Faults,
+        headline: Headline,
+        told: ToldPods,
     ) -> None:
         self._state = state
         self._record = record
         self._now = now
+        self._clock = clock
         self._faults = faults
-        self._waiting = FairMemory[_Rejection](_KEPT)
-        self._told = FairMemory[str](_KEPT)
+        self._headline = headline
+        self._told = told
+        self._waiting = FairMemory[_Rejection](KEPT)
+        self._turns = Turns(clock)
+        self._lines = Recent[tuple[float, str]](LIKE_PODS)
+        self._rests_until = clock()
 
     def on_rejected(self, rejection: Rejection) -> None:
         """Remember the pod, once its scheduler gives up."""
@@ -63,13 +129,13 @@ class Unserved(BackgroundTask):
 
     async def tick(self) -> None:
         """Tell pods."""
-        self.look()
+        await self.look()
 
     def rejected(self, pod: Pod, reasons: Iterable[str]) -> None:
         """Filter has left the pod no node, for these reasons."""
-        text = summary(pod, reasons)
+        text = joined(reasons)
         known = self._waiting.get(pod.uid)
-        if self._told.get(pod.uid) == text or (known is not None and known.text == text):
+        if self._told.has(pod, text) or (known is not None and known.reasons == text):
             return
         if known is None:
             share = share_of(pod, self._state.snapshot)
@@ -80,30 +146,69 @@ class Unserved(BackgroundTask):
     def forget(self, pod: Pod) -> None:
         """The pod has a node, or is gone."""
         self._waiting.pop(pod.uid)
-        self._told.pop(pod.uid)
+        self._told.forget(pod)
 
-    def look(self) -> None:
-        """Tell what has lasted for long enough."""
+    async def look(self) -> None:
+        """Tell what has lasted for long enough, in turns of the namespaces; at most one line is found."""
         due = self._now() - PATIENCE
-        while (uid := next(iter(self._waiting), None)) is not None:
-            first = self._waiting.get(uid)
-            if first is None or first.since > due:
-                return
-            self._waiting.pop(uid)
-            pod = self._state.snapshot.pod(uid)
-            if pod is not None and not pod.node_name:
-                self._told.keep(pod.namespace, uid, first.text)
+        for namespace in list(self._turns.ordered(self._waiting.namespaces, str)):
+            while (first := self._waiting.oldest(namespace)) is not None and first[1].since <= due:
+                uid, rejection = first
+                pod = self._state.snapshot.pod(uid)
+                if pod is None or pod.node_name:
+                    self._waiting.pop(uid)
+                    continue
+                is_late = rejection.since <= self._now() - _LATE
+                line = self._known_line(pod, rejection.reasons)
+                if line is None and not is_late and self._clock() < self._rests_until:
+                    break  # a line for this pod comes later; another namespace may have lines that are known
+                self._waiting.pop(uid)
+                self._told.keep(pod, rejection.reasons)
                 with self._faults.of(f"pod {pod}"):
-                    self._record(pod, Note(REASON, printable(first.text)))
+                    if line is None and not is_late:
+                        line = await self._found_line(pod, namespace, rejection.reasons)
+                    self._tell(pod, rejection.reasons, line or "")
+
+    def _known_line(self, pod: Pod, reasons: str) -> str | None:
+        found = self._lines.find(self._kind(pod, reasons))
+        return None if found is None or found[0] <= self._clock() - _FRESH_SECONDS else found[1]
+
+    async def _found_line(self, pod: Pod, namespace: str, reasons: str) -> str:
+        began = self._clock()
+        try:
+            line = await self._headline(pod)
+        finally:
+            seconds = self._clock() - began
+            self._turns.spend(namespace, seconds)
+            self._rests_until = self._clock() + (_SHARE - 1) * seconds
+        self._lines.keep(self._kind(pod, reasons), (self._clock(), line))
+        return line
+
+    def _kind(self, pod: Pod, reasons: str) -> Hashable:
+        return pod.namespace, likeness_of(pod, self._state.snapshot), reasons
+
+    def _tell(self, pod: Pod, reasons: str, line: str) -> None:
+        """Write the Event, unless the pod has got a node meanwhile, or was rejected for other reasons."""
+        if self._told.has(pod, reasons):
+            self._told.keep(pod, reasons, line)
+            self._record(pod, Note(REASON, printable(text_of(pod, line or plain_line(reasons)))))
 
 
-def summary(pod: Pod, reasons: Iterable[str]) -> str:
-    """One line that stays the same while the reasons do: without numbers of nodes, which change all the time."""
-    return (
-        f"no node has the devices that the pod needs: {'; '.join(sorted(set(reasons)))} (GET /explain/{pod} says more)"
-    )
+def joined(reasons: Iterable[str]) -> str:
+    """Reasons in one text that stays the same while they do: without numbers of nodes, which change all the time."""
+    return "; ".join(sorted(set(reasons)))
 
 
-def tasks(handle: Handle) -> Sequence[BackgroundTask]:
+def plain_line(reasons: str) -> str:
+    """The line if no better one is known."""
+    return f"no node has the devices that the pod needs: {reasons}"
+
+
+def text_of(pod: Pod, line: str) -> str:
+    """The Event's text."""
+    return f"{line} (GET /explain/{pod} says more)"
+
+
+def tasks(handle: Handle, headline: Headline, told: ToldPods) -> Sequence[BackgroundTask]:
     """The background task for unserved pods."""
-    return [Unserved(handle.state, handle.tell, handle.now, handle.faults)]
+    return [Unserved(handle.state, handle.tell, handle.now, handle.clock, handle.faults, headline, told)]

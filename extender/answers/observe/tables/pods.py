@@ -1,6 +1,6 @@
 """The table of pods with devices: what each asks for, and why it waits."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -22,6 +22,10 @@ CELLS: Final[Mapping[str, Callable[[Any], str]]] = {"age": duration}
 _NOT_ASKED: Final = "no scheduler has asked this replica about the pod lately"
 
 
+def _no_line(_pod: Pod, _reasons: Iterable[str]) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingReasons:
     """Why pods wait.
@@ -29,10 +33,12 @@ class WaitingReasons:
     Attributes:
         latest: the latest decision about the pod with a uid; None if there is none.
         schedulers: names of the schedulers that call the extender; empty: not known.
+        line: what a pod was told when it was rejected for some reasons; empty: nothing.
     """
 
     latest: Callable[[str], DecisionEntry | None]
     schedulers: Sequence[str] = ()
+    line: Callable[[Pod, Iterable[str]], str] = _no_line
 
     def reason(self, pod: Pod) -> str:
         """Why a pending pod waits."""
@@ -45,7 +51,7 @@ class WaitingReasons:
             return f"{found.verb}: {found.error}"
         if found.passed:
             return f"its devices fit on {found.passed} node{'s' if found.passed > 1 else ''}"
-        return counted(found.rejected)
+        return self.line(pod, found.rejected) or counted(found.rejected)
 
 
 def pods(

@@ -391,7 +391,7 @@ _PODS: Final = Table(
     Pods,
     lambda overview, query: pods(
         overview.state.snapshot,
-        WaitingReasons(overview.decision_log.latest, overview.schedulers),
+        WaitingReasons(overview.decision_log.latest, overview.schedulers, overview.told.line),
         overview.now(),
         namespace=query.namespace,
         state=text_of(query.state),

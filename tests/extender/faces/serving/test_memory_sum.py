@@ -97,7 +97,8 @@ def fixed() -> Mapping[str, int]:
     entries = (
         asked._MOST_PODS
         + 3 * requeue.MOST_PODS
-        + 2 * unserved._KEPT
+        + 2 * unserved.KEPT
+        + unserved.LIKE_PODS
         + 2 * EventRates().kept
         + cluster_state._MOST_WRITES
         + double_allocations._REMEMBERED
