@@ -182,11 +182,10 @@ def main() -> None:
             outcome = scale_up(client.start(), situation, arguments.expander, progress)
     except (InputError, AutoscalerError) as error:
         sys.exit(f"error: {error}")
-    console = Console()
     for number, table in enumerate(tables(outcome)):
         if number:
             print()
-        print_table(table, console)
+        print_table(table, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
-
 from allocator.policies import POLICIES
 from allocator.tools import hint
 from extender import Cluster
@@ -69,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if wanted.output == "json":
         print(json.dumps([each.as_json() for each in runs], indent=2))
     else:
-        print_table(results_table(runs, published), Console())
+        print_table(results_table(runs, published), sys.stdout)
     if wanted.picture:
         try:
             wanted.picture.write_bytes(picture(runs, published))

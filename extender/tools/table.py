@@ -1,15 +1,12 @@
-"""A table that is read page by page, as text or as JSON; its text is rich on a terminal, and plain in a pipe."""
+"""A table that is read page by page, as text or as JSON; its text is the same on a terminal and in a pipe."""
 
 import base64
 import binascii
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TextIO, TypeAlias
 
 import orjson
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from allocator.tools import JSON, printable
 
@@ -26,14 +23,10 @@ class TextTable:
     title: str = ""
 
 
-def print_table(table: TextTable, console: Console) -> None:
-    """Write the table in the way that suits the console."""
-    if console.is_terminal:
-        console.print(_rich(table))
-    else:
-        for line in plain_lines(table):
-            console.file.write(f"{line}\n")
-        console.file.flush()  # before what follows on standard error
+def print_table(table: TextTable, file: TextIO) -> None:
+    """Write the table, before what follows on another stream."""
+    file.write("".join(f"{line}\n" for line in plain_lines(table)))
+    file.flush()
 
 
 def plain_lines(table: TextTable) -> list[str]:
@@ -43,15 +36,6 @@ def plain_lines(table: TextTable) -> list[str]:
     widths = [min(_WIDEST, max(len(line[column]) for line in lines)) for column in range(len(table.columns))]
     padded = ["   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
     return [*([table.title] if table.title else []), *(line.rstrip() for line in padded)]
-
-
-def _rich(table: TextTable) -> RichTable:
-    rich = RichTable(title=table.title or None, title_justify="left", pad_edge=False)
-    for column in table.columns:
-        rich.add_column(column, overflow="fold")
-    for row in table.rows:
-        rich.add_row(*(Text(printable(cell)) for cell in row))
-    return rich
 
 
 Key: TypeAlias = tuple[str, ...]

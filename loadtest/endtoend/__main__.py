@@ -122,7 +122,7 @@ def _show(report: Report, page: Path) -> None:
     """Tables for the console; the page, and the pictures beside it."""
     console = Console()
     for table in report.tables:
-        print_table(table, console)
+        print_table(table, sys.stdout)
         console.print()
     drawn = report.pictures()
     try:

@@ -20,7 +20,6 @@ from enum import StrEnum
 
 import typer
 import yaml
-from rich.console import Console
 
 from allocator.tools import printable_lines
 from extender.tools.table import TextTable, print_table
@@ -133,7 +132,7 @@ def print_result(
 def show_table(table: TextTable) -> None:
     """Print a table, if it has rows."""
     if table.rows:
-        print_table(table, Console(file=sys.stdout))
+        print_table(table, sys.stdout)
 
 
 def print_data(value: object, form: StrEnum) -> None:

@@ -82,7 +82,7 @@ class Placement:
         devices: in the order of the pod's claims and requests.
         left_out: the optional requests that are not served; the reason is empty.
         reason: why the pod stays pending; equal reasons of nodes are counted. Empty if it has a node.
-        lacks_devices: it stays pending only because no node has free devices for it.
+        waits_for: what a pod without a node waits for; None if that is a node, or not known.
     """
 
     pod: str
@@ -90,7 +90,12 @@ class Placement:
     devices: tuple[PlacedDevice, ...] = ()
     reason: str = ""
     left_out: tuple[LeftOut, ...] = ()
-    lacks_devices: bool = False
+    waits_for: PendingReason | None = None
+
+    @property
+    def lacks_devices(self) -> bool:
+        """It stays pending only because no node has free devices for it."""
+        return self.waits_for is PendingReason.DEVICES
 
     def as_json(self) -> dict[str, object]:
         """A placement for programs."""
@@ -137,7 +142,7 @@ async def schedule(
         faults: list[str] = []
         with service.faults.of(f"pod {pod}", faults.append):
             if reason := no_attempt(pod, schedulers):
-                placed.append(Placement(str(pod), reason=reason))
+                placed.append(Placement(str(pod), reason=reason, waits_for=PendingReason.NO_ATTEMPT))
             elif pod.node_name:
                 placed.append(await _serve(extender, cluster, pod))
             else:
@@ -172,7 +177,7 @@ async def _serve(extender: Extender, cluster: EmbeddedCluster, pod: Pod) -> Plac
         return Placement(str(pod), reason=f"spec.nodeName is {pod.node_name}; {error}")
     await cluster.settle()
     if reason := without_devices(pod, cluster.state.snapshot, extender.service.solver.features):
-        return Placement(str(pod), reason=reason)
+        return Placement(str(pod), reason=reason, waits_for=PendingReason.DEVICES)
     return _placed(pod, pod.node_name, cluster.state.snapshot)
 
 
@@ -186,15 +191,14 @@ async def _place(
             await service.background.prepare(pod)
             pod = refreshed(pod, cluster.state.snapshot)
         if reason := await _unmade(pod, cluster):
-            return Placement(str(pod), reason=reason)
+            return Placement(str(pod), reason=reason, waits_for=PendingReason.CLAIMS)
         args = FilterArgs(pod, names)
         result = await service.filter(args)
         noun = request_nouns(pod)
         against = {**reasons, **result.unresolvable.in_words(noun), **result.failed.in_words(noun)}
         if not result.passed:
-            lacks_devices = bool(names) and result.pending_reason is PendingReason.DEVICES
             reason = _summary(against[name] for name in nodes)
-            return Placement(str(pod), reason=reason, lacks_devices=lacks_devices)
+            return Placement(str(pod), reason=reason, waits_for=result.pending_reason if names else None)
         scores = await service.prioritize(FilterArgs(pod, result.passed))
         most = max(scores)
         best = [name for name, score in zip(result.passed, scores, strict=True) if score == most]

@@ -1,6 +1,5 @@
 """Text of others, wherever it is shown to people: it moves no cursor, forges no row, turns no text around."""
 
-import io
 import json
 import logging
 import unicodedata
@@ -12,7 +11,6 @@ import structlog
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 from typer.testing import CliRunner
 
 from allocator.cel.errors import CompileError
@@ -22,7 +20,7 @@ from extender.faces.commands.main import app
 from extender.faces.commands.output import FOUND_PROBLEMS
 from extender.tools import logs
 from extender.tools.logs import LogSettings
-from extender.tools.table import Row, TableView, TextTable, page, plain_lines, print_table
+from extender.tools.table import Row, TableView, TextTable, page, plain_lines
 from tests.kit.clusters import Cluster, asking, claim, client_of, device_class, local_slice, node, pod
 
 ATTACKS = {
@@ -67,24 +65,6 @@ SHOWN = "".join(text for _, text in ATTACKS.values())
 
 def test_a_row_of_a_table_is_one_line() -> None:
     assert plain_lines(TextTable(("a", "b"), [(EVIL, "x")]))[1] == f"{SHOWN}   x"
-
-
-def test_a_cell_on_a_terminal_is_no_markup_and_no_escape() -> None:
-    out = io.StringIO()
-    print_table(TextTable(("a",), [(EVIL,)]), Console(file=out, force_terminal=True, width=200, color_system=None))
-    assert "[red]a[/]" in out.getvalue()
-    assert "\x1b[2J" not in out.getvalue()
-    assert r"\x1b[2J" in out.getvalue()
-
-
-@pytest.mark.parametrize("width", [20, 80])
-def test_a_long_name_is_folded_and_all_of_it_is_there(width: int) -> None:
-    out, name = io.StringIO(), "0123456789" * 25
-    print_table(
-        TextTable(("a", "b"), [(name, "x")]), Console(file=out, force_terminal=True, width=width, color_system=None)
-    )
-    assert max(map(len, out.getvalue().splitlines())) <= width
-    assert "".join(each for each in out.getvalue() if each.isdigit()) == name
 
 
 def test_a_page_as_text_has_it_escaped_and_as_json_as_it_is() -> None:
